@@ -1,0 +1,59 @@
+# A machine with Python >= 3.10, make and g++ needs nothing else: `make demo`, `make test`.
+
+PYTHON ?= python3
+# How many test processes; each may start a compiler.
+JOBS ?= 2
+BIN := .venv/bin
+CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs \
+  -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
+	@echo "make test    lint, types, layers and all tests"
+	@echo "make lint    the same without the tests"
+	@echo "make format  let ruff and clang-format rewrite the files"
+	@echo "make bench   measure what the README states"
+	@echo "make clean   remove .venv and all caches of this folder"
+
+# The stamp is newer than what it was made from, so an edit of either file installs again.
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "opsmith needs Python 3.10 or newer; set PYTHON=... (found $$($(PYTHON) --version))" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view]'
+	@touch $@
+
+.PHONY: demo
+demo: .venv/installed
+	$(BIN)/opsmith check gallery/bev_pool_v2/bev_pool_v2.py
+
+.PHONY: test
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS)
+
+.PHONY: lint
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+
+.PHONY: format
+format: .venv/installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+.PHONY: bench
+bench: .venv/installed
+	$(BIN)/python benchmarks/call_overhead.py
+	$(BIN)/python benchmarks/build_time.py
+
+.PHONY: clean
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
