@@ -1,0 +1,37 @@
+"""The exceptions that opsmith raises: one small family, below every other module."""
+
+
+class OpsmithError(RuntimeError):
+    """Base of every error that opsmith raises on purpose."""
+
+
+class DeclarationError(OpsmithError, TypeError):
+    """A declaration says something that opsmith cannot take; raised while declaring."""
+
+
+class ArgumentError(OpsmithError, ValueError):
+    """An argument of a call does not fit the declaration.
+
+    C++ kernels raise the same words as a plain ``RuntimeError``, which this class is too, so
+    ``except RuntimeError`` catches both.
+    """
+
+
+class BuildError(OpsmithError):
+    """A kernel did not compile or link; the message holds the compiler's own words."""
+
+
+class MissingError(OpsmithError):
+    """Something needed is not on this machine; the message says what, and how to get it."""
+
+
+class DifferentiationError(OpsmithError):
+    """A derivative was asked for that the operator does not have."""
+
+
+class CheckError(OpsmithError, AssertionError):
+    """A check found an operator that does not do what its declaration says."""
+
+
+class ArtifactError(OpsmithError):
+    """An exported artifact is incomplete, changed, or not for this runtime."""

@@ -1,0 +1,379 @@
+"""The arguments of one call against the signature: sizes bound, everything else compared.
+
+The generated C++ does the same in the same order with the same words; the fake kernel uses this
+code with symbolic sizes, so nothing here asks for the value of a size except through `Check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsmith.errors import ArgumentError
+from opsmith.signature import expressions
+from opsmith.signature.expressions import Name
+from opsmith.signature.model import (
+    Parameter,
+    SequenceType,
+    Signature,
+    TensorType,
+    ValueRange,
+)
+from opsmith.signature.shapes import Fixed, Variadic
+
+Check = Callable[[Any, Callable[[], str]], None]
+"""Takes a condition (perhaps symbolic) and, for when it fails, the message."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What binding looks at in a tensor; `shape` may hold symbolic sizes."""
+
+    shape: Sequence[Any]
+    dtype: str
+    device: str = "cpu"
+
+
+@dataclass
+class Bindings:
+    """What one call fixed.
+
+    Attributes:
+        dims: the size of each named dimension.
+        variadic: the sizes that each ``*name`` stands for.
+        dtype: the call's generic dtype, if a tensor fixed one.
+        by: which argument fixed each name (and ``dtype``, ``device``).
+    """
+
+    dims: dict[str, Any] = field(default_factory=dict)
+    variadic: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    dtype: str | None = None
+    device: str | None = None
+    by: dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """``B=1, N=6``, in the order in which they were bound."""
+        parts = []
+        for name in self.by:
+            if name in self.dims:
+                parts.append(f"{name}={self.dims[name]}")
+            elif name in self.variadic:
+                parts.append(f"*{name}={show_sizes(self.variadic[name])}")
+        return ", ".join(parts)
+
+
+def show_sizes(sizes: Sequence[Any]) -> str:
+    """``(1, 6, 16)``; a single one as ``(3,)``, as Python writes tuples."""
+    inner = ", ".join(str(size) for size in sizes)
+    return f"({inner},)" if len(sizes) == 1 else f"({inner})"
+
+
+def require(condition: Any, message: Callable[[], str]) -> None:
+    """The `Check` of a real call.
+
+    Raises:
+        ArgumentError: the condition does not hold.
+    """
+    if not condition:
+        raise ArgumentError(message())
+
+
+def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = require) -> Bindings:
+    """Bind every dimension and compare every shape, dtype, device, length and scalar range.
+
+    Args:
+        signature: the operator's.
+        arguments: every parameter's value by name: `TensorInfo` for tensors (lists of them for
+            lists), `None` where absent, plain values else.
+        check: called with each condition; `require` raises.
+
+    Returns:
+        What the call fixed.
+
+    Raises:
+        ArgumentError: from `require`, naming the operator, the argument, what was expected with
+            the dimensions bound so far, and what came.
+    """
+    binder = _Binder(signature, arguments, check)
+    for parameter in signature.parameters:
+        if isinstance(parameter.type, SequenceType):
+            binder.length(parameter, parameter.type)
+    for parameter in signature.tensors:
+        binder.tensors(parameter)
+    for deferred in binder.deferred:
+        binder.expression(*deferred)
+    for parameter in signature.parameters:
+        if parameter.ranges and not parameter.is_tensor:
+            binder.scalar_ranges(parameter)
+    return binder.bound
+
+
+def result_shapes(
+    signature: Signature,
+    bindings: Bindings,
+    scalars: Mapping[str, Any],
+    check: Check = require,
+    data_dependent: Mapping[str, Any] | None = None,
+) -> list[tuple[Any, ...]]:
+    """The shape of each result of a call; only for a signature that is `shaped`.
+
+    Args:
+        signature: the operator's.
+        bindings: what `bind` returned for the call.
+        scalars: the call's scalar and sequence arguments.
+        check: called with the condition that no size is negative.
+        data_dependent: sizes of the data-dependent dimensions, where known.
+    """
+    dims = {**bindings.dims, **(data_dependent or {})}
+    found: list[tuple[Any, ...]] = []
+    for result in signature.results:
+        sizes: list[Any] = []
+        for dim in signature.result_dims(result):
+            if isinstance(dim, Variadic):
+                sizes.extend(bindings.variadic[str(dim.name)])
+                continue
+            size = expressions.evaluate(dim.expression, dims, scalars)
+            if not isinstance(dim.expression, Name):
+                check(
+                    size >= 0,
+                    lambda dim=dim, size=size, result=result: (  # type: ignore[misc]
+                        f"{signature.qualname}: the result {result.type} would have {size} as its "
+                        f"dimension '{dim}'.\n  bound so far: {bindings.text()}"
+                    ),
+                )
+            sizes.append(size)
+        found.append(tuple(sizes))
+    return found
+
+
+def range_limits(
+    range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Lowest and highest allowed value, both included for integers; `None` where open."""
+    sides: list[Any] = []
+    for side in (range_.low, range_.high):
+        if side is None:
+            sides.append(None)
+        elif isinstance(side.value, float):
+            sides.append(side.value)
+        else:
+            sides.append(expressions.evaluate(side.value, dims, scalars))
+    low, high = sides
+    return low, high - 1 if range_.exclusive else high
+
+
+def range_text(range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
+    """The condition with its numbers, and its expressions behind them where they say more."""
+    low, high = range_limits(range_, dims, scalars)
+    if range_.start is not None:
+        text = f"0 <= value and {range_.start} + value <= {high}"
+    else:
+        left = "" if low is None else f"{low} <= "
+        right = "" if high is None else f" <= {high}"
+        if range_.exclusive:
+            right = f" < {high + 1}"
+        text = f"{left}value{right}"
+    reasons = [
+        str(side)
+        for side in (range_.low, range_.high)
+        if side is not None and not isinstance(side.value, float | expressions.Integer)
+    ]
+    return f"{text} ({', '.join(reasons)})" if reasons else text
+
+
+class _Binder:
+    def __init__(self, signature: Signature, arguments: Mapping[str, Any], check: Check) -> None:
+        self.signature = signature
+        self.arguments = arguments
+        self.check = check
+        self.bound = Bindings()
+        self.deferred: list[tuple[str, TensorType, TensorInfo, int, Fixed]] = []
+
+    def length(self, parameter: Parameter, type_: SequenceType) -> None:
+        value = self.arguments[parameter.name]
+        if value is None or type_.length is None:
+            return
+        self.check(
+            len(value) == type_.length,
+            lambda: self.error(
+                f"argument {parameter.name!r} has {len(value)} elements, expected {type_.length}."
+            ),
+        )
+
+    def tensors(self, parameter: Parameter) -> None:
+        value = self.arguments[parameter.name]
+        type_ = parameter.tensor_type
+        assert type_ is not None
+        if value is None:
+            return
+        if not parameter.is_tensor_list:
+            self.tensor(parameter.name, type_, value)
+            return
+        for position, item in enumerate(value):
+            self.tensor(f"{parameter.name}[{position}]", type_, item)
+
+    def tensor(self, name: str, type_: TensorType, info: TensorInfo) -> None:
+        self.device(name, info)
+        if type_.shape is None:
+            return
+        self.dtype(name, type_, info)
+        dims, rank = type_.shape.dims, type_.shape.rank
+        variadic = type_.shape.variadic
+        extra = len(info.shape) - rank
+        at_least = "" if variadic is None else "at least "
+        self.check(
+            extra == 0 or (variadic is not None and extra > 0),
+            lambda: self.error(
+                f"argument {name!r} has {len(info.shape)} dimensions, expected "
+                f"{at_least}{rank} for {type_}.",
+                info,
+            ),
+        )
+        axis = 0
+        for dim in dims:
+            if isinstance(dim, Variadic):
+                self.variadic(name, type_, info, dim, axis, tuple(info.shape[axis : axis + extra]))
+                axis += extra
+                continue
+            if isinstance(dim, Fixed):
+                if isinstance(dim.expression, Name):
+                    self.named(name, type_, info, axis, dim.expression.name)
+                else:
+                    self.deferred.append((name, type_, info, axis, dim))
+            axis += 1
+
+    def device(self, name: str, info: TensorInfo) -> None:
+        if self.bound.device is None:
+            self.bound.device = info.device
+            self.bound.by["device"] = name
+            return
+        self.check(
+            info.device == self.bound.device,
+            lambda: self.error(
+                f"argument {name!r} is on {info.device}, expected {self.bound.device}: every "
+                f"tensor of a call is on one device, and {self.bound.by['device']!r} fixed it."
+            ),
+        )
+
+    def dtype(self, name: str, type_: TensorType, info: TensorInfo) -> None:
+        allowed = type_.dtypes
+        if not allowed.generic:
+            self.check(
+                info.dtype == allowed.names[0],
+                lambda: self.error(
+                    f"argument {name!r} has dtype {info.dtype}, expected {allowed.names[0]}.", info
+                ),
+            )
+            return
+        generic = self.signature.generic
+        assert generic is not None
+        if self.bound.dtype is None:
+            self.check(
+                info.dtype in generic,
+                lambda: self.error(
+                    f"argument {name!r} has dtype {info.dtype}, expected one of "
+                    f"{', '.join(generic.names)}.",
+                    info,
+                ),
+            )
+            self.bound.dtype = info.dtype
+            self.bound.by["dtype"] = name
+            return
+        self.check(
+            info.dtype == self.bound.dtype,
+            lambda: self.error(
+                f"argument {name!r} has dtype {info.dtype}, expected {self.bound.dtype}: every "
+                f"{generic.label} tensor of a call has one dtype, and "
+                f"{self.bound.by['dtype']!r} fixed it.",
+                info,
+            ),
+        )
+
+    def named(self, name: str, type_: TensorType, info: TensorInfo, axis: int, dim: str) -> None:
+        size = info.shape[axis]
+        if dim not in self.bound.dims:
+            self.bound.dims[dim] = size
+            self.bound.by[dim] = name
+            return
+        expected = self.bound.dims[dim]
+        self.check(
+            size == expected,
+            lambda: self.error(
+                f"argument {name!r} does not fit {type_}: dimension {axis} ({dim}) is {size}, "
+                f"expected {expected}.",
+                info,
+                f" ({dim} by {self.bound.by[dim]!r})",
+            ),
+        )
+
+    def variadic(
+        self,
+        name: str,
+        type_: TensorType,
+        info: TensorInfo,
+        dim: Variadic,
+        axis: int,
+        sizes: tuple[Any, ...],
+    ) -> None:
+        if dim.name is None:
+            return
+        expected = self.bound.variadic.get(dim.name)
+        if expected is None:
+            self.bound.variadic[dim.name] = sizes
+            self.bound.by[dim.name] = name
+            return
+
+        def message() -> str:
+            return self.error(
+                f"argument {name!r} does not fit {type_}: dimensions from {axis} (*{dim.name}) are "
+                f"{show_sizes(sizes)}, expected {show_sizes(expected)}.",
+                info,
+                f" (*{dim.name} by {self.bound.by[str(dim.name)]!r})",
+            )
+
+        self.check(len(sizes) == len(expected), message)
+        for size, want in zip(sizes, expected, strict=True):
+            self.check(size == want, message)
+
+    def expression(
+        self, name: str, type_: TensorType, info: TensorInfo, axis: int, dim: Fixed
+    ) -> None:
+        size = info.shape[axis]
+        expected = expressions.evaluate(dim.expression, self.bound.dims, self.arguments)
+        shown = f" ({dim})" if not isinstance(dim.expression, expressions.Integer) else ""
+        self.check(
+            size == expected,
+            lambda: self.error(
+                f"argument {name!r} does not fit {type_}: dimension {axis}{shown} is {size}, "
+                f"expected {expected}.",
+                info,
+            ),
+        )
+
+    def scalar_ranges(self, parameter: Parameter) -> None:
+        value = self.arguments[parameter.name]
+        if value is None:
+            return
+        many = isinstance(parameter.type, SequenceType)
+        for range_ in parameter.ranges:
+            low, high = range_limits(range_, self.bound.dims, self.arguments)
+            for position, item in enumerate(value if many else [value]):
+                shown = f"{parameter.name}[{position}]" if many else parameter.name
+
+                def message(item: Any = item, range_: ValueRange = range_, s: str = shown) -> str:
+                    condition = range_text(range_, self.bound.dims, self.arguments)
+                    return self.error(f"argument {s!r} is {item}, expected {condition}.")
+
+                if low is not None:
+                    self.check(item >= low, message)
+                if high is not None:
+                    self.check(item <= high, message)
+
+    def error(self, first: str, info: TensorInfo | None = None, reason: str = "") -> str:
+        lines = [f"{self.signature.qualname}: {first}"]
+        if info is not None:
+            lines.append(f"  got: shape {show_sizes(info.shape)}, dtype {info.dtype}")
+        if self.bound.dims or self.bound.variadic:
+            lines.append(f"  bound so far: {self.bound.text()}{reason}")
+        return "\n".join(lines)

@@ -1,0 +1,221 @@
+"""From a decorated function's annotations to a `Signature`.
+
+Every mistake in a declaration is found here, so that nothing later has to doubt it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn
+
+from opsmith.errors import DeclarationError
+from opsmith.signature import hints, validity
+from opsmith.signature.hints import AnnotationProblem
+from opsmith.signature.model import (
+    NO_DEFAULT,
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+)
+
+_QUALNAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+
+
+def split_qualname(qualname: str) -> tuple[str, str]:
+    """``"ns::name"`` as a pair.
+
+    Raises:
+        DeclarationError: it is anything else.
+    """
+    match = _QUALNAME.fullmatch(qualname) if isinstance(qualname, str) else None
+    if match is None:
+        hint = ""
+        if isinstance(qualname, str) and "." in qualname:
+            hint = " (overloads are not declared: give each its own name)"
+        raise DeclarationError(
+            f"an operator is named 'namespace::name', both identifiers; got {qualname!r}{hint}"
+        )
+    return match[1], match[2]
+
+
+def signature_of(
+    function: Callable[..., Any],
+    qualname: str,
+    *,
+    mutates_args: Collection[str] = (),
+    data_dependent: Sequence[str] = (),
+    parallel_dims: Sequence[str] = (),
+) -> Signature:
+    """Read `function`'s annotations.
+
+    Args:
+        function: the decorated function; only its signature is read.
+        qualname: ``namespace::name``.
+        mutates_args: the parameters that the operator writes into.
+        data_dependent: result dimensions that only the data decides.
+        parallel_dims: dimensions along which each slice is computed on its own.
+
+    Raises:
+        DeclarationError: quoting the annotation, and saying what would be right.
+    """
+    namespace, name = split_qualname(qualname)
+
+    def refuse(message: str) -> NoReturn:
+        raise DeclarationError(f"{qualname}: {message}")
+
+    for option, value in (
+        ("mutates_args", mutates_args),
+        ("data_dependent", data_dependent),
+        ("parallel_dims", parallel_dims),
+    ):
+        if isinstance(value, str):
+            refuse(f'{option}={value!r} is a string; write {option}=("{value}",)')
+
+    python_signature = inspect.signature(function)
+    annotations = hints.resolve(function, refuse)
+    raw = {
+        parameter.name: annotations.get(parameter.name, inspect.Parameter.empty)
+        for parameter in python_signature.parameters.values()
+    }
+    try:
+        stripped = {key: hints.strip(value) for key, value in raw.items()}
+    except AnnotationProblem as problem:
+        refuse(str(problem))
+    scalars = {
+        key: part.base
+        for key, part in stripped.items()
+        if part.base is int or hints.is_int_sequence(part.base)
+    }
+
+    parameters: list[Parameter] = []
+    for python_parameter in python_signature.parameters.values():
+        parameters.append(
+            _parameter(python_parameter, raw, scalars, frozenset(mutates_args), refuse)
+        )
+    known = {parameter.name for parameter in parameters}
+    for mutated in mutates_args:
+        if mutated not in known:
+            refuse(
+                f"mutates_args names {mutated!r}, which is no parameter; there are {_list(known)}"
+            )
+
+    try:
+        results = hints.results(annotations.get("return", inspect.Parameter.empty), scalars)
+    except AnnotationProblem as problem:
+        refuse(f"the return annotation {problem}")
+    if not results and not mutates_args:
+        refuse("returns nothing and mutates nothing; name what it writes in mutates_args=(...)")
+
+    signature = Signature(
+        namespace,
+        name,
+        tuple(parameters),
+        tuple(
+            Result("out" if len(results) == 1 else f"out{position}", type_)
+            for position, type_ in enumerate(results)
+        ),
+        tuple(data_dependent),
+        tuple(parallel_dims),
+        inspect.getdoc(function) or "",
+    )
+    validity.check(signature, refuse)
+    return signature
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names)) or "none"
+
+
+def _parameter(
+    parameter: inspect.Parameter,
+    raw: dict[str, Any],
+    scalars: Collection[str],
+    mutated: frozenset[str],
+    refuse: Callable[[str], NoReturn],
+) -> Parameter:
+    name = parameter.name
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        refuse(
+            f"parameter '{stars}{name}': an operator has a fixed list of parameters; write them "
+            "out, or take a list (list[Tensor], Sequence[int])"
+        )
+    annotation = raw[name]
+    if annotation is inspect.Parameter.empty:
+        refuse(
+            f'parameter {name!r} has no annotation; write what it is, e.g. Float[Tensor, "N C"], '
+            "Tensor or int"
+        )
+    text = hints.show(annotation)
+    try:
+        part = hints.strip(annotation)
+        type_ = hints.type_of(part.base, scalars)
+        ranges = tuple(hints.value_range(item, scalars) for item in part.ranges)
+    except AnnotationProblem as problem:
+        refuse(f"parameter '{name}: {text}': {problem}")
+    default = NO_DEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
+    result = Parameter(
+        name,
+        type_,
+        optional=part.optional,
+        default=_normal_default(default),
+        keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
+        mutated=name in mutated,
+        ranges=ranges,
+        annotation=text,
+    )
+    problem_text = _default_problem(result) or _mutation_problem(result)
+    if problem_text:
+        refuse(f"parameter '{name}: {text}': {problem_text}")
+    return result
+
+
+def _normal_default(default: Any) -> Any:
+    return tuple(default) if isinstance(default, list) else default
+
+
+_SCALARS: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+}
+
+
+def _default_problem(parameter: Parameter) -> str | None:
+    default = parameter.default
+    if default is NO_DEFAULT:
+        return None
+    if default is None:
+        if parameter.optional:
+            return None
+        return f"the default None needs '{parameter.annotation} | None'"
+    match parameter.type:
+        case ScalarType(kind):
+            fits = isinstance(default, _SCALARS[kind]) and (
+                kind == "bool" or not isinstance(default, bool)
+            )
+        case SequenceType(kind, length):
+            fits = isinstance(default, tuple) and all(
+                isinstance(item, _SCALARS[kind]) for item in default
+            )
+            if fits and length is not None and len(default) != length:
+                return f"the default {default!r} has {len(default)} elements, expected {length}"
+        case _:
+            return f"the default {default!r} is not None; a tensor's default can only be None"
+    return None if fits else f"the default {default!r} is not {parameter.type}"
+
+
+def _mutation_problem(parameter: Parameter) -> str | None:
+    if not parameter.mutated:
+        return None
+    if parameter.is_tensor:
+        return None
+    if isinstance(parameter.type, TensorListType):
+        return "a list of tensors cannot be mutated; take the tensors one by one"
+    return "mutates_args names it, but only a tensor can be mutated"

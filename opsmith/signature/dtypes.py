@@ -1,0 +1,41 @@
+"""The element types that a declaration can name, by their PyTorch names, without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
+INTEGRAL = ("uint8", "int8", "int16", "int32", "int64")
+ALL_DTYPES = ("bool", *INTEGRAL, *FLOATING, *COMPLEX)
+
+
+@dataclass(frozen=True)
+class DTypes:
+    """The dtypes that one tensor may have.
+
+    Attributes:
+        names: PyTorch dtype names in the order of `ALL_DTYPES`.
+        label: what the declaration calls them (``Float``, ``Int32``).
+    """
+
+    names: tuple[str, ...]
+    label: str
+
+    @property
+    def generic(self) -> bool:
+        """Whether this is the call's one generic dtype, rather than a fixed one."""
+        return len(self.names) > 1
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+
+ANY = DTypes(ALL_DTYPES, "Tensor")
+
+
+def known_dtypes(names: Iterable[str]) -> tuple[str, ...]:
+    """The names among `names` that opsmith carries, in the order of `ALL_DTYPES`."""
+    wanted = set(names)
+    return tuple(name for name in ALL_DTYPES if name in wanted)

@@ -1,0 +1,259 @@
+"""Integer expressions over dimensions and scalar arguments, as shapes and ranges write them.
+
+One expression serves three readers: Python evaluates it (with `int` or symbolic sizes), generated
+C++ evaluates it, and messages show it as the user wrote it. ``//`` and ``%`` round towards
+negative infinity in all of them, as Python does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A literal."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """A named dimension."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An int argument, or (with `index`) one element of a sequence argument."""
+
+    parameter: str
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Binary:
+    """``left op right`` with op one of ``+ - * // %``."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True)
+class Call:
+    """``min(...)`` or ``max(...)``."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Integer | Name | Scalar | Binary | Call
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+_EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "//": lambda left, right: left // right,
+    "%": lambda left, right: left % right,
+}
+
+
+class ExpressionError(ValueError):
+    """The text is not an expression that opsmith knows; says why."""
+
+
+def parse(text: str, scalars: Collection[str] = ()) -> Expression:
+    """Parse `text`.
+
+    Args:
+        text: an integer expression; ``{name}`` and ``{name[0]}`` always mean an argument, a bare
+            name means the scalar argument of that name if `scalars` has it, else a dimension.
+        scalars: names of the operator's int and sequence arguments.
+
+    Raises:
+        ExpressionError: the text is anything else.
+    """
+    # Braces only mark arguments; as parentheses they parse, and the names inside are remembered.
+    braced = _braced_names(text)
+    source = text.replace("{", "(").replace("}", ")").strip()
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError:
+        raise ExpressionError(f"{text!r} is not an expression") from None
+    for name in sorted(braced):
+        if name not in scalars:
+            raise ExpressionError(f"{{{name}}} names no int argument of the operator")
+    return _convert(tree, text, frozenset(scalars))
+
+
+def _braced_names(text: str) -> set[str]:
+    names: set[str] = set()
+    rest = text
+    while "{" in rest:
+        _, _, rest = rest.partition("{")
+        inside, closing, rest = rest.partition("}")
+        if not closing:
+            raise ExpressionError(f"{text!r} has a {{ that is not closed")
+        try:
+            tree = ast.parse(inside.strip(), mode="eval")
+        except SyntaxError:
+            raise ExpressionError(f"{{{inside}}} is not an expression") from None
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"min", "max"}
+    return names
+
+
+def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return Integer(value)
+        case ast.Name(id=name):
+            return Scalar(name) if name in scalars else Name(name)
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))):
+            if name not in scalars:
+                raise ExpressionError(f"{name}[{index}] names no sequence argument of the operator")
+            if index < 0:
+                raise ExpressionError(f"{name}[{index}] counts from the end; write its position")
+            return Scalar(name, index)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _convert(operand, text, scalars)
+            if isinstance(inner, Integer):
+                return Integer(-inner.value)
+            return Binary("-", Integer(0), inner)
+        case ast.BinOp(left=left, op=operator, right=right):
+            symbol = _OPERATORS.get(type(operator))
+            if symbol is None:
+                raise ExpressionError(
+                    f"{text!r} uses an operator that sizes do not have; there are + - * // % "
+                    "min(...) max(...)"
+                )
+            return Binary(symbol, _convert(left, text, scalars), _convert(right, text, scalars))
+        case ast.Call(func=ast.Name(id="min" | "max" as function), args=args, keywords=[]) if args:
+            return Call(function, tuple(_convert(argument, text, scalars) for argument in args))
+    raise ExpressionError(
+        f"{ast.unparse(node)!r} is not an integer, a name, an argument in braces, "
+        "min(...) or max(...)"
+    )
+
+
+def evaluate(expression: Expression, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
+    """The value of `expression`: an `int`, or a symbolic int where a size is one.
+
+    Raises:
+        KeyError: a dimension has no value in `dims` (an optional tensor that binds it is absent).
+        ZeroDivisionError: ``//`` or ``%`` by zero.
+    """
+    match expression:
+        case Integer(value):
+            return value
+        case Name(name):
+            return dims[name]
+        case Scalar(parameter, None):
+            return scalars[parameter]
+        case Scalar(parameter, index):
+            return scalars[parameter][index]
+        case Binary(op, left, right):
+            return _EVALUATE[op](evaluate(left, dims, scalars), evaluate(right, dims, scalars))
+        case Call(function, arguments):
+            values = [evaluate(argument, dims, scalars) for argument in arguments]
+            return min(values) if function == "min" else max(values)
+    raise AssertionError(expression)
+
+
+def leaves(expression: Expression) -> tuple[Integer | Name | Scalar, ...]:
+    """Every literal, dimension and argument in `expression`, left to right."""
+    match expression:
+        case Binary(_, left, right):
+            return leaves(left) + leaves(right)
+        case Call(_, arguments):
+            return tuple(leaf for argument in arguments for leaf in leaves(argument))
+        case _:
+            return (expression,)
+
+
+def names(expression: Expression) -> frozenset[str]:
+    """The dimensions that `expression` reads."""
+    return frozenset(leaf.name for leaf in leaves(expression) if isinstance(leaf, Name))
+
+
+def scalars_of(expression: Expression) -> frozenset[Scalar]:
+    """The arguments that `expression` reads."""
+    return frozenset(leaf for leaf in leaves(expression) if isinstance(leaf, Scalar))
+
+
+def text(expression: Expression) -> str:
+    """`expression` as a message shows it."""
+    return _render(
+        expression,
+        lambda name: name,
+        lambda parameter, index: parameter if index is None else f"{parameter}[{index}]",
+    )
+
+
+def _render(
+    expression: Expression,
+    dim: Callable[[str], str],
+    scalar: Callable[[str, int | None], str],
+    outer: int = 0,
+) -> str:
+    match expression:
+        case Integer(value):
+            return str(value)
+        case Name(name):
+            return dim(name)
+        case Scalar(parameter, index):
+            return scalar(parameter, index)
+        case Call(function, arguments):
+            return f"{function}({', '.join(_render(a, dim, scalar) for a in arguments)})"
+        case Binary(op, left, right):
+            level = _PRECEDENCE[op]
+            first = _render(left, dim, scalar, level)
+            second = _render(right, dim, scalar, level + 1)
+            return f"({first}{op}{second})" if level < outer else f"{first}{op}{second}"
+    raise AssertionError(expression)
+
+
+def cpp(
+    expression: Expression,
+    dim: Callable[[str], str],
+    scalar: Callable[[str, int | None], str],
+) -> str:
+    """`expression` as a C++ ``int64_t`` expression.
+
+    Args:
+        expression: what to write.
+        dim: gives the C++ text of a dimension.
+        scalar: gives the C++ text of an argument, or of one of its elements.
+    """
+    match expression:
+        case Integer(value):
+            return f"int64_t{{{value}}}"
+        case Name(name):
+            return dim(name)
+        case Scalar(parameter, index):
+            return scalar(parameter, index)
+        case Binary(op, left, right):
+            first, second = cpp(left, dim, scalar), cpp(right, dim, scalar)
+            if op == "//":
+                return f"opsmith::floor_div({first}, {second})"
+            if op == "%":
+                return f"opsmith::floor_mod({first}, {second})"
+            return f"({first} {op} {second})"
+        case Call(function, arguments):
+            result = cpp(arguments[0], dim, scalar)
+            for argument in arguments[1:]:
+                result = f"std::{function}<int64_t>({result}, {cpp(argument, dim, scalar)})"
+            return result
+    raise AssertionError(expression)

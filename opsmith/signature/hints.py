@@ -1,0 +1,273 @@
+"""Python annotations as opsmith types: jaxtyping arrays, tensors, scalars, sequences, optionals."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, NoReturn, get_args, get_origin
+
+import jaxtyping
+
+from opsmith.signature import expressions, shapes
+from opsmith.signature.dtypes import ALL_DTYPES, ANY, DTypes, known_dtypes
+from opsmith.signature.expressions import ExpressionError
+from opsmith.signature.model import (
+    Bound,
+    Kind,
+    ScalarType,
+    SequenceType,
+    TensorListType,
+    TensorType,
+    Type,
+    ValueRange,
+)
+from opsmith.signature.ranges import Between, Extent, Index
+from opsmith.signature.shapes import ShapeError
+
+_KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
+_SEQUENCES = (list, tuple, collections.abc.Sequence)
+_KNOWN = (
+    'jaxtyping arrays of Tensor (Float[Tensor, "N C"]), Tensor, int, float, bool, str, '
+    "tuple[int, int], Sequence[int], list[Tensor], and any of these with '| None'"
+)
+# What torch.library.custom_op takes and opsmith does not, each with the way round.
+_REFUSED = {
+    "dtype": "a dtype argument would make the result's dtype depend on a value; declare the "
+    "result's dtype, and convert outside the operator",
+    "device": "the operator runs on its tensors' device; take it from them",
+    "layout": "operators here are dense",
+    "memory_format": "operators here return contiguous tensors",
+    "Generator": "draw the random numbers outside, and pass them as a tensor",
+    "complex": "no target carries complex scalars; pass real and imaginary part as two floats",
+    "SymInt": "write int: it is symbolic while tracing by itself",
+}
+
+
+class AnnotationProblem(ValueError):
+    """What is wrong with an annotation; the caller says whose it is."""
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """An annotation without ``Annotated`` and ``| None``, and what those said."""
+
+    base: Any
+    optional: bool
+    ranges: tuple[Index | Between | Extent, ...]
+
+
+def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
+    """The annotations of `function`, those that are strings evaluated where it was defined."""
+    scope = dict(getattr(function, "__globals__", {}))
+    try:
+        scope.update(inspect.getclosurevars(function).nonlocals)
+    except (TypeError, ValueError):
+        pass
+    resolved: dict[str, Any] = {}
+    for name, annotation in inspect.get_annotations(function).items():
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, scope)  # noqa: S307 - the user's own source
+            except Exception as error:
+                refuse(f"the annotation of {name!r}, {annotation!r}, does not evaluate: {error}")
+        resolved[name] = annotation
+    return resolved
+
+
+def strip(annotation: Any) -> Stripped:
+    """Take ``Annotated[...]`` and ``| None`` off, in whichever order they stand."""
+    ranges: tuple[Any, ...] = ()
+    optional = False
+    while True:
+        origin = get_origin(annotation)
+        if origin is typing.Annotated:
+            annotation, *metadata = get_args(annotation)
+            ranges += tuple(m for m in metadata if isinstance(m, Index | Between | Extent))
+        elif origin in (typing.Union, types.UnionType):
+            members = [member for member in get_args(annotation) if member is not type(None)]
+            if len(members) != 1 or len(members) == len(get_args(annotation)):
+                raise AnnotationProblem(
+                    f"{show(annotation)} is one of several types; an operator's argument has one "
+                    "type, or that type '| None'"
+                )
+            optional = True
+            annotation = members[0]
+        else:
+            return Stripped(annotation, optional, ranges)
+
+
+def is_int_sequence(base: Any) -> bool:
+    """Whether `base` is ``tuple[int, int]``, ``Sequence[int]`` or ``list[int]``."""
+    arguments = get_args(base)
+    return (
+        get_origin(base) in _SEQUENCES
+        and bool(arguments)
+        and all(argument in (int, ...) for argument in arguments)
+    )
+
+
+def type_of(base: Any, scalars: Collection[str]) -> Type:
+    """The opsmith type of an annotation that `strip` went over.
+
+    Raises:
+        AnnotationProblem: it is none.
+    """
+    if base in _KINDS if isinstance(base, collections.abc.Hashable) else False:
+        return ScalarType(_KINDS[base])
+    if _is_array(base) or _is_tensor(base):
+        return _tensor_type(base, scalars)
+    origin, arguments = get_origin(base), get_args(base)
+    if origin in _SEQUENCES and arguments:
+        return _sequence_type(base, origin, arguments, scalars)
+    if base in _SEQUENCES:
+        raise AnnotationProblem(f"{base.__name__} needs its elements' type, as in tuple[int, int]")
+    name = getattr(base, "__name__", "")
+    if name in _REFUSED and getattr(base, "__module__", "") in ("torch", "builtins"):
+        raise AnnotationProblem(f"{show(base)} cannot be an argument: {_REFUSED[name]}")
+    raise AnnotationProblem(f"is nothing that an operator can take; there are {_KNOWN}")
+
+
+def _is_array(base: Any) -> bool:
+    return isinstance(base, type) and issubclass(base, jaxtyping.AbstractArray)
+
+
+def _is_tensor(base: Any) -> bool:
+    # By name, since this package does not import torch.
+    return (
+        isinstance(base, type)
+        and base.__name__ == "Tensor"
+        and base.__module__.split(".")[0] == "torch"
+    )
+
+
+def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
+    if not _is_array(base):
+        return TensorType(ANY, None)
+    if not _is_tensor(base.array_type):
+        raise AnnotationProblem(f"is an array of {show(base.array_type)}; write torch.Tensor there")
+    try:
+        shape = shapes.parse(base.dim_str, scalars)
+    except ShapeError as error:
+        raise AnnotationProblem(str(error)) from None
+    label = base.__name__.partition("[")[0]
+    declared = base.dtypes
+    names = known_dtypes(declared) if isinstance(declared, list | tuple) else ALL_DTYPES
+    if not names:
+        raise AnnotationProblem(
+            f"{label} has no dtype that operators carry; there are {', '.join(ALL_DTYPES)}"
+        )
+    return TensorType(DTypes(names, label), shape)
+
+
+def _sequence_type(
+    base: Any, origin: Any, arguments: tuple[Any, ...], scalars: Collection[str]
+) -> TensorListType | SequenceType:
+    element, *rest = arguments
+    fixed = origin is tuple and rest != [...]
+    if _is_array(element) or _is_tensor(element):
+        if fixed:
+            raise AnnotationProblem(
+                f"{show(base)}: a fixed number of tensors is that many parameters; write them "
+                "out, or list[...] for any number"
+            )
+        return TensorListType(_tensor_type(element, scalars))
+    if get_origin(element) in (typing.Union, types.UnionType):
+        raise AnnotationProblem(f"{show(base)}: elements cannot be optional")
+    kind = _KINDS.get(element) if isinstance(element, collections.abc.Hashable) else None
+    if kind is None:
+        raise AnnotationProblem(f"{show(base)}: elements are int, float, bool, str or tensors")
+    if fixed:
+        if any(argument is not element for argument in arguments):
+            raise AnnotationProblem(f"{show(base)}: every element has one type")
+        return SequenceType(kind, len(arguments))
+    return SequenceType(kind, None)
+
+
+def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | TensorListType]:
+    """The types of the results.
+
+    Raises:
+        AnnotationProblem: beginning with the annotation.
+    """
+    if annotation is inspect.Parameter.empty:
+        raise AnnotationProblem("is missing; write the result's shape, or None")
+    if annotation is None or annotation is type(None):
+        return []
+    members: tuple[Any, ...] = (annotation,)
+    if get_origin(annotation) is tuple:
+        members = get_args(annotation)
+        if len(members) == 2 and members[1] is ...:
+            raise AnnotationProblem(
+                f"{show(annotation)}: write list[...] for any number of results"
+            )
+    found: list[TensorType | TensorListType] = []
+    for member in members:
+        try:
+            part = strip(member)
+            type_ = type_of(part.base, scalars)
+        except AnnotationProblem as problem:
+            raise AnnotationProblem(f"{show(member)}: {problem}") from None
+        if part.optional:
+            raise AnnotationProblem(
+                f"{show(member)}: a result is always there; return an empty one"
+            )
+        if not isinstance(type_, TensorType | TensorListType):
+            raise AnnotationProblem(
+                f"{show(member)}: a result is a tensor; return a 0-dimensional one, "
+                f'as in Float[Tensor, ""]'
+            )
+        found.append(type_)
+    return found
+
+
+def value_range(item: Index | Between | Extent, scalars: Collection[str]) -> ValueRange:
+    """A range with its texts parsed."""
+
+    def bound(value: str | float | None) -> Bound | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise AnnotationProblem(f"{item!r}: a bound is a number or an expression")
+        if isinstance(value, float):
+            return Bound(value)
+        try:
+            return Bound(expressions.parse(str(value), scalars))
+        except ExpressionError as error:
+            raise AnnotationProblem(f"{item!r}: {error}") from None
+
+    match item:
+        case Index(high):
+            return ValueRange(bound(0), bound(high), exclusive=True)
+        case Between(low, high):
+            if low is None and high is None:
+                raise AnnotationProblem("Between() bounds nothing; give low, high or both")
+            return ValueRange(bound(low), bound(high))
+        case Extent(start, high):
+            return ValueRange(bound(0), bound(high), start=start)
+
+
+def show(annotation: Any) -> str:
+    """`annotation` as a user would have written it."""
+    if isinstance(annotation, str):
+        return annotation
+    if annotation is None or annotation is type(None):
+        return "None"
+    if annotation is ...:
+        return "..."
+    if _is_array(annotation):
+        label = annotation.__name__.partition("[")[0]
+        return f'{label}[{show(annotation.array_type)}, "{annotation.dim_str}"]'
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        inner = ", ".join([show(arguments[0]), *(repr(item) for item in arguments[1:])])
+        return f"Annotated[{inner}]"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(show(argument) for argument in arguments)
+    if origin is not None:
+        name = getattr(origin, "__name__", str(origin))
+        return f"{name}[{', '.join(show(argument) for argument in arguments)}]"
+    return getattr(annotation, "__name__", None) or repr(annotation)

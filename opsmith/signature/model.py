@@ -1,0 +1,286 @@
+"""What a declaration says, as plain data: the one thing that everything else is derived from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from opsmith.signature import expressions
+from opsmith.signature.dtypes import DTypes
+from opsmith.signature.expressions import Expression
+from opsmith.signature.shapes import Fixed, Shape, Variadic
+
+Kind = Literal["int", "float", "bool", "str"]
+
+
+class _NoDefault:
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Any = _NoDefault()
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor: its dtypes, and its shape unless the annotation was a plain ``Tensor``."""
+
+    dtypes: DTypes
+    shape: Shape | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return "Tensor"
+        return f'{self.dtypes.label}[Tensor, "{self.shape.text}"]'
+
+
+@dataclass(frozen=True)
+class TensorListType:
+    """A list of tensors, each of the element's type."""
+
+    element: TensorType
+
+    def __str__(self) -> str:
+        return f"list[{self.element}]"
+
+
+@dataclass(frozen=True)
+class ScalarType:
+    """An int, float, bool or str."""
+
+    kind: Kind
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    """Several scalars of one kind; `length` is `None` where any number may come."""
+
+    kind: Kind
+    length: int | None
+
+    def __str__(self) -> str:
+        if self.length is None:
+            return f"Sequence[{self.kind}]"
+        return f"tuple[{', '.join([self.kind] * self.length)}]"
+
+
+Type = TensorType | TensorListType | ScalarType | SequenceType
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One side of a range: an integer expression, or a float literal."""
+
+    value: Expression | float
+
+    def __str__(self) -> str:
+        return repr(self.value) if isinstance(self.value, float) else expressions.text(self.value)
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """A value range with its expressions parsed.
+
+    ``low <= value``, ``value <= high`` (``value < high`` if `exclusive`), and, with `start`,
+    ``start[i] + value[i] <= high`` instead. `text` is the condition as messages show it.
+    """
+
+    low: Bound | None
+    high: Bound | None
+    exclusive: bool = False
+    start: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The condition, as in ``0 <= value < B*N``."""
+        low = "" if self.low is None else f"{self.low} <= "
+        high = "" if self.high is None else f" {'<' if self.exclusive else '<='} {self.high}"
+        if self.start is not None:
+            return f"0 <= value and {self.start} + value <= {self.high}"
+        return f"{low}value{high}"
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """The integer expressions of both sides."""
+        sides = [side.value for side in (self.low, self.high) if side is not None]
+        return tuple(side for side in sides if not isinstance(side, float))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of an operator.
+
+    Attributes:
+        name: its name in Python, in the schema and in C++.
+        type: what it is.
+        optional: whether ``None`` may be passed.
+        default: the default, or `NO_DEFAULT`.
+        keyword_only: whether it stands after ``*``.
+        mutated: whether the operator writes into it.
+        ranges: what its values may be.
+        annotation: the annotation as messages quote it.
+    """
+
+    name: str
+    type: Type
+    optional: bool = False
+    default: Any = NO_DEFAULT
+    keyword_only: bool = False
+    mutated: bool = False
+    ranges: tuple[ValueRange, ...] = ()
+    annotation: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor (perhaps optional)."""
+        return isinstance(self.type, TensorType)
+
+    @property
+    def is_tensor_list(self) -> bool:
+        """Whether it is a list of tensors."""
+        return isinstance(self.type, TensorListType)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is one int, float, bool or str."""
+        return isinstance(self.type, ScalarType)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is several ints, floats, bools or strs."""
+        return isinstance(self.type, SequenceType)
+
+    @property
+    def tensor_type(self) -> TensorType | None:
+        """The type of the tensor, or of each tensor of a list."""
+        if isinstance(self.type, TensorListType):
+            return self.type.element
+        return self.type if isinstance(self.type, TensorType) else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result; `name` is ``out``, or ``out0``, ``out1``, … where there are several."""
+
+    name: str
+    type: TensorType | TensorListType
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """The type of the tensor, or of each tensor of a list."""
+        return self.type.element if isinstance(self.type, TensorListType) else self.type
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An operator's name, parameters and results, and what the author claims of them."""
+
+    namespace: str
+    name: str
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    data_dependent: tuple[str, ...] = ()
+    parallel_dims: tuple[str, ...] = ()
+    doc: str = field(default="", compare=False)
+
+    @property
+    def qualname(self) -> str:
+        """``namespace::name``."""
+        return f"{self.namespace}::{self.name}"
+
+    @cached_property
+    def by_name(self) -> dict[str, Parameter]:
+        """The parameters by their names."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter called `name`."""
+        return self.by_name[name]
+
+    @cached_property
+    def tensors(self) -> tuple[Parameter, ...]:
+        """The parameters that are tensors or lists of tensors."""
+        return tuple(p for p in self.parameters if p.is_tensor or p.is_tensor_list)
+
+    @cached_property
+    def mutated(self) -> tuple[Parameter, ...]:
+        """The parameters that the operator writes into."""
+        return tuple(p for p in self.parameters if p.mutated)
+
+    @cached_property
+    def shaped(self) -> bool:
+        """Whether every result's shape is declared, so that a fake kernel can be derived."""
+        return all(
+            isinstance(result.type, TensorType) and result.type.shape is not None
+            for result in self.results
+        )
+
+    @cached_property
+    def generic(self) -> DTypes | None:
+        """The dtypes that the call's generic tensors may share; `None` if every dtype is fixed."""
+        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
+        sets = [t.dtypes for t in types if t is not None and t.dtypes.generic and t.shape]
+        if not sets:
+            return None
+        names = tuple(n for n in sets[0].names if all(n in other for other in sets))
+        label = min(sets, key=lambda dtypes: len(dtypes.names)).label
+        return DTypes(names, label)
+
+    @cached_property
+    def dims(self) -> tuple[str, ...]:
+        """The named dimensions (variadic ones too) that arguments bind, in binding order."""
+        return tuple(self.dim_sources)
+
+    @cached_property
+    def dim_sources(self) -> dict[str, str]:
+        """For each named dimension the parameter that binds it first (a required one if any)."""
+        sources: dict[str, str] = {}
+        for required in (True, False):
+            for parameter in self.tensors:
+                shape = parameter.tensor_type.shape if parameter.tensor_type else None
+                always = parameter.is_tensor and not parameter.optional
+                if shape is None or always is not required:
+                    continue
+                for name in shape.binds():
+                    sources.setdefault(name, parameter.name)
+        # Binding goes through the arguments in order, whichever of them are required.
+        order = [p.name for p in self.tensors]
+        return dict(sorted(sources.items(), key=lambda item: order.index(item[1])))
+
+    @cached_property
+    def certain_dims(self) -> frozenset[str]:
+        """The named dimensions that every call binds, whatever optional arguments are absent."""
+        return frozenset(
+            name
+            for name, source in self.dim_sources.items()
+            if self.by_name[source].is_tensor and not self.by_name[source].optional
+        )
+
+    @cached_property
+    def variadic_dims(self) -> frozenset[str]:
+        """The names that stand for any number of dimensions."""
+        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
+        return frozenset(
+            dim.name
+            for type_ in types
+            if type_ is not None and type_.shape is not None
+            for dim in type_.shape.dims
+            if isinstance(dim, Variadic) and dim.name is not None
+        )
+
+    def schema(self) -> str:
+        """The schema without the namespace, as ``torch.library.define`` takes it."""
+        from opsmith.signature.schema import schema_of
+
+        return schema_of(self)
+
+    def result_dims(self, result: Result) -> tuple[Fixed | Variadic, ...]:
+        """The dimensions of a result; only for a signature that is `shaped`."""
+        shape = result.tensor_type.shape
+        assert shape is not None
+        dims = tuple(dim for dim in shape.dims if isinstance(dim, Fixed | Variadic))
+        assert len(dims) == len(shape.dims)
+        return dims

@@ -1,0 +1,149 @@
+"""Symbolic shapes: what stands between the quotes of a jaxtyping annotation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from opsmith.signature import expressions
+from opsmith.signature.expressions import Expression, ExpressionError, Name
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One dimension whose size is an expression; a plain name binds it."""
+
+    expression: Expression
+
+    def __str__(self) -> str:
+        return expressions.text(self.expression)
+
+
+@dataclass(frozen=True)
+class Variadic:
+    """Any number of dimensions, ``*name``; without a name (``...``) they are not compared."""
+
+    name: str | None
+
+    def __str__(self) -> str:
+        return "..." if self.name is None else f"*{self.name}"
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """One dimension of any size, ``_``."""
+
+    def __str__(self) -> str:
+        return "_"
+
+
+Dim = Fixed | Variadic | Unnamed
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of one tensor, at most one of them variadic.
+
+    Attributes:
+        dims: the dimensions in order.
+        text: the annotation's own words.
+    """
+
+    dims: tuple[Dim, ...]
+    text: str
+
+    @property
+    def variadic(self) -> int | None:
+        """The position of the variadic dimension, if there is one."""
+        for position, dim in enumerate(self.dims):
+            if isinstance(dim, Variadic):
+                return position
+        return None
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions there are, a variadic one not counted."""
+        return sum(not isinstance(dim, Variadic) for dim in self.dims)
+
+    def binds(self) -> tuple[str, ...]:
+        """The names that a tensor of this shape gives a size to, in order."""
+        found: list[str] = []
+        for dim in self.dims:
+            match dim:
+                case Fixed(Name(name)) | Variadic(str(name)) if name not in found:
+                    found.append(name)
+        return tuple(found)
+
+
+class ShapeError(ValueError):
+    """The text is not a shape; says why."""
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_UNSUPPORTED = {
+    "#": "broadcasting dimensions (#) are not supported: write the dimension's name, and let the "
+    "caller expand",
+    "?": "tree-path dimensions (?) mean nothing for an operator's arguments",
+}
+
+
+def parse(text: str, scalars: Collection[str] = ()) -> Shape:
+    """Parse the text of a jaxtyping shape.
+
+    Args:
+        text: dimensions separated by spaces (spaces inside parentheses, brackets and braces do
+            not separate).
+        scalars: names of the operator's int and sequence arguments.
+
+    Raises:
+        ShapeError: with the offending dimension quoted.
+    """
+    dims = tuple(_dim(word, scalars) for word in _words(text))
+    if sum(isinstance(dim, Variadic) for dim in dims) > 1:
+        raise ShapeError("has more than one '*name' or '...'; one is the most that can be matched")
+    return Shape(dims, text)
+
+
+def _words(text: str) -> list[str]:
+    words: list[str] = []
+    depth = 0
+    for character in text:
+        if character.isspace() and depth == 0:
+            words.append("")
+            continue
+        depth += (character in "([{") - (character in ")]}")
+        if not words:
+            words.append("")
+        words[-1] += character
+    return [word for word in words if word]
+
+
+def _dim(word: str, scalars: Collection[str]) -> Dim:
+    if word == "...":
+        return Variadic(None)
+    # jaxtyping lets a name document an integer: "rows=4".
+    documented = re.fullmatch(r"[A-Za-z_]\w*=(.+)", word)
+    if documented:
+        word = documented[1]
+    if word[0] in _UNSUPPORTED:
+        raise ShapeError(f"dimension {word!r}: {_UNSUPPORTED[word[0]]}")
+    if word.startswith("*"):
+        name = word[1:]
+        if name.startswith("_"):
+            return Variadic(None)
+        if not _NAME.fullmatch(name):
+            raise ShapeError(f"dimension {word!r}: a name must follow the *")
+        return Variadic(name)
+    if word.startswith("_"):
+        return Unnamed()
+    if word in scalars:
+        raise ShapeError(
+            f"dimension {word!r} is also an argument; write {{{word}}} for the argument's value, "
+            "or give the dimension another name"
+        )
+    try:
+        expression = expressions.parse(word, scalars)
+    except ExpressionError as error:
+        raise ShapeError(f"dimension {word!r}: {error}") from None
+    return Fixed(expression)

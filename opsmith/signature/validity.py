@@ -1,0 +1,243 @@
+"""Whether a signature's parts agree with each other; each finding says what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from opsmith.signature import expressions
+from opsmith.signature.dtypes import COMPLEX, INTEGRAL
+from opsmith.signature.model import (
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorType,
+    ValueRange,
+)
+from opsmith.signature.shapes import Fixed, Unnamed, Variadic
+
+Refuse = Callable[[str], NoReturn]
+
+
+def check(signature: Signature, refuse: Refuse) -> None:
+    """Call `refuse` with the first thing in `signature` that cannot hold."""
+    _names(signature, refuse)
+    _dtypes(signature, refuse)
+    for parameter in signature.parameters:
+        _parameter_shape(signature, parameter, refuse)
+        for range_ in parameter.ranges:
+            _range(signature, parameter, range_, refuse)
+    for result in signature.results:
+        _result_shape(signature, result, refuse)
+    _claims(signature, refuse)
+
+
+def _names(signature: Signature, refuse: Refuse) -> None:
+    # Dimensions, parameters and results are members of one C++ struct.
+    for parameter in signature.parameters:
+        if parameter.name in signature.dim_sources or parameter.name in signature.data_dependent:
+            refuse(f"{parameter.name!r} is both a parameter and a dimension; rename one of them")
+    for result in signature.results:
+        if result.name in signature.by_name:
+            refuse(
+                f"parameter {result.name!r} has the name that the result has in a kernel; "
+                "rename the parameter"
+            )
+        if result.name in signature.dim_sources:
+            refuse(f"dimension {result.name!r} has the name of a result; rename the dimension")
+    variadic = signature.variadic_dims
+    for type_, owner in _shapes(signature):
+        assert type_.shape is not None
+        for dim in type_.shape.dims:
+            if isinstance(dim, Fixed):
+                for name in sorted(expressions.names(dim.expression) & variadic):
+                    refuse(
+                        f"{owner} {type_}: {name!r} is one dimension here and any number of "
+                        f"dimensions ('*{name}') elsewhere; use two names"
+                    )
+
+
+def _shapes(signature: Signature) -> list[tuple[TensorType, str]]:
+    found = [
+        (p.tensor_type, f"parameter {p.name!r}") for p in signature.parameters if p.tensor_type
+    ] + [(r.tensor_type, "the result") for r in signature.results]
+    return [(type_, owner) for type_, owner in found if type_.shape is not None]
+
+
+def _dtypes(signature: Signature, refuse: Refuse) -> None:
+    generic = signature.generic
+    if generic is None:
+        return
+    if not generic.names:
+        labels = {t.dtypes.label for t, _ in _shapes(signature) if t.dtypes.generic}
+        refuse(
+            f"{' and '.join(sorted(labels))} have no dtype in common, and every generic tensor of "
+            "a call has the same dtype; make one of them concrete (Float32, Int64, …)"
+        )
+    bound = any(
+        p.is_tensor
+        and not p.optional
+        and p.tensor_type
+        and p.tensor_type.dtypes.generic
+        and p.tensor_type.shape
+        for p in signature.parameters
+    )
+    for result in signature.results:
+        type_ = result.tensor_type
+        if type_.shape is not None and type_.dtypes.generic and not bound:
+            refuse(
+                f"the result {type_} has a generic dtype, but no required argument fixes it; "
+                f"write a concrete one (Float32, …) or take a {type_.dtypes.label} argument"
+            )
+
+
+def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse) -> None:
+    type_ = parameter.tensor_type
+    if type_ is None or type_.shape is None:
+        return
+    own = frozenset(type_.shape.binds())
+    for dim in type_.shape.dims:
+        if isinstance(dim, Fixed) and not isinstance(dim.expression, expressions.Name):
+            _readable(
+                signature,
+                dim.expression,
+                own if parameter.is_tensor else frozenset(),
+                f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
+                refuse,
+            )
+
+
+def _readable(
+    signature: Signature,
+    expression: expressions.Expression,
+    also: frozenset[str],
+    owner: str,
+    refuse: Refuse,
+) -> None:
+    for name in sorted(expressions.names(expression)):
+        if name in signature.variadic_dims:
+            refuse(f"{owner} reads '*{name}', which stands for any number of dimensions")
+        if name not in signature.dim_sources:
+            refuse(
+                f"{owner} reads {name!r}, which no argument binds; a dimension is bound where it "
+                f"stands alone in some argument's shape. Bound are: {_bound(signature)}"
+            )
+        if name not in signature.certain_dims and name not in also:
+            source = signature.dim_sources[name]
+            refuse(
+                f"{owner} reads {name!r}, which only {source!r} binds, and that may be absent or "
+                "empty; bind it in a required argument too"
+            )
+    for scalar in expressions.scalars_of(expression):
+        parameter = signature.by_name[scalar.parameter]
+        shown = expressions.text(scalar)
+        if parameter.optional:
+            refuse(f"{owner} reads {shown!r}, which may be None; make the argument required")
+        match parameter.type, scalar.index:
+            case ScalarType(), int():
+                refuse(f"{owner} reads {shown!r}, but {scalar.parameter!r} is a single int")
+            case SequenceType(), None:
+                refuse(f"{owner} reads {shown!r}, a sequence; name one element, {shown}[0]")
+            case SequenceType(_, length), int(index) if length is None:
+                refuse(
+                    f"{owner} reads {shown!r}, but {scalar.parameter!r} may have any length; "
+                    f"declare it as tuple[{', '.join(['int'] * (index + 1))}]"
+                )
+            case SequenceType(_, int(length)), int(index) if index >= length:
+                refuse(f"{owner} reads {shown!r}, but {scalar.parameter!r} has {length} elements")
+
+
+def _bound(signature: Signature) -> str:
+    return ", ".join(signature.dims) or "none"
+
+
+def _range(signature: Signature, parameter: Parameter, range_: ValueRange, refuse: Refuse) -> None:
+    owner = f"parameter '{parameter.name}: {parameter.annotation}'"
+    type_ = parameter.tensor_type
+    integral = (
+        set(type_.dtypes.names) <= set(INTEGRAL)
+        if type_
+        else isinstance(parameter.type, ScalarType | SequenceType) and parameter.type.kind == "int"
+    )
+    numeric = integral or (
+        not set(type_.dtypes.names) & {"bool", *COMPLEX}
+        if type_
+        else isinstance(parameter.type, ScalarType | SequenceType)
+        and parameter.type.kind == "float"
+    )
+    if parameter.is_tensor_list:
+        refuse(f"{owner}: a value range on a list of tensors is not supported")
+    if (range_.exclusive or range_.start) and not integral:
+        refuse(f"{owner}: Index and Extent are for integers")
+    if not numeric:
+        refuse(f"{owner}: Between is for ints and floats")
+    own = frozenset(type_.shape.binds()) if type_ and type_.shape else frozenset()
+    for expression in range_.expressions():
+        _readable(signature, expression, own, owner, refuse)
+    if range_.start is None:
+        return
+    start = signature.by_name.get(range_.start)
+    if start is None or not start.is_tensor or not parameter.is_tensor or start.optional:
+        refuse(f"{owner}: Extent(start={range_.start!r}) must name a required tensor argument")
+    start_type = start.tensor_type
+    assert start_type is not None and type_ is not None
+    if (start_type.shape, start_type.dtypes) != (type_.shape, type_.dtypes):
+        refuse(
+            f"{owner}: Extent(start={range_.start!r}) needs an argument of the same type, "
+            f"but that is {start_type}"
+        )
+
+
+def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:
+    shape = result.tensor_type.shape
+    if shape is None:
+        return
+    for dim in shape.dims:
+        match dim:
+            case Unnamed() | Variadic(None):
+                refuse(
+                    f"the result {result.type}: '{dim}' says no size; name the dimension, or "
+                    "return a plain Tensor and write register_fake"
+                )
+            case Variadic(str(name)) if name not in signature.dim_sources:
+                refuse(f"the result {result.type}: no argument binds '*{name}'")
+            case Fixed(expressions.Name(name)) if name in signature.data_dependent:
+                continue
+            case Fixed(expressions.Name(name)) if name not in signature.dim_sources:
+                refuse(
+                    f"the result {result.type}: no argument binds {name!r}. Bound are: "
+                    f"{_bound(signature)}. If only the data decides its size, say so: "
+                    f'data_dependent=("{name}",)'
+                )
+            case Fixed(expression):
+                _readable(signature, expression, frozenset(), f"the result {result.type}", refuse)
+
+
+def _claims(signature: Signature, refuse: Refuse) -> None:
+    used = {
+        dim.expression.name
+        for result in signature.results
+        if result.tensor_type.shape
+        for dim in result.tensor_type.shape.dims
+        if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name)
+    }
+    for name in signature.data_dependent:
+        if name in signature.dim_sources:
+            source = signature.dim_sources[name]
+            refuse(f"data_dependent names {name!r}, but {source!r} binds it; take it out")
+        if name not in used:
+            refuse(f"data_dependent names {name!r}, which is a dimension of no result")
+    for name in signature.parallel_dims:
+        plain = name.removeprefix("*")
+        if plain not in signature.dim_sources:
+            refuse(
+                f"parallel_dims names {name!r}, which no argument binds. Bound are: "
+                f"{_bound(signature)}"
+            )
+        if plain not in used and plain not in signature.variadic_dims and signature.results:
+            refuse(
+                f"parallel_dims names {name!r}, which no result has as a dimension: the results "
+                "of the slices could not be put together"
+            )
