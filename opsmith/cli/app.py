@@ -1,0 +1,152 @@
+"""The commands. Each parses its arguments, calls one function and prints what that returns.
+
+Whatever imports torch is imported inside a command, so that `opsmith --help` answers at once.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from opsmith.cli import output
+from opsmith.errors import OpsmithError
+
+_DEBUG = "opsmith.debug"
+
+
+class _Commands(TyperGroup):
+    """Turns opsmith's own errors into one message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OpsmithError as error:
+            if ctx.meta.get(_DEBUG):
+                raise
+            output.say_error(str(error))
+            raise typer.Exit(getattr(error, "exit_code", 1)) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Take one declaration of a PyTorch operator to every runtime, and prove that all agree.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _set_debug(ctx: typer.Context, value: bool) -> None:
+    if value:
+        ctx.meta[_DEBUG] = True
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        import opsmith
+
+        print(f"opsmith {opsmith.__version__}")
+        raise typer.Exit
+
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="Python files (x.py) or modules (pkg.x)."),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="my_op, or my_namespace::my_op.")],
+    parent: Annotated[
+        Path, typer.Option("--dir", help="Where to make the operator's folder.")
+    ] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Write a working operator to edit: declaration, C++ kernel, test."""
+    from opsmith.cli import new as new_operator
+
+    folder = new_operator.write(new_operator.parse_name(name), parent)
+    for file in sorted(folder.iterdir()):
+        print(file)
+    output.say(f"\nTry it:  opsmith check {folder / folder.name}.py")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say which compilers and runtimes are here, and how to get those that are not."""
+    from opsmith.cli import doctor as examination
+
+    findings = list(examination.examine())
+    healthy = examination.healthy(findings)
+    if as_json:
+        print(json.dumps(examination.to_json(findings), indent=2))
+    else:
+        output.stdout().print(examination.table(findings))
+        missing = [finding.name for finding in findings if finding.essential and not finding.ok]
+        verdict = f"needed, and not here: {', '.join(missing)}" if missing else "ready to build"
+        output.say(f"\n{verdict}", style="green" if healthy else "red")
+    raise typer.Exit(0 if healthy else 1)
+
+
+@app.command()
+def build(files: Files, debug: Debug = False) -> None:
+    """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
+    from opsmith.cli.load import load_all
+
+    for operator in load_all(files):
+        started = time.perf_counter()
+        paths = operator.build()
+        seconds = time.perf_counter() - started
+        if not paths:
+            output.say(f"{operator.name}: no kernel to build; all of them are Python")
+        for path in paths:
+            print(f"{operator.name}  {path}  {seconds:.2f} s")
+
+
+@app.command()
+def check(
+    files: Files,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="NAME", help="Run only this check; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Where the sampling of cases starts.")] = 0,
+    as_json: AsJson = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="OUT.html", help="Also write an HTML report.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Build, then compare everything derived from a declaration with its reference."""
+    from opsmith import checks
+    from opsmith.cli.load import load_all
+
+    result = checks.run(load_all(files), select=select, seed=seed)
+    if as_json:
+        print(result.to_json())
+    else:
+        output.stdout().print(result.table())
+    if report is not None:
+        report.write_text(result.to_html(), encoding="utf-8")
+        output.say(f"wrote {report}")
+    raise typer.Exit(0 if result.ok else 1)

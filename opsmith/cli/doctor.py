@@ -1,0 +1,220 @@
+"""What `opsmith doctor` finds out: which compilers, tools and runtimes are here and work."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+#: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
+_PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
+
+_OLDEST_PYTHON = (3, 10)
+_OLDEST_TORCH = (2, 10)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for.
+
+    Attributes:
+        name: what was looked for.
+        ok: it is here and works.
+        essential: opsmith can do nothing useful without it.
+        version: its version; empty where there is none.
+        used_for: what opsmith does with it.
+        note: where it is, or why it does not work; may be empty.
+        remedy: how to get it; empty where it is here.
+    """
+
+    name: str
+    ok: bool
+    essential: bool
+    version: str
+    used_for: str
+    note: str = ""
+    remedy: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Look for everything that opsmith can use, in the order in which users need it."""
+    yield _python()
+    yield _torch()
+    yield _host_compiler()
+    yield _tool("cmake", essential=True)
+    yield _tool("ninja", essential=True)
+    yield _nvcc()
+    yield _cuda_device()
+    yield _package("triton", "Triton kernels", "comes with PyTorch's CUDA builds for Linux")
+    yield _package("hypothesis", "opsmith check", "pip install 'opsmith[check]'")
+    yield _package("onnx", "reading and writing ONNX files", "pip install 'opsmith[onnx]'")
+    yield _package("onnxruntime", "running ONNX files", "pip install 'opsmith[onnx]'")
+    yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")
+
+
+def healthy(findings: list[Finding]) -> bool:
+    """Whether everything essential is here."""
+    return all(finding.ok for finding in findings if finding.essential)
+
+
+def to_json(findings: list[Finding]) -> dict[str, object]:
+    """Return the findings as plain data, with one `ok` for the whole machine."""
+    return {"ok": healthy(findings), "findings": [asdict(finding) for finding in findings]}
+
+
+def table(findings: list[Finding]) -> Table:
+    """Draw the findings; a missing thing's row says how to get it."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn.add_column("")
+    drawn.add_column("", no_wrap=True)
+    drawn.add_column("version", no_wrap=True)
+    drawn.add_column("used for")
+    drawn.add_column("where, or how to get it", overflow="fold")
+    for finding in findings:
+        mark, style = ("✓", "green") if finding.ok else ("–", "yellow")
+        if finding.essential and not finding.ok:
+            mark, style = "✗", "red"
+        detail = ". ".join(part for part in (finding.note, finding.remedy) if part)
+        drawn.add_row(
+            f"[{style}]{mark}[/]", finding.name, finding.version, finding.used_for, _plain(detail)
+        )
+    return drawn
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _python() -> Finding:
+    ok = sys.version_info[:2] >= _OLDEST_PYTHON
+    remedy = "" if ok else "install Python 3.10 or newer"
+    return Finding(
+        "python", ok, True, platform.python_version(), "everything", sys.executable, remedy
+    )
+
+
+def _torch() -> Finding:
+    used_for = "everything"
+    remedy = "pip install 'torch>=2.10'"
+    try:
+        import torch
+    except Exception as error:
+        version = _installed_version("torch")
+        return Finding("torch", False, True, version, used_for, _first_line(error), remedy)
+    version = torch.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
+        note = "its stable ABI is too old"
+        return Finding("torch", False, True, version, used_for, note, remedy)
+    built_for = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs"
+    return Finding("torch", True, True, version, used_for, built_for)
+
+
+def _host_compiler() -> Finding:
+    """Find the C++ compiler that CMake would take, and compile a C++20 program with it."""
+    used_for = "C++ kernels"
+    remedy = "Debian, Ubuntu: apt install g++. Fedora: dnf install gcc-c++. Or set CXX"
+    wanted = os.environ.get("CXX")
+    names = [wanted] if wanted else ["c++", "g++", "clang++"]
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        note = f"CXX is {wanted}, which is not there" if wanted else f"no {', '.join(names)} here"
+        return Finding("C++ compiler", False, True, "", used_for, note, remedy)
+    version = _first_version(_output(path, "--version"))
+    with tempfile.TemporaryDirectory(prefix="opsmith-doctor-") as folder:
+        source = Path(folder, "probe.cpp")
+        source.write_text(_PROBE_SOURCE)
+        command = [path, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        note = f"{path} does not compile C++20: {_first_line(tried.stderr)}"
+        return Finding("C++ compiler", False, True, version, used_for, note, remedy)
+    return Finding("C++ compiler", True, True, version, used_for, path)
+
+
+def _tool(name: str, *, essential: bool) -> Finding:
+    """Find a tool that comes as a PyPI package, or may be installed otherwise."""
+    beside = Path(sys.executable).with_name(name)
+    path = str(beside) if beside.is_file() else shutil.which(name)
+    if path is None:
+        remedy = f"pip install {name}"
+        return Finding(name, False, essential, "", "building kernels", "", remedy)
+    version = _first_version(_output(path, "--version"))
+    return Finding(name, bool(version), essential, version, "building kernels", path)
+
+
+def _nvcc() -> Finding:
+    path = shutil.which(os.environ.get("CUDACXX") or "nvcc")
+    if path is None:
+        remedy = "install NVIDIA's CUDA toolkit, or set CUDACXX"
+        return Finding("nvcc", False, False, "", "CUDA kernels", "", remedy)
+    release = re.search(r"release (\S+),", _output(path, "--version"))
+    return Finding("nvcc", True, False, release[1] if release else "", "CUDA kernels", path)
+
+
+def _cuda_device() -> Finding:
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            name = torch.cuda.get_device_name()
+            major, minor = torch.cuda.get_device_capability()
+            return Finding("CUDA device", True, False, f"sm_{major}{minor}", "CUDA kernels", name)
+        built = torch.version.cuda is not None
+    except Exception as error:
+        return Finding("CUDA device", False, False, "", "CUDA kernels", _first_line(error))
+    if built:
+        remedy = "see whether nvidia-smi lists a device"
+    else:
+        remedy = "this PyTorch is a CPU build; see https://pytorch.org/get-started"
+    return Finding("CUDA device", False, False, "", "CUDA kernels", "", remedy)
+
+
+def _package(name: str, used_for: str, remedy: str) -> Finding:
+    """Import an optional package, for one that is installed may still not load."""
+    version = _installed_version(name)
+    if not version:
+        return Finding(name, False, False, "", used_for, "", remedy)
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        note = f"installed, but importing it says: {_first_line(error)}"
+        return Finding(name, False, False, version, used_for, note, remedy)
+    return Finding(name, True, False, version, used_for)
+
+
+def _installed_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _first_line(said: object) -> str:
+    return (str(said).strip().splitlines() or [type(said).__name__])[0]
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=30
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _first_version(text: str) -> str:
+    """Return the version in a line such as `g++ (Debian 12.2.0-14) 12.2.0`."""
+    first_line = re.sub(r"\(.*?\)", "", text.partition("\n")[0])
+    found = re.search(r"\d+(\.\d+)+", first_line)
+    return found[0] if found else ""

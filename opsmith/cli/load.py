@@ -1,0 +1,183 @@
+"""From what the user typed (`x.py`, `pkg.module`) to the operators that it declares."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from opsmith.errors import OpsmithError
+
+if TYPE_CHECKING:
+    from opsmith.operators import Operator
+
+
+class LoadError(OpsmithError):
+    """What the user named cannot be used: no such file, it raises, or it declares nothing."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A file or module that was imported, and the operators that it declares."""
+
+    target: str
+    module: ModuleType
+    operators: tuple[Operator, ...]
+
+
+def load_all(targets: list[str]) -> list[Operator]:
+    """Import every target and return all their operators, each once, in the order declared.
+
+    Args:
+        targets: paths of Python files, or names of modules.
+
+    Raises:
+        LoadError: a target cannot be imported, or declares no operator.
+    """
+    operators = {
+        operator.name: operator for target in targets for operator in load(target).operators
+    }
+    return list(operators.values())
+
+
+def load(target: str) -> Loaded:
+    """Import one file or module and find the operators that it declares.
+
+    A file inside a package is imported by its package's name, so that its relative imports work.
+    Operators that the file only imports from elsewhere do not count, unless it declares none of
+    its own.
+
+    Args:
+        target: the path of a Python file, or the name of a module.
+
+    Raises:
+        LoadError: no such file or module, importing it raised, or it declares no operator.
+    """
+    from opsmith.operators import registry
+
+    before = set(registry.all_operators())
+    module = _import_file(Path(target), target) if _is_path(target) else _import_module(target)
+    everything = registry.all_operators()
+    own = [op for op in everything if _is_within(op.reference.__module__, module.__name__)]
+    operators = own or [op for op in everything if op not in before]
+    if not operators:
+        raise LoadError(f"{target} declares no operator; declare one with @opsmith.op(...)")
+    return Loaded(target, module, tuple(operators))
+
+
+def _is_path(target: str) -> bool:
+    return target.endswith(".py") or os.sep in target or Path(target).is_file()
+
+
+def _is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def _import_file(path: Path, target: str) -> ModuleType:
+    if path.is_dir():
+        files = sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
+        inside = f"; in it: {', '.join(files)}" if files else ""
+        raise LoadError(f"{target} is a folder; name a Python file{inside}")
+    if not path.is_file():
+        raise LoadError(f"no such file: {target}")
+    path = path.resolve()
+    root, name = _module_name(path)
+    _prepend_to_path(root)
+    loaded = sys.modules.get(name)
+    if loaded is not None and _is_file_of(loaded, path):
+        return loaded
+    try:
+        if "." in name:
+            return importlib.import_module(name)
+        return _import_single_file(name, path)
+    except (Exception, SystemExit) as error:
+        raise _raised(target, error) from error
+
+
+def _module_name(path: Path) -> tuple[Path, str]:
+    """Return the folder to search and the dotted name by which `path` is imported from it."""
+    root, parts = path.parent, [path.stem]
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    if len(parts) > 1 and parts[-1] == "__init__":
+        parts.pop()
+    return root, ".".join(parts)
+
+
+def _import_single_file(name: str, path: Path) -> ModuleType:
+    """Import a file that is in no package, by its own name where nothing else has that name."""
+    found = importlib.util.find_spec(name) if name not in sys.modules else None
+    if found is None or found.origin is None or Path(found.origin).resolve() != path:
+        name = f"{name}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
+        if name in sys.modules:
+            return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    _prepend_to_path(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and _is_within(name, error.name):
+            raise LoadError(f"no module named {error.name!r}") from error
+        raise _raised(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _raised(name, error) from error
+
+
+def _prepend_to_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _is_file_of(module: ModuleType, path: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve() == path
+
+
+def _raised(target: str, error: BaseException) -> LoadError:
+    """Say in one paragraph what importing `target` raised, and at which of the user's lines."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return LoadError(f"{_shown(error.filename)}:{error.lineno}: {error.msg}")
+    where = target
+    for frame in traceback.extract_tb(error.__traceback__):
+        if _is_users(frame.filename):
+            where = f"{_shown(frame.filename)}:{frame.lineno}"
+    if isinstance(error, OpsmithError):
+        return LoadError(f"{where}: {error}")
+    return LoadError(f"{where}: {type(error).__name__}: {error}")
+
+
+def _is_users(file: str) -> bool:
+    """Whether a frame's file is neither opsmith's, nor installed, nor Python's own."""
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    theirs = [Path(__file__).parents[1], *map(Path, installed)]
+    return Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in theirs)
+
+
+def _shown(file: str) -> str:
+    """Return a path relative to the working directory where it lies below it."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith(os.pardir) else relative

@@ -1,0 +1,113 @@
+"""What `opsmith new` writes: a small working operator to edit."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith.errors import OpsmithError
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_DEFAULT_NAMESPACE = "my_ops"
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+#: Namespaces that PyTorch or C++ uses for itself.
+_TAKEN = frozenset({"aten", "at", "c10", "opsmith", "prim", "prims", "quantized", "std", "torch"})
+_CPP_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+    char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return
+    short signed sizeof static static_assert static_cast struct switch template this thread_local
+    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+    xor xor_eq main
+    """.split()
+)
+
+
+class NewError(OpsmithError):
+    """An operator of this name cannot be written here."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class OperatorName:
+    """`namespace::name`, both good identifiers in Python and in C++."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}::{self.name}"
+
+
+def parse_name(text: str) -> OperatorName:
+    """Read `name` or `namespace::name`.
+
+    Raises:
+        NewError: a part is no identifier, or is taken by Python, C++ or PyTorch.
+    """
+    parts = text.split("::")
+    if len(parts) > 2:
+        raise NewError(f"{text!r} has {len(parts)} parts; write NAME or NAMESPACE::NAME")
+    for part in parts:
+        _refuse_bad_identifier(part, text)
+    if len(parts) == 1:
+        if text == _DEFAULT_NAMESPACE:
+            raise NewError(
+                f"{text!r} is the namespace that a bare name gets; write NAMESPACE::{text}"
+            )
+        return OperatorName(_DEFAULT_NAMESPACE, text)
+    namespace, name = parts
+    if namespace in _TAKEN:
+        raise NewError(f"the namespace {namespace!r} belongs to others; choose one of your own")
+    if namespace == name:
+        raise NewError(
+            f"in {text!r} the namespace and the operator have one name, which in C++ is a "
+            "namespace and a function of the same name; choose two"
+        )
+    return OperatorName(namespace, name)
+
+
+def _refuse_bad_identifier(part: str, text: str) -> None:
+    shown = repr(part) if part == text else f"{part!r} in {text!r}"
+    if not _IDENTIFIER.fullmatch(part):
+        suggestion = re.sub(r"\W+", "_", part, flags=re.ASCII).strip("_0123456789").lower()
+        hint = f"; {suggestion!r} would do" if _IDENTIFIER.fullmatch(suggestion) else ""
+        raise NewError(
+            f"{shown} is no identifier: a letter, then letters, digits and underscores{hint}"
+        )
+    if "__" in part:
+        raise NewError(f"{shown} has two underscores in a row, which C++ reserves")
+    if keyword.iskeyword(part) or part in _CPP_KEYWORDS:
+        language = "Python" if keyword.iskeyword(part) else "C++"
+        raise NewError(f"{shown} is a keyword of {language}; choose another name")
+
+
+def write(name: OperatorName, parent: Path) -> Path:
+    """Write the folder `parent/<name>` and return it.
+
+    Raises:
+        NewError: the folder exists already, or cannot be made.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = parent / name.name
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise NewError(f"{folder} exists already; nothing was written") from None
+    except OSError as error:
+        raise NewError(f"cannot make {folder}: {error.strerror}") from error
+    for template in sorted(environment.list_templates()):
+        written = folder / template.removesuffix(".j2").replace("NAME", name.name)
+        text = environment.get_template(template).render(ns=name.namespace, name=name.name)
+        written.write_text(text, encoding="utf-8")
+    return folder

@@ -1,0 +1,33 @@
+"""How the command line speaks: results to stdout, everything else to stderr."""
+
+import sys
+from typing import Any
+
+from rich.console import Console
+
+#: Tables are drawn to fit here, also where stdout is a file and has no width of its own.
+MAX_WIDTH = 100
+
+
+def stdout() -> Console:
+    """Return a console for results, at most `MAX_WIDTH` columns wide."""
+    console = Console(file=sys.stdout, highlight=False)
+    width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
+    return Console(file=sys.stdout, highlight=False, width=width)
+
+
+def stderr() -> Console:
+    """Return a console for progress and errors."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def say(message: str, **style: Any) -> None:
+    """Print one line of progress to stderr, as it is: brackets are not markup, nothing wraps."""
+    stderr().print(message, markup=False, soft_wrap=True, **style)
+
+
+def say_error(message: str) -> None:
+    """Print `error: <message>` to stderr."""
+    console = stderr()
+    console.print("error:", style="bold red", end=" ")
+    console.print(message, markup=False, soft_wrap=True)

@@ -1,0 +1,28 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from opsmith.cli.app import app
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Run one `opsmith` command line in this process."""
+    monkeypatch.setenv("TERMINAL_WIDTH", "100")
+
+    def run(*arguments: object) -> Outcome:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    return run

@@ -1,0 +1,66 @@
+import ast
+
+import pytest
+
+from opsmith.cli import new
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace", "name"),
+    [("my_op", "my_ops", "my_op"), ("bev::pool", "bev", "pool"), ("a1::B2", "a1", "B2")],
+)
+def test_a_name_may_have_a_namespace(text, namespace, name):
+    assert new.parse_name(text) == new.OperatorName(namespace, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("my-op", "'my-op' is no identifier: a letter, then letters, digits and underscores; "
+         "'my_op' would do"),
+        ("ns::2x", "'2x' in 'ns::2x' is no identifier: a letter, then letters, digits and "
+         "underscores; 'x' would do"),
+        ("größe", "'größe' is no identifier: a letter, then letters, digits and underscores; "
+         "'gr_e' would do"),
+        ("", "'' is no identifier: a letter, then letters, digits and underscores"),
+        ("a::b::c", "'a::b::c' has 3 parts; write NAME or NAMESPACE::NAME"),
+        ("lambda", "'lambda' is a keyword of Python; choose another name"),
+        ("ns::double", "'double' in 'ns::double' is a keyword of C++; choose another name"),
+        ("a__b", "'a__b' has two underscores in a row, which C++ reserves"),
+        ("aten::mine", "the namespace 'aten' belongs to others; choose one of your own"),
+        ("my_ops", "'my_ops' is the namespace that a bare name gets; write NAMESPACE::my_ops"),
+        ("pool::pool", "in 'pool::pool' the namespace and the operator have one name, which in C++ "
+         "is a namespace and a function of the same name; choose two"),
+    ],
+)  # fmt: skip
+def test_a_bad_name_is_refused_with_the_reason(text, message):
+    with pytest.raises(new.NewError) as raised:
+        new.parse_name(text)
+    assert str(raised.value) == message
+
+
+def test_the_folder_holds_a_declaration_a_kernel_a_test_and_a_readme(cli, tmp_path):
+    outcome = cli("new", "shapes::my_op", "--dir", tmp_path)
+    assert outcome.code == 0
+    folder = tmp_path / "my_op"
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["README.md", "my_op.cpp", "my_op.py", "test_my_op.py"]
+    assert outcome.stdout.splitlines() == [str(folder / file) for file in files]
+    for file in ("my_op.py", "test_my_op.py"):
+        ast.parse((folder / file).read_text())
+    assert "OPSMITH_KERNEL(shapes, my_op, cpu" in (folder / "my_op.cpp").read_text()
+
+
+def test_an_existing_folder_is_left_alone(cli, tmp_path):
+    (tmp_path / "my_op").mkdir()
+    outcome = cli("new", "my_op", "--dir", tmp_path)
+    assert outcome.code == 2
+    assert outcome.stderr == f"error: {tmp_path / 'my_op'} exists already; nothing was written\n"
+    assert list((tmp_path / "my_op").iterdir()) == []
+
+
+def test_a_file_where_the_folder_should_be_is_named(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = cli("new", "my_op", "--dir", tmp_path / "file")
+    assert outcome.code == 2
+    assert outcome.stderr == f"error: cannot make {tmp_path / 'file/my_op'}: Not a directory\n"
