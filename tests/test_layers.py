@@ -1,0 +1,86 @@
+"""The arrows between the parts: what may import what, and what is imported late."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def run_python(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
+
+
+def test_imports_go_downwards():
+    tool = Path(sys.executable).with_name("lint-imports")
+    if not tool.is_file():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run(
+        [tool, "--no-logo", "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_signature_is_read_without_torch():
+    # The package `opsmith` itself brings torch in, so a bare stand-in takes its place here.
+    script = """
+import importlib, pkgutil, sys, types
+sys.modules["torch"] = None
+package = types.ModuleType("opsmith")
+package.__path__ = ["opsmith"]
+sys.modules["opsmith"] = package
+import opsmith.signature
+for module in pkgutil.iter_modules(opsmith.signature.__path__):
+    importlib.import_module("opsmith.signature." + module.name)
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+
+
+LATE = [
+    "cmake",
+    "hypothesis",
+    "jinja2",
+    "matplotlib",
+    "netron",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "rich",
+    "typer",
+]
+
+
+def test_importing_opsmith_imports_torch_and_little_else():
+    # What `import torch` brings along by itself is not opsmith's doing.
+    script = f"""
+import sys
+import torch
+before = set(sys.modules)
+import opsmith
+opsmith.op
+late = set({LATE!r}) & (set(sys.modules) - before)
+assert not late, late
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["signature", "kernels", "operators", "checks", "cli"])
+def test_every_part_imports_on_its_own(name):
+    script = f"""
+import importlib, pkgutil
+package = importlib.import_module("opsmith.{name}")
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
