@@ -1,0 +1,121 @@
+"""What a call costs: the identity operator on 16 floats, three ways of registering it.
+
+`by hand` is benchmarks/identity_stable.cpp, written against PyTorch's stable ABI; `custom_op` is
+`torch.library.custom_op` over `Tensor.clone`, as the tutorial has it.
+
+    python benchmarks/call_overhead.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import torch
+from jaxtyping import Float32
+from rich.console import Console
+from rich.table import Table
+from sampling import Timings, interleave, machine
+from torch import Tensor
+from torch.library import custom_op
+
+import opsmith
+
+HERE = Path(__file__).parent
+Operator = Callable[[Tensor], Tensor]
+Contestants = Mapping[str, Operator]
+
+
+def pass_gradient(ctx: object, grad: Tensor) -> Tensor:
+    return grad
+
+
+@opsmith.op("opsmith_bench::identity")
+def identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x.clone()
+
+
+identity.register_kernel("cpu", source=HERE / "identity_opsmith.cpp")
+
+
+@custom_op("opsmith_bench_custom::identity", mutates_args=())
+def custom_identity(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+def build_by_hand(folder: Path) -> None:
+    """Compile and load identity_stable.cpp with the flags that opsmith uses."""
+    torch_home = Path(torch.__file__).parent
+    library = folder / "identity_stable.so"
+    subprocess.run(
+        [
+            "g++",
+            "-O3",
+            "-std=c++20",
+            "-shared",
+            "-fPIC",
+            "-DTORCH_TARGET_VERSION=0x020a000000000000",
+            f"-I{torch_home / 'include'}",
+            str(HERE / "identity_stable.cpp"),
+            f"-L{torch_home / 'lib'}",
+            "-ltorch_cpu",
+            "-o",
+            str(library),
+        ],
+        check=True,
+    )
+    torch.ops.load_library(library)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    rounds = parser.parse_args().rounds
+    x = torch.randn(16)
+    needs_gradient = torch.randn(16, requires_grad=True)
+    grad = torch.ones(16)
+    with tempfile.TemporaryDirectory() as folder:
+        build_by_hand(Path(folder))
+    operators: Contestants = {
+        "opsmith": identity,
+        "by hand": torch.ops.opsmith_bench_stable.identity.default,
+        "custom_op": custom_identity,
+    }
+
+    def measure(call: Callable[[Operator], object]) -> Timings:
+        bound = {name: partial(call, operator) for name, operator in operators.items()}
+        return interleave(bound, rounds=rounds, calls=1000)
+
+    results = {"no autograd rule": measure(lambda op: op(x))}
+    identity.register_autograd(pass_gradient)
+    torch.library.register_autograd("opsmith_bench_stable::identity", pass_gradient)
+    custom_identity.register_autograd(pass_gradient)
+    results |= {
+        "a rule, not needed": measure(lambda op: op(x)),
+        "a rule, recorded": measure(lambda op: op(needs_gradient)),
+        "a rule, with backward": measure(lambda op: op(needs_gradient).backward(grad)),
+    }
+    table = Table(title="One call of the identity operator on 16 floats, µs, median")
+    table.add_column("")
+    for name in operators:
+        table.add_column(name, justify="right")
+    table.add_column("opsmith / by hand", justify="right")
+    table.add_column("opsmith / custom_op", justify="right")
+    for row, timings in results.items():
+        table.add_row(
+            row,
+            *(f"{timings.median(name) * 1e6:.2f}" for name in operators),
+            f"{timings.ratio('opsmith', 'by hand'):.2f}",
+            f"{timings.ratio('opsmith', 'custom_op'):.2f}",
+        )
+    console = Console(width=100)
+    console.print(table)
+    console.print(f"{rounds} interleaved rounds of 1000 calls. {machine()}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
