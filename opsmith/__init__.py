@@ -1,0 +1,32 @@
+"""One declaration of a PyTorch operator, taken to every runtime and proved to agree everywhere."""
+
+from opsmith.errors import (
+    ArgumentError,
+    ArtifactError,
+    BuildError,
+    CheckError,
+    DeclarationError,
+    DifferentiationError,
+    MissingError,
+    OpsmithError,
+)
+from opsmith.operators import Operator, op
+from opsmith.signature import Between, Extent, Index
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "ArtifactError",
+    "Between",
+    "BuildError",
+    "CheckError",
+    "DeclarationError",
+    "DifferentiationError",
+    "Extent",
+    "Index",
+    "MissingError",
+    "Operator",
+    "OpsmithError",
+    "op",
+]

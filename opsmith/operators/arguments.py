@@ -1,0 +1,90 @@
+"""A call's arguments as the signature names them, and what binding looks at in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArgumentError
+from opsmith.signature import NO_DEFAULT, Signature, TensorInfo
+from opsmith.signature.dtypes import ALL_DTYPES
+
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
+_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``torch.float32`` as ``float32``."""
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+    """A function from a call's ``(args, kwargs)`` to its arguments by name, defaults filled in.
+
+    The dispatcher leaves arguments that equal their default out of what it passes on.
+    """
+    names = [parameter.name for parameter in signature.parameters]
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in signature.parameters
+        if parameter.default is not NO_DEFAULT
+    }
+    known = frozenset(names)
+    qualname = signature.qualname
+
+    def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) > len(names):
+            raise ArgumentError(f"{qualname}: takes {len(names)} arguments, got {len(args)}.")
+        given = dict(zip(names, args, strict=False))
+        for name in kwargs:
+            if name not in known:
+                raise ArgumentError(
+                    f"{qualname}: has no argument {name!r}; there are {', '.join(names)}."
+                )
+        complete = {**defaults, **given, **kwargs}
+        missing = [name for name in names if name not in complete]
+        if missing:
+            raise ArgumentError(f"{qualname}: argument {missing[0]!r} is missing.")
+        return {name: complete[name] for name in names}
+
+    return arguments
+
+
+def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+    """`arguments` with every tensor replaced by its `TensorInfo`."""
+    described = dict(arguments)
+    for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if value is None:
+            continue
+        if parameter.is_tensor_list:
+            described[parameter.name] = [
+                _info(item, f"{parameter.name}[{position}]", signature)
+                for position, item in enumerate(value)
+            ]
+        else:
+            described[parameter.name] = _info(value, parameter.name, signature)
+    return described
+
+
+def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
+    if not isinstance(value, Tensor):
+        raise ArgumentError(
+            f"{signature.qualname}: argument {name!r} is {type(value).__name__}, expected a tensor."
+        )
+    return TensorInfo(value.shape, dtype_name(value.dtype), str(value.device))
+
+
+def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
+    """Every tensor of the call, those in lists too, in the signature's order."""
+    found: list[Tensor] = []
+    for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if parameter.is_tensor_list:
+            found.extend(value or ())
+        elif value is not None:
+            found.append(value)
+    return found

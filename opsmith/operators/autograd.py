@@ -1,0 +1,374 @@
+"""Derivatives: the kernel at the Autograd key.
+
+Three kinds of operator reach it. One with a backward written by hand, one that takes its
+derivatives from the reference, and one with none, whose results say so when somebody asks. In no
+case does a derivative silently come out as zero or as nothing.
+
+* Reverse mode uses the backward written by hand, else the reference.
+* Forward mode, and a second derivative of ``autograd="reference"``, run the reference, which is
+  plain PyTorch and so has every derivative.
+
+The autograd node is a *single-level* function (`torch.autograd.function._SingleLevelFunction`):
+this kernel already runs inside whatever `torch.func` transform is active, as PyTorch's own
+derivatives do, so the node must not enter the transform again, which is why
+``torch.library.register_autograd`` fails under `torch.func.vjp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+from opsmith.errors import DifferentiationError
+
+if TYPE_CHECKING:
+    from opsmith.operators.operator import Operator
+
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_after_autograd = torch._C._after_autograd_keyset
+_any_requires_grad = torch._C._any_requires_grad
+_is_grad_enabled = torch.is_grad_enabled
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an operator is differentiated.
+
+    Attributes:
+        backward: ``backward(ctx, *grads)`` written by hand, in ``torch.library``'s contract.
+        setup_context: ``setup_context(ctx, inputs, output)``, ditto.
+        reference: whether the reference gives the derivatives that `backward` does not.
+    """
+
+    backward: Callable[..., Any] | None = None
+    setup_context: Callable[..., Any] | None = None
+    reference: bool = False
+
+
+def kernel(operator: Operator) -> Callable[..., Any]:
+    """The kernel for the Autograd key, taking the keyset first."""
+    overload = operator._opoverload
+    slow = derivative_kernel(operator)
+
+    def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if _needs_derivative(args, kwargs):
+            return slow(keyset, *args, **kwargs)
+        with _below_autograd():
+            return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
+
+    return autograd
+
+
+def _needs_derivative(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    # forward_ad's level is -1 unless somebody is inside dual_level, jvp or jacfwd.
+    if forward_ad._current_level >= 0:
+        return True
+    return _is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())
+
+
+def derivative_kernel(operator: Operator) -> Callable[..., Any]:
+    """The same for a call that is known to need a derivative, or to carry tangents."""
+    overload = operator._opoverload
+    nodes = _Nodes(operator)
+
+    def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if forward_ad._current_level >= 0 and _has_tangent((*args, *kwargs.values())):
+            return _forward_mode(operator, args, kwargs)
+        if not (_is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())):
+            with _below_autograd():
+                return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
+        if operator.signature.mutated:
+            names = ", ".join(repr(p.name) for p in operator.signature.mutated)
+            raise DifferentiationError(
+                f"{operator.name}: writes into {names}, and a mutating operator has no gradient, "
+                "but an argument requires one. Call it under torch.no_grad(), or detach() its "
+                "arguments."
+            )
+        return nodes.apply(keyset, args, kwargs)
+
+    return derivative
+
+
+def _has_tangent(values: Sequence[Any]) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if forward_ad.unpack_dual(value).tangent is not None:
+                return True
+        elif isinstance(value, list | tuple) and _has_tangent(value):
+            return True
+    return False
+
+
+def _forward_mode(operator: Operator, args: Any, kwargs: Any) -> Any:
+    if not operator.rule.reference:
+        raise DifferentiationError(
+            f"{operator.name}: has no forward-mode derivative (jvp, jacfwd, hessian). If its "
+            'reference is differentiable PyTorch, declare it with autograd="reference"; a '
+            "backward registered by hand is still used for reverse mode."
+        )
+    if operator.signature.mutated:
+        raise DifferentiationError(f"{operator.name}: forward-mode AD through mutated arguments.")
+    return operator.reference(**operator.arguments(args, kwargs))
+
+
+class _Flat:
+    """A call's tensors as autograd wants them, one after the other, lists taken apart."""
+
+    def __init__(self, operator: Operator, args: Any, kwargs: Any) -> None:
+        self.arguments = operator.arguments(args, kwargs)
+        self.tensors: list[Tensor] = []
+        self.slots: list[tuple[str, int | None]] = []
+        for parameter in operator.signature.tensors:
+            value = self.arguments[parameter.name]
+            if parameter.is_tensor_list and value is not None:
+                for position, item in enumerate(value):
+                    self.slots.append((parameter.name, position))
+                    self.tensors.append(item)
+            elif value is not None:
+                self.slots.append((parameter.name, None))
+                self.tensors.append(value)
+
+    def release(self) -> None:
+        """Let go of the tensors; `fill` puts others in their places."""
+        self.tensors = []
+        for name, position in self.slots:
+            self.arguments[name] = None if position is None else [None] * len(self.arguments[name])
+
+    def fill(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """The arguments by name with `tensors` in the places of the originals."""
+        filled = {
+            name: list(value) if isinstance(value, list | tuple) else value
+            for name, value in self.arguments.items()
+        }
+        for (name, position), tensor in zip(self.slots, tensors, strict=True):
+            if position is None:
+                filled[name] = tensor
+            else:
+                filled[name][position] = tensor
+        return filled
+
+
+class _Nodes:
+    """Makes the autograd node of each call of one operator."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.function = type(
+            f"{operator.signature.namespace}_{operator.signature.name}",
+            (_SingleLevelFunction,),
+            {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)},
+        )
+
+    def apply(self, keyset: Any, args: Any, kwargs: Any) -> Any:
+        call = _Call(_Flat(self.operator, args, kwargs), keyset)
+        # Without a transform this guard would only cost.
+        transformed = torch._C._are_functorch_transforms_active()
+        with enable_single_level_autograd_function() if transformed else nullcontext():
+            returned = self.function.apply(call, *call.flat.tensors)  # type: ignore[attr-defined]
+        return call.structure(returned)
+
+    def forward(self, ctx: Any, call: _Call, *tensors: Tensor) -> Any:
+        operator = self.operator
+        arguments = call.flat.fill(tensors)
+        with _below_autograd():
+            positional, keywords = operator.split(arguments)
+            output = operator._opoverload.redispatch(
+                call.keyset & _after_autograd, *positional, **keywords
+            )
+            ctx._opsmith_call = call
+            ctx.set_materialize_grads(True)
+            rule = operator.rule
+            if rule.backward is not None:
+                if rule.setup_context is not None:
+                    inputs: dict[str, Any] = {"inputs": positional, "output": output}
+                    if keywords:
+                        inputs["keyword_only_inputs"] = keywords
+                    rule.setup_context(ctx, **inputs)
+            elif rule.reference:
+                ctx.save_for_backward(*tensors)
+        # What backward needs is saved through ctx; the node must not keep the rest alive.
+        call.flat.release()
+        return call.flatten(output)
+
+    def backward(self, ctx: Any, *grads: Tensor) -> Any:
+        operator, call = self.operator, ctx._opsmith_call
+        rule = operator.rule
+        if rule.backward is not None:
+            return (None, *self._by_hand(ctx, call, grads))
+        if rule.reference:
+            return (None, *_by_reference(operator, call, ctx.saved_tensors, grads, ctx))
+        raise DifferentiationError(
+            f"{operator.name}: has no gradient, but backward() reached it. Register one with "
+            f"{operator.signature.name}.register_autograd(backward, setup_context=...), or, if its "
+            'reference is differentiable PyTorch, declare it with autograd="reference".'
+        )
+
+    def _by_hand(self, ctx: Any, call: _Call, grads: Sequence[Tensor]) -> list[Any]:
+        operator = self.operator
+        parameters = operator.signature.parameters
+        flat_needs = dict(zip(call.flat.slots, ctx.needs_input_grad[1:], strict=True))
+
+        def needs(name: str) -> Any:
+            value = call.flat.arguments[name]
+            if operator.signature.by_name[name].is_tensor_list and value is not None:
+                return [flat_needs[name, position] for position in range(len(value))]
+            return flat_needs.get((name, None), False)
+
+        flat = ctx.needs_input_grad
+        try:
+            # As torch.library has it: one entry per argument of the operator.
+            ctx.needs_input_grad = tuple(needs(p.name) for p in parameters if not p.keyword_only)
+            assert operator.rule.backward is not None
+            returned = operator.rule.backward(ctx, *call.structured_grads(grads))
+        finally:
+            ctx.needs_input_grad = flat
+        positional = [p for p in parameters if not p.keyword_only]
+        if not isinstance(returned, tuple):
+            returned = (returned,)
+        if len(returned) != len(positional):
+            raise DifferentiationError(
+                f"{operator.name}: its backward returned {len(returned)} gradients, expected "
+                f"{len(positional)}, one for each of {', '.join(p.name for p in positional)} "
+                "(None for what has none)."
+            )
+        by_name = dict(zip((p.name for p in positional), returned, strict=True))
+        found = []
+        for name, position in call.flat.slots:
+            grad = by_name.get(name)
+            found.append(grad if position is None or grad is None else grad[position])
+        return found
+
+
+class _Call:
+    """One differentiated call: its arguments, and how its results are put together."""
+
+    def __init__(self, flat: _Flat, keyset: Any) -> None:
+        self.flat = flat
+        self.keyset = keyset
+        self.template: Any = None
+
+    def flatten(self, output: Any) -> Any:
+        """Results as the autograd node returns them: a tensor, or a flat tuple of tensors."""
+        if isinstance(output, Tensor):
+            self.template = None
+            return output
+        many = output if isinstance(output, tuple) else (output,)
+        self.template = (
+            isinstance(output, tuple),
+            [len(item) if isinstance(item, list) else None for item in many],
+        )
+        flat: list[Tensor] = []
+        for item in many:
+            flat.extend(item if isinstance(item, list) else [item])
+        return tuple(flat)
+
+    def structure(self, returned: Any) -> Any:
+        """The inverse of `flatten`."""
+        if self.template is None:
+            return returned
+        is_tuple, lengths = self.template
+        rest = list(returned if isinstance(returned, tuple) else (returned,))
+        many: list[Any] = []
+        for length in lengths:
+            if length is None:
+                many.append(rest.pop(0))
+            else:
+                many.append([rest.pop(0) for _ in range(length)])
+        return tuple(many) if is_tuple else many[0]
+
+    def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Gradients of the results, in lists where the results were."""
+        if self.template is None:
+            return tuple(grads)
+        structured = self.structure(tuple(grads))
+        return structured if isinstance(structured, tuple) else (structured,)
+
+
+def _by_reference(
+    operator: Operator, call: _Call, saved: Sequence[Tensor], grads: Sequence[Tensor], ctx: Any
+) -> list[Tensor | None]:
+    """Gradients by differentiating the reference at the saved arguments."""
+    needed = ctx.needs_input_grad[1:]
+    differentiate = (
+        _reference_vjp if torch._C._are_functorch_transforms_active() else _reference_grad
+    )
+
+    def outputs_of(wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The reference's differentiable results with the gradients that came for them."""
+        rest = iter(wanted)
+        inputs = [next(rest) if need else t for t, need in zip(saved, needed, strict=True)]
+        outputs = call.flatten(operator.reference(**call.flat.fill(inputs)))
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        pairs = [(o, grad) for o, grad in zip(outputs, grads, strict=True) if o.requires_grad]
+        if not pairs:
+            raise DifferentiationError(
+                f'{operator.name}: declared with autograd="reference", but its reference gives a '
+                "result that does not depend on its arguments differentiably (it left PyTorch, or "
+                "detached). Register a backward with register_autograd."
+            )
+        return [output for output, _ in pairs], [grad for _, grad in pairs]
+
+    wanted = [tensor for tensor, need in zip(saved, needed, strict=True) if need]
+    found = iter(differentiate(outputs_of, wanted))
+    return [next(found) if need else None for need in needed]
+
+
+_Outputs = Callable[[Sequence[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+def _reference_grad(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
+    create_graph = _is_grad_enabled()
+    with torch.enable_grad():
+        # With a graph being built (create_graph=True) the reference is differentiated as a
+        # function of the saved arguments themselves, so the second derivative is there too.
+        leaves = [
+            tensor.view_as(tensor) if create_graph else tensor.detach().requires_grad_()
+            for tensor in wanted
+        ]
+        outputs, grads = outputs_of(leaves)
+        return torch.autograd.grad(
+            outputs, leaves, grads, create_graph=create_graph, allow_unused=True
+        )
+
+
+def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
+    # Under a torch.func transform the saved arguments may belong to a level that has ended, so
+    # they are differentiated in a level of their own.
+    grads: list[Tensor] = []
+
+    def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
+        found, grads_found = outputs_of(inputs)
+        grads.extend(grads_found)
+        return tuple(found)
+
+    _, vjp = torch.func.vjp(outputs, *wanted)
+    return vjp(tuple(grads))  # type: ignore[no-any-return]
+
+
+def increment_versions(operator: Operator) -> Callable[..., Any]:
+    """The kernel at ADInplaceOrView of a mutating operator: counts what was written into.
+
+    Autograd compares these counts to find a saved tensor that was overwritten.
+    """
+    overload = operator._opoverload
+    names = [parameter.name for parameter in operator.signature.mutated]
+    after = torch._C._after_ADInplaceOrView_keyset
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = operator.arguments(args, kwargs)
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            returned = overload.redispatch(keyset & after, *args, **kwargs)
+        torch.autograd.graph.increment_version(
+            [arguments[name] for name in names if arguments[name] is not None]
+        )
+        return returned
+
+    return kernel

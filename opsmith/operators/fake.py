@@ -1,0 +1,61 @@
+"""The fake kernel that follows from a signature: shapes, dtypes and strides without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.arguments import describe, named
+from opsmith.operators.validation import result_dtype
+from opsmith.signature import Signature, TensorType, bind, result_shapes
+
+
+def fake_kernel(signature: Signature) -> Callable[..., Any]:
+    """The fake kernel of an operator, for ``torch.library.register_fake``.
+
+    Sizes are compared with ``torch._check``, which guards on a symbolic size that has a value and
+    leaves a runtime assertion where it has none; no size becomes an int, so none is specialised.
+    """
+    arguments_of = named(signature)
+    results = signature.results
+    if not signature.shaped:
+        types = ", ".join(str(result.type) for result in results)
+
+        def missing(*_args: Any, **_kwargs: Any) -> Any:
+            raise OpsmithError(
+                f"{signature.qualname}: has no fake kernel, which tracing (torch.compile, "
+                f"torch.export) needs: the declared result {types} says no shape. Write one, as in "
+                'Float[Tensor, "N C"], or register_fake.'
+            )
+
+        return missing
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        bindings = bind(signature, describe(arguments, signature), _check)
+        sizes: dict[str, Any] = {}
+        if signature.data_dependent:
+            context = torch.library.get_ctx()
+            sizes = {name: context.new_dynamic_size() for name in signature.data_dependent}
+        shapes = result_shapes(signature, bindings, arguments, _check, sizes)
+        made = []
+        for result, shape in zip(results, shapes, strict=True):
+            assert isinstance(result.type, TensorType)
+            dtype = result_dtype(result.type, bindings)
+            made.append(torch.empty(shape, dtype=dtype, device=bindings.device or "cpu"))
+        if not made:
+            return None
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return fake
+
+
+def _check(condition: Any, message: Callable[[], str]) -> None:
+    if isinstance(condition, bool):
+        if not condition:
+            raise ArgumentError(message())
+        return
+    torch._check(condition, message)

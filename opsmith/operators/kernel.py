@@ -1,0 +1,123 @@
+"""Kernels as an operator knows them: a Python function, or C++ that is built when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith import kernels
+from opsmith.errors import DeclarationError
+from opsmith.operators.validation import checked_results, validate
+
+if TYPE_CHECKING:
+    from opsmith.operators.operator import Operator
+
+DISPATCH_KEYS = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "mps": "MPS",
+    "xpu": "XPU",
+    "npu": "PrivateUse1",
+    "privateuseone": "PrivateUse1",
+}
+"""The dispatch key of each device type that a kernel can be registered for."""
+
+
+def dispatch_key(device: str, qualname: str) -> str:
+    """The dispatch key of a device type.
+
+    Raises:
+        DeclarationError: PyTorch has no such device type.
+    """
+    key = DISPATCH_KEYS.get(device)
+    if key is None:
+        raise DeclarationError(
+            f"{qualname}: register_kernel({device!r}): no such device type; there are "
+            f"{', '.join(DISPATCH_KEYS)}"
+        )
+    return key
+
+
+@dataclass
+class PythonKernel:
+    """A kernel that is a Python function.
+
+    Attributes:
+        device: the device type, or ``"reference"`` for the decorated function itself.
+        function: takes the operator's arguments, returns its results.
+        calls: how often it ran in this process.
+    """
+
+    device: str
+    function: Callable[..., Any]
+    calls: int = 0
+
+    @property
+    def where(self) -> str:
+        """Where its source is, for messages."""
+        code = getattr(self.function, "__code__", None)
+        if code is None:
+            return repr(self.function)
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    def implementation(self, operator: Operator) -> Callable[..., Any]:
+        """What the dispatcher calls: validates, runs, compares the results with the signature."""
+        signature, function = operator.signature, self.function
+        arguments_of, split = operator.arguments, operator.split
+        label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            arguments = arguments_of(args, kwargs)
+            bindings = validate(signature, arguments)
+            self.calls += 1
+            positional, keywords = split(arguments)
+            returned = function(*positional, **keywords)
+            return checked_results(signature, arguments, bindings, returned, label)
+
+        return run
+
+
+@dataclass
+class NativeKernel:
+    """A kernel that is compiled from source.
+
+    Attributes:
+        device: the device type.
+        source: what is compiled, and how.
+        library: the loaded library, `None` until it was needed.
+    """
+
+    device: str
+    source: kernels.KernelSource
+    library: kernels.Library | None = None
+
+    @property
+    def where(self) -> str:
+        """Where its source is, for messages."""
+        return str(self.source.path)
+
+    @property
+    def calls(self) -> int:
+        """How often it ran in this process."""
+        return 0 if self.library is None else self.library.calls()
+
+
+def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:
+    """The path of a kernel's source, relative to the file that declares the operator.
+
+    Raises:
+        DeclarationError: there is no such file.
+    """
+    path = Path(source).expanduser()
+    if not path.is_absolute():
+        code = getattr(function, "__code__", None)
+        here = Path(code.co_filename).parent if code is not None else Path.cwd()
+        # A notebook's cell has no folder of its own.
+        path = (here if here.is_dir() and not str(here).startswith("<") else Path.cwd()) / path
+    if not path.is_file():
+        raise DeclarationError(
+            f"{qualname}: register_kernel(source={str(source)!r}): there is no file {path}"
+        )
+    return path.resolve()

@@ -1,0 +1,404 @@
+"""`opsmith.op`: from a decorated function to an operator that the PyTorch dispatcher knows."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from opsmith.errors import DeclarationError
+from opsmith.operators import autocast, autograd, registry, vmap
+from opsmith.operators.arguments import named
+from opsmith.operators.fake import fake_kernel
+from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
+from opsmith.operators.registration import Registration
+from opsmith.signature import Signature, signature_of
+
+Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
+
+
+class Operator:
+    """An operator, callable like the function it was declared from.
+
+    Made by `opsmith.op`. A call goes straight to PyTorch's dispatcher, as one through
+    ``torch.ops.namespace.name`` does.
+
+    Attributes:
+        signature: what the declaration says.
+        reference: the decorated function, the operator in plain PyTorch. It defines what is right,
+            and runs wherever no kernel is registered.
+        kernels: the registered kernels by device type, and the reference under ``"reference"``.
+        rule: how the operator is differentiated.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        reference: Callable[..., Any],
+        *,
+        rule: autograd.Rule,
+        device_types: Sequence[str] | None,
+        tags: Sequence[torch.Tag],
+    ) -> None:
+        functools.update_wrapper(self, reference)
+        self.signature = signature
+        self.reference = reference
+        self.rule = rule
+        self.arguments = named(signature)
+        self.cases: list[Cases] = []
+        self.only_registered_cases = False
+        self.written_fake: Callable[..., Any] | None = None
+        own = PythonKernel("reference", reference)
+        self.kernels: dict[str, PythonKernel | NativeKernel] = {"reference": own}
+
+        self._registration = Registration(signature, tags)
+        self._opoverload = self._registration.overload
+        keys = ["CompositeExplicitAutograd"]
+        if device_types is not None:
+            keys = [dispatch_key(device, self.name) for device in device_types]
+        for key in keys:
+            self._registration.implement(key, own.implementation(self))
+        self._registration.fake(fake_kernel(signature))
+        self._registration.vmap(vmap.batching_rule(self))
+        self._registration.autograd(self)
+        if autocast.needs_promotion(signature):
+            for key in autocast.KEYS.values():
+                self._registration.implement(
+                    key, autocast.promoting_kernel(self, key), with_keyset=True
+                )
+        registry.add(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._opoverload(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"
+
+    # Models hold operators; copying or pickling one must not copy the operator.
+    def __copy__(self) -> Operator:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return registry.get, (self.name,)
+
+    @property
+    def name(self) -> str:
+        """``namespace::name``."""
+        return self.signature.qualname
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as the positional and the keyword-only ones of a call."""
+        positional, keywords = [], {}
+        for parameter in self.signature.parameters:
+            if parameter.keyword_only:
+                keywords[parameter.name] = arguments[parameter.name]
+            else:
+                positional.append(arguments[parameter.name])
+        return tuple(positional), keywords
+
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        function: Callable[..., Any] | None = None,
+        *,
+        source: str | Path | None = None,
+        api: str = "opsmith",
+        strided: bool | Sequence[str] = False,
+        flags: Sequence[str] = (),
+    ) -> Any:
+        """Register an implementation for one or more device types.
+
+        Args:
+            device_types: ``"cpu"``, ``"cuda"``, …
+            function: a Python function that takes the operator's arguments; without it and
+                without `source` this is a decorator.
+            source: a C++ or CUDA file instead, relative to the file that declares the operator.
+                It is built when it is first needed, or by `build`.
+            api: what the source is written against: ``"opsmith"`` (``<opsmith/kernel.h>``) or
+                ``"torch"`` (its own ``TORCH_LIBRARY`` or ``TORCH_LIBRARY_IMPL`` block).
+            strided: whether the kernel reads strides itself; else every tensor arrives
+                contiguous. Names of parameters ask for those alone.
+            flags: further compiler flags.
+
+        Returns:
+            The function, or nothing for a source.
+
+        Raises:
+            DeclarationError: no such device type, file or parameter.
+        """
+        devices = [device_types] if isinstance(device_types, str) else list(device_types)
+        keys = {device: dispatch_key(device, self.name) for device in devices}
+        if source is not None:
+            if function is not None:
+                raise DeclarationError(f"{self.name}: give a function or source=, not both")
+            for device in devices:
+                self._register_source(device, keys[device], source, api, strided, tuple(flags))
+            return None
+        if function is None:
+            return functools.partial(self.register_kernel, device_types)
+        for device in devices:
+            kernel = PythonKernel(device, function)
+            self.kernels[device] = kernel
+            self._registration.implement(keys[device], kernel.implementation(self))
+        return function
+
+    def _register_source(
+        self,
+        device: str,
+        key: str,
+        source: str | Path,
+        api: str,
+        strided: bool | Sequence[str],
+        flags: tuple[str, ...],
+    ) -> None:
+        path = source_path(source, self.reference, self.name)
+        asked = strided if isinstance(strided, bool) else tuple(strided)
+        kernel = NativeKernel.declare(self.signature, device, path, api, asked, flags)
+        self.kernels[device] = kernel
+
+        # Building when first called keeps importing a package of operators cheap.
+        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+            self.build(device)
+            return self._opoverload(*args, **kwargs)
+
+        self._registration.implement(key, build_then_run)
+
+    def build(self, device: str | None = None) -> list[Path]:
+        """Build and load the compiled kernels.
+
+        Args:
+            device: only this device type's; all by default.
+
+        Returns:
+            The libraries' paths.
+
+        Raises:
+            BuildError: a source does not compile; the message is the compiler's.
+            MissingError: there is no compiler.
+        """
+        built = []
+        for name, kernel in self.kernels.items():
+            if isinstance(kernel, NativeKernel) and device in (None, name):
+                if kernel.library is None:
+                    library = kernel.load()
+                    self._registration.native(dispatch_key(name, self.name), library)
+                    self._registration.native_autograd(self)
+                    kernel.library = library
+                assert kernel.library is not None
+                built.append(kernel.library.path)
+        return built
+
+    def register_fake(self, function: Callable[..., Any] | None = None, /) -> Any:
+        """Register a fake kernel in place of the derived one; usable as a decorator.
+
+        Args:
+            function: takes the operator's arguments as fake tensors, and returns its results.
+        """
+        if function is None:
+            return self.register_fake
+        self.written_fake = function
+        self._registration.fake(function)
+        return function
+
+    def register_autograd(
+        self,
+        backward: Callable[..., Any] | None = None,
+        /,
+        *,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Register a backward formula, in the contract of ``torch.library.register_autograd``.
+
+        Args:
+            backward: ``backward(ctx, *grads)`` returns one gradient, or `None`, for each argument
+                that is not keyword-only. Usable as a decorator.
+            setup_context: ``setup_context(ctx, inputs, output)`` saves what `backward` needs; it
+                gets ``keyword_only_inputs`` too if the operator has keyword-only arguments.
+
+        Raises:
+            DeclarationError: the operator mutates its arguments.
+        """
+        if backward is None:
+            return functools.partial(self.register_autograd, setup_context=setup_context)
+        if self.signature.mutated:
+            raise DeclarationError(
+                f"{self.name}: mutates {self.signature.mutated[0].name!r}; a mutating operator has "
+                "no gradient. Declare a functional one, and mutate around it."
+            )
+        self.rule = autograd.Rule(backward, setup_context, self.rule.reference)
+        return backward
+
+    def register_vmap(self, function: Callable[..., Any] | None = None, /) -> Any:
+        """Register a batching rule in place of the derived one; usable as a decorator.
+
+        Args:
+            function: ``function(info, in_dims, *args)`` returns ``(results, out_dims)``, as in
+                ``torch.library.register_vmap``.
+        """
+        if function is None:
+            return self.register_vmap
+        self._registration.vmap(function)
+        return function
+
+    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
+        """Cast every floating tensor to `cast_inputs` under autocast on `device_type`.
+
+        Raises:
+            DeclarationError: there is no autocast for that device type.
+        """
+        key = autocast.KEYS.get(device_type)
+        if key is None:
+            raise DeclarationError(
+                f"{self.name}: register_autocast({device_type!r}): there are "
+                f"{', '.join(autocast.KEYS)}"
+            )
+        kernel = autocast.casting_kernel(self, key, cast_inputs)
+        self._registration.implement(key, kernel, with_keyset=True)
+
+    def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
+        """Register cases that random sampling cannot invent; usable as a decorator.
+
+        Args:
+            function: ``function(dtype, seed)`` yields arguments by name; tensors on the CPU, those
+                of generic dtype in `dtype`.
+            only: whether random arguments make no sense for this operator.
+        """
+        if function is None:
+            return functools.partial(self.register_cases, only=only)
+        self.cases.append(function)
+        self.only_registered_cases = self.only_registered_cases or only
+        return function
+
+
+@overload
+def op(
+    qualname: str,
+    function: None = None,
+    /,
+    *,
+    mutates_args: Iterable[str] = ...,
+    data_dependent: Sequence[str] = ...,
+    parallel_dims: Sequence[str] = ...,
+    autograd: str | None = ...,
+    device_types: str | Sequence[str] | None = ...,
+    tags: Sequence[torch.Tag] = ...,
+) -> Callable[[Callable[..., Any]], Operator]: ...
+
+
+@overload
+def op(
+    qualname: str,
+    function: Callable[..., Any],
+    /,
+    *,
+    mutates_args: Iterable[str] = ...,
+    data_dependent: Sequence[str] = ...,
+    parallel_dims: Sequence[str] = ...,
+    autograd: str | None = ...,
+    device_types: str | Sequence[str] | None = ...,
+    tags: Sequence[torch.Tag] = ...,
+) -> Operator: ...
+
+
+def op(
+    qualname: str,
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: Iterable[str] = (),
+    data_dependent: Sequence[str] = (),
+    parallel_dims: Sequence[str] = (),
+    autograd: str | None = None,
+    device_types: str | Sequence[str] | None = None,
+    tags: Sequence[torch.Tag] = (),
+) -> Any:
+    """Declare an operator; reads like ``torch.library.custom_op``.
+
+    The decorated function's annotations are the declaration, its body is the reference.
+
+    Args:
+        qualname: ``namespace::name``.
+        function: the reference; without it this is a decorator.
+        mutates_args: names of the arguments that the operator writes into.
+        data_dependent: names of result dimensions that only the data decides.
+        parallel_dims: the author's claim that each slice along these dimensions is computed on its
+            own; rules for vmap follow from it, and checks test it.
+        autograd: ``"reference"`` takes every derivative from the reference, which must then be
+            differentiable PyTorch. A backward registered by hand goes before it in reverse mode.
+        device_types: the only device types that the reference runs on; all by default.
+        tags: further ``torch.Tag`` s.
+
+    Returns:
+        An `Operator`.
+
+    Raises:
+        DeclarationError: quoting the annotation that cannot be taken.
+
+    Example:
+        >>> import opsmith
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.op("docs::double", autograd="reference")
+        ... def double(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        ...     return x * 2
+        >>> double(torch.ones(2))
+        tensor([2., 2.])
+    """
+    if function is None:
+        return functools.partial(
+            op,
+            qualname,
+            mutates_args=mutates_args,
+            data_dependent=data_dependent,
+            parallel_dims=parallel_dims,
+            autograd=autograd,
+            device_types=device_types,
+            tags=tags,
+        )
+    if autograd not in (None, "reference"):
+        raise DeclarationError(
+            f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd for a '
+            "backward written by hand"
+        )
+    signature = signature_of(
+        function,
+        qualname,
+        mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
+        data_dependent=data_dependent,
+        parallel_dims=parallel_dims,
+    )
+    if autograd and signature.mutated:
+        raise DeclarationError(
+            f'{qualname}: autograd="reference", but a mutating operator has no gradient'
+        )
+    _warn_of_a_clash(qualname, function)
+    return Operator(
+        signature,
+        function,
+        rule=_rule(autograd),
+        device_types=[device_types] if isinstance(device_types, str) else device_types,
+        tags=tags,
+    )
+
+
+def _rule(reference: str | None) -> autograd.Rule:
+    return autograd.Rule(reference=reference == "reference")
+
+
+def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
+    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
+    earlier = registry.find(qualname)
+    if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
+        return
+    warnings.warn(
+        f"{qualname} was declared in {earlier.reference.__module__} and is now declared again in "
+        f"{function.__module__}; the later one takes its place",
+        stacklevel=4,
+    )

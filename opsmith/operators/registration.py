@@ -1,0 +1,143 @@
+"""What one operator has registered with PyTorch, so that declaring it again can take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.library import Library
+
+from opsmith import kernels
+from opsmith.errors import DeclarationError
+from opsmith.operators import autograd, gate
+from opsmith.signature import Signature
+
+if TYPE_CHECKING:
+    from opsmith.operators.operator import Operator
+
+_CURRENT: dict[str, Registration] = {}
+
+
+class Registration:
+    """The registrations of one operator: its schema and one kernel per dispatch key.
+
+    Every kernel has a `Library` of its own, since PyTorch takes registrations back by library.
+
+    Attributes:
+        overload: the ``OpOverload`` that calls go through.
+    """
+
+    def __init__(self, signature: Signature, tags: Sequence[torch.Tag]) -> None:
+        self.signature = signature
+        earlier = _CURRENT.pop(signature.qualname, None)
+        if earlier is not None:
+            earlier.withdraw()
+        elif _is_defined(signature.qualname):
+            raise DeclarationError(
+                f"{signature.qualname}: PyTorch already has an operator of this name, which "
+                "opsmith did not define. Give yours another name."
+            )
+        self._libraries: dict[str, Library] = {}
+        self._native: dict[str, kernels.Library] = {}
+        self._gate: gate.Gate | None = None
+        definition = Library(signature.namespace, "FRAGMENT")
+        definition.define(signature.schema(), tags=_tags(signature, tags))
+        self._libraries["define"] = definition
+        packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
+        self.overload: torch._ops.OpOverload = packet.default
+        _CURRENT[signature.qualname] = self
+
+    def implement(
+        self, key: str, function: Callable[..., Any], *, with_keyset: bool = False
+    ) -> None:
+        """Make `function` the kernel at `key`, in place of any other."""
+        self._withdraw(key)
+        library = Library(self.signature.namespace, "FRAGMENT")
+        library.impl(self.signature.name, function, key, with_keyset=with_keyset)
+        self._libraries[key] = library
+
+    def native(self, key: str, library: kernels.Library) -> None:
+        """Make the kernel in a loaded library the one at `key`."""
+        self._withdraw(key)
+        library.register()
+        self._native[key] = library
+
+    def fake(self, function: Callable[..., Any]) -> None:
+        """Make `function` the fake kernel."""
+        self._withdraw("fake")
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_fake(
+            self.signature.qualname, function, lib=library, allow_override=True
+        )
+        self._libraries["fake"] = library
+
+    def vmap(self, function: Callable[..., Any]) -> None:
+        """Make `function` the batching rule."""
+        self._withdraw("vmap")
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_vmap(self.signature.qualname, function, lib=library)
+        self._libraries["vmap"] = library
+
+    def autograd(self, operator: Operator) -> None:
+        """Register the kernels that derivatives and overwritten tensors need."""
+        # The registration lives in the dispatcher for as long as the process; the operator that a
+        # notebook declares again must not.
+        self.implement("Autograd", autograd.kernel(operator), with_keyset=True)
+        if self.signature.mutated:
+            self.implement(
+                "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
+            )
+
+    def native_autograd(self, operator: Operator) -> None:
+        """Let calls that need no derivative pass the Autograd key without entering Python."""
+        if self._gate is not None:
+            return
+        opened = gate.load()
+        if opened is None:
+            return
+        self._withdraw("Autograd")
+        self._gate = gate.Gate(opened, operator, autograd.derivative_kernel(operator))
+
+    def withdraw(self) -> None:
+        """Take everything back."""
+        for key in [*self._libraries, *self._native]:
+            if key != "define":
+                self._withdraw(key)
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+        self._libraries.pop("define")._destroy()
+
+    def _withdraw(self, key: str) -> None:
+        library = self._libraries.pop(key, None)
+        if library is not None:
+            library._destroy()
+        native = self._native.pop(key, None)
+        if native is not None:
+            native.unregister()
+
+
+def _is_defined(qualname: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel(qualname)) if qualname else False
+
+
+def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag, ...]:
+    tags = {torch.Tag.pt2_compliant_tag, *further}
+    strides = {
+        torch.Tag.needs_exact_strides,
+        torch.Tag.needs_contiguous_strides,
+        torch.Tag.needs_fixed_stride_order,
+        torch.Tag.flexible_layout,
+    }
+    if not tags & strides:
+        # Kernels get contiguous tensors; said here, the compiler makes them so while it computes
+        # them. What an operator writes into must stay the tensor it is.
+        tags.add(
+            torch.Tag.needs_exact_strides
+            if signature.mutated
+            else torch.Tag.needs_contiguous_strides
+        )
+    if signature.data_dependent:
+        tags.add(torch.Tag.dynamic_output_shape)
+    return tuple(tags)

@@ -1,0 +1,180 @@
+"""Checking a call in Python, for kernels that are Python; C++ kernels have this generated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArgumentError
+from opsmith.operators.arguments import DTYPES, describe, dtype_name
+from opsmith.signature import (
+    Bindings,
+    Parameter,
+    Signature,
+    TensorType,
+    ValueRange,
+    bind,
+    result_shapes,
+)
+from opsmith.signature.binding import range_limits, range_text, show_sizes
+
+
+def validate(signature: Signature, arguments: Mapping[str, Any]) -> Bindings:
+    """Check shapes, dtypes, devices and values.
+
+    Args:
+        signature: the operator's.
+        arguments: every argument by name.
+
+    Returns:
+        What the call fixed.
+
+    Raises:
+        ArgumentError: in the words that the C++ adapters use too.
+    """
+    bindings = bind(signature, describe(arguments, signature))
+    for parameter in signature.tensors:
+        for range_ in parameter.ranges:
+            _tensor_range(signature, parameter, range_, arguments, bindings)
+    return bindings
+
+
+def _tensor_range(
+    signature: Signature,
+    parameter: Parameter,
+    range_: ValueRange,
+    arguments: Mapping[str, Any],
+    bindings: Bindings,
+) -> None:
+    value = arguments[parameter.name]
+    # Reading the values of a device tensor would make every call wait for the device.
+    if value is None or value.device.type != "cpu" or value.numel() == 0:
+        return
+    low, high = range_limits(range_, bindings.dims, arguments)
+    end = value
+    if range_.start is not None:
+        # Widened, so that a start and a length near the type's end cannot wrap around.
+        end = value.to(torch.int64) + arguments[range_.start].to(torch.int64)
+    if _inside(value, low, None) and _inside(end, None, high):
+        return
+    wrong = torch.zeros_like(value, dtype=torch.bool)
+    if low is not None:
+        wrong |= ~(value >= low)
+    if high is not None:
+        wrong |= ~(end <= high)
+    position = int(wrong.flatten().nonzero()[0, 0])
+    lines = [
+        f"{signature.qualname}: argument {parameter.name!r} has value "
+        f"{value.flatten()[position].item()} at index {_index(value, position)}, expected "
+        f"{range_text(range_, bindings.dims, arguments)}."
+    ]
+    if bindings.dims or bindings.variadic:
+        lines.append(f"  bound so far: {bindings.text()}")
+    raise ArgumentError("\n".join(lines))
+
+
+def _inside(value: Tensor, low: Any, high: Any) -> bool:
+    smallest, largest = torch.aminmax(value)
+    # A NaN is smaller than nothing, so it is compared in this direction.
+    return (low is None or bool(smallest >= low)) and (high is None or bool(largest <= high))
+
+
+def _index(value: Tensor, flat: int) -> str:
+    if value.dim() <= 1:
+        return str(flat)
+    return show_sizes([int(i) for i in torch.unravel_index(torch.tensor(flat), value.shape)])
+
+
+def checked_results(
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    bindings: Bindings,
+    returned: Any,
+    kernel: str,
+) -> Any:
+    """What a Python kernel returned, compared with the declaration and made contiguous.
+
+    The fake kernel promises contiguous results that share no memory with the arguments, so that is
+    what callers get.
+
+    Raises:
+        ArgumentError: the kernel returned something else than it declared.
+    """
+    results = signature.results
+    name = signature.qualname
+    if not results:
+        if returned is not None:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {type(returned).__name__}, declared is None."
+            )
+        return None
+    many = returned if len(results) > 1 else (returned,)
+    if not isinstance(many, tuple | list) or len(many) != len(results):
+        raise ArgumentError(
+            f"{name}: {kernel} returned {type(returned).__name__}, declared are "
+            f"{len(results)} results."
+        )
+    shapes: list[Any] = [None] * len(results)
+    if signature.shaped:
+        sizes = _data_dependent_sizes(signature, many)
+        shapes = list(result_shapes(signature, bindings, arguments, data_dependent=sizes))
+    inputs = {
+        tensor.untyped_storage().data_ptr()
+        for parameter in signature.tensors
+        for tensor in _each(arguments[parameter.name])
+        if tensor.numel()
+    }
+    checked = []
+    for result, value, shape in zip(results, many, shapes, strict=True):
+        which = "its result" if len(results) == 1 else f"its result {result.name!r}"
+        if shape is None:
+            checked.append(value)
+            continue
+        type_ = result.type
+        assert isinstance(type_, TensorType)
+        wanted = type_.dtypes.names[0] if not type_.dtypes.generic else bindings.dtype
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name}: {kernel} returned {type(value).__name__} as {which}, declared is {type_}."
+            )
+        if tuple(value.shape) != shape or dtype_name(value.dtype) != wanted:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {which} with shape {show_sizes(value.shape)} and dtype "
+                f"{dtype_name(value.dtype)}, declared is {type_}: {show_sizes(shape)} and {wanted}."
+                f"\n  bound so far: {bindings.text()}"
+            )
+        if value.numel() and value.untyped_storage().data_ptr() in inputs:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {which} in the memory of an argument; return a copy "
+                "(.clone()), or name the argument in mutates_args."
+            )
+        checked.append(value.contiguous())
+    return checked[0] if len(results) == 1 else tuple(checked)
+
+
+def _each(value: Any) -> list[Tensor]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for result, value in zip(signature.results, returned, strict=True):
+        dims = signature.result_dims(result)
+        if not isinstance(value, Tensor) or value.dim() != len(dims):
+            continue
+        for dim, size in zip(dims, value.shape, strict=True):
+            if str(dim) in signature.data_dependent:
+                sizes.setdefault(str(dim), size)
+    return {name: sizes.get(name, 0) for name in signature.data_dependent}
+
+
+def result_dtype(type_: TensorType, bindings: Bindings) -> torch.dtype:
+    """The dtype of a declared result in a call."""
+    name = bindings.dtype if type_.dtypes.generic else type_.dtypes.names[0]
+    assert name is not None
+    return DTYPES[name]

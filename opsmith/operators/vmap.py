@@ -1,0 +1,190 @@
+"""Batching rules: derived from `parallel_dims` where they imply one, else one call per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import OpsmithError
+from opsmith.operators.arguments import describe, named
+from opsmith.operators.validation import result_dtype
+from opsmith.signature import Parameter, Signature, TensorInfo, TensorType, bind, result_shapes
+from opsmith.signature.expressions import Name
+from opsmith.signature.shapes import Fixed, Shape, Variadic
+
+if TYPE_CHECKING:
+    from opsmith.operators.operator import Operator
+
+
+def batching_rule(operator: Operator) -> Callable[..., Any]:
+    """The rule for ``torch.library.register_vmap`` that follows from the declaration.
+
+    Where the operator works on each slice along a parallel dimension by itself, the batch is laid
+    into that dimension and the operator called once. Elsewhere it is called once per sample, which
+    is right for every operator.
+    """
+    signature = operator.signature
+    arguments_of = named(signature)
+
+    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if signature.mutated:
+            mutated = ", ".join(repr(parameter.name) for parameter in signature.mutated)
+            raise OpsmithError(
+                f"{signature.qualname}: mutates {mutated}, and vmap of a mutating operator has no "
+                "rule; write one with register_vmap."
+            )
+        names = [parameter.name for parameter in signature.parameters]
+        batched = {
+            name: dim
+            for name, dim in zip(names, in_dims, strict=False)
+            if dim is not None and not (isinstance(dim, list) and all(d is None for d in dim))
+        }
+        arguments = arguments_of(args, kwargs)
+        for dim in signature.parallel_dims if info.batch_size else ():
+            fold = _Fold.along(dim.removeprefix("*"), signature, batched)
+            if fold is not None:
+                return fold(operator, info.batch_size, arguments, batched)
+        return _one_by_one(operator, info.batch_size, arguments, batched)
+
+    return rule
+
+
+def _sample(value: Any, dim: Any, index: int) -> Any:
+    if dim is None:
+        return value
+    if isinstance(dim, list | tuple):
+        return [_sample(item, d, index) for item, d in zip(value, dim, strict=True)]
+    return value.select(dim, index)
+
+
+def _one_by_one(
+    operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
+) -> Any:
+    signature = operator.signature
+    if size == 0:
+        return _empty(signature, arguments, batched)
+    calls = [
+        operator(**{n: _sample(value, batched.get(n), i) for n, value in arguments.items()})
+        for i in range(size)
+    ]
+    if len(signature.results) == 1:
+        return torch.stack(calls), 0
+    return tuple(torch.stack(each) for each in zip(*calls, strict=True)), tuple(
+        0 for _ in signature.results
+    )
+
+
+def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Any:
+    if not signature.shaped or signature.data_dependent:
+        raise OpsmithError(f"{signature.qualname}: vmap over no samples needs declared shapes.")
+    described = describe(arguments, signature)
+    for name, dim in batched.items():
+        info = described[name]
+        shape = [size for axis, size in enumerate(info.shape) if axis != dim % len(info.shape)]
+        described[name] = TensorInfo(shape, info.dtype, info.device)
+    bindings = bind(signature, described)
+    made = []
+    for result, shape_ in zip(
+        signature.results, result_shapes(signature, bindings, arguments), strict=True
+    ):
+        assert isinstance(result.type, TensorType)
+        dtype = result_dtype(result.type, bindings)
+        made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
+    return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
+
+
+class _Fold:
+    """Laying the batch into one parallel dimension of every tensor that has it."""
+
+    def __init__(self, dim: str, axes: dict[str, int], out_axes: list[int], variadic: bool) -> None:
+        self.dim = dim
+        self.axes = axes
+        self.out_axes = out_axes
+        self.variadic = variadic
+
+    @classmethod
+    def along(cls, dim: str, signature: Signature, batched: dict[str, Any]) -> _Fold | None:
+        """The fold, or `None` where the batch does not fit into `dim` alone."""
+        axes: dict[str, int] = {}
+        for parameter in signature.tensors:
+            axis = _axis(parameter.tensor_type.shape if parameter.tensor_type else None, dim)
+            if axis is not None and parameter.is_tensor:
+                axes[parameter.name] = axis
+        if any(name not in axes for name in batched) or _read_elsewhere(signature, dim):
+            return None
+        out_axes = [_axis(result.tensor_type.shape, dim) for result in signature.results]
+        if not signature.shaped or any(axis is None for axis in out_axes):
+            return None
+        variadic = dim in signature.variadic_dims
+        return cls(dim, axes, [axis for axis in out_axes if axis is not None], variadic)
+
+    def __call__(
+        self, operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
+    ) -> Any:
+        folded = dict(arguments)
+        for name, axis in self.axes.items():
+            value = arguments[name]
+            if value is not None:
+                folded[name] = self._fold(value, batched.get(name), axis, size)
+        returned = operator(**folded)
+        many = (returned,) if len(self.out_axes) == 1 else returned
+        opened = tuple(
+            value if self.variadic else value.unflatten(axis, (size, value.shape[axis] // size))
+            for value, axis in zip(many, self.out_axes, strict=True)
+        )
+        if len(opened) == 1:
+            return opened[0], self.out_axes[0]
+        return opened, tuple(self.out_axes)
+
+    def _fold(self, value: Tensor, batch: int | None, axis: int, size: int) -> Tensor:
+        if batch is None:
+            value = value.unsqueeze(axis)
+            value = value.expand(*value.shape[:axis], size, *value.shape[axis + 1 :])
+        else:
+            value = value.movedim(batch, axis)
+        return value if self.variadic else value.flatten(axis, axis + 1)
+
+
+def _axis(shape: Shape | None, dim: str) -> int | None:
+    """Where `dim` stands in `shape`, if it stands there once and nothing before it is variadic."""
+    if shape is None:
+        return None
+    found = [
+        axis
+        for axis, d in enumerate(shape.dims)
+        if (isinstance(d, Fixed) and d.expression == Name(dim))
+        or (isinstance(d, Variadic) and d.name == dim)
+    ]
+    if len(found) != 1 or any(isinstance(d, Variadic) for d in shape.dims[: found[0]]):
+        return None
+    return found[0]
+
+
+def _read_elsewhere(signature: Signature, dim: str) -> bool:
+    """Whether `dim` also decides something else: a size, a range, a tensor in a list."""
+    from opsmith.signature import expressions
+
+    def reads(parameter_or_result: Any) -> bool:
+        type_ = parameter_or_result.tensor_type
+        shape = type_.shape if type_ else None
+        return shape is not None and any(
+            isinstance(d, Fixed)
+            and not isinstance(d.expression, Name)
+            and dim in expressions.names(d.expression)
+            for d in shape.dims
+        )
+
+    def ranged(parameter: Parameter) -> bool:
+        return any(
+            dim in expressions.names(expression)
+            for range_ in parameter.ranges
+            for expression in range_.expressions()
+        )
+
+    return any(
+        reads(p) or ranged(p) or (p.is_tensor_list and _axis(p.type.element.shape, dim) is not None)
+        for p in signature.parameters
+    ) or any(reads(result) for result in signature.results)
