@@ -1,0 +1,42 @@
+"""The documents keep their word: their Python runs, and what they quote is what the file says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = sorted((REPOSITORY / "docs").glob("*.md"))
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A quotation names its file just before: "From `gallery/my_add/my_add.cpp`:".
+QUOTATION = re.compile(r"From `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    quoted = {body for _, body in QUOTATION.findall(text)}
+    blocks = [body for kind, body in FENCE.findall(text) if kind == "python" and body not in quoted]
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_quotations_are_what_the_file_says(page):
+    for file, body in QUOTATION.findall(page.read_text()):
+        source = (REPOSITORY / file).read_text()
+        # `...` on a line of its own stands for whatever was left out.
+        for part in re.split(r"^\s*(?:\.\.\.|// \.\.\.|# \.\.\.)\n", body, flags=re.MULTILINE):
+            assert part in source, f"{file} does not say (any more):\n{part}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))],
+    ids=lambda page: page.stem,
+)
+def test_links_within_the_repository_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / link).exists(), link
