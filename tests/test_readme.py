@@ -1,0 +1,45 @@
+"""What the README shows is what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+FILES = re.compile(r"^`(\w+\.(?:py|cpp))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"^prints .*?:\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def first_operator(tmp_path: Path) -> Path:
+    """The folder that a reader of the README has after copying its files."""
+    files = dict(FILES.findall(README.read_text()))
+    assert set(files) == {"scale_rows.py", "scale_rows.cpp", "use.py"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=folder
+    )
+
+
+def test_the_first_operator_runs_and_prints_what_is_promised(first_operator):
+    done = run(first_operator, "use.py")
+    assert done.returncode == 0, done.stderr
+    (promised,) = OUTPUT.findall(README.read_text())
+    assert done.stdout == promised
+
+
+def test_the_first_operator_passes_its_checks(first_operator):
+    done = run(first_operator, "-m", "opsmith", "check", "scale_rows.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_is_ten_lines(first_operator):
+    lines = (first_operator / "scale_rows.py").read_text().splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 10
