@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.table import Table
+
+from opsmith.errors import MissingError
+from opsmith.kernels import toolchain
 
 #: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
@@ -52,8 +53,8 @@ def examine() -> Iterator[Finding]:
     yield _python()
     yield _torch()
     yield _host_compiler()
-    yield _tool("cmake", essential=True)
-    yield _tool("ninja", essential=True)
+    yield _tool("cmake")
+    yield _tool("ninja")
     yield _nvcc()
     yield _cuda_device()
     yield _package("triton", "Triton kernels", "comes with PyTorch's CUDA builds for Linux")
@@ -77,7 +78,7 @@ def table(findings: list[Finding]) -> Table:
     """Draw the findings; a missing thing's row says how to get it."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("")
-    drawn.add_column("", no_wrap=True)
+    drawn.add_column("what", no_wrap=True)
     drawn.add_column("version", no_wrap=True)
     drawn.add_column("used for")
     drawn.add_column("where, or how to get it", overflow="fold")
@@ -121,45 +122,48 @@ def _torch() -> Finding:
 
 
 def _host_compiler() -> Finding:
-    """Find the C++ compiler that CMake would take, and compile a C++20 program with it."""
+    """Find the C++ compiler that kernels are built with, and compile a C++20 program with it."""
     used_for = "C++ kernels"
-    remedy = "Debian, Ubuntu: apt install g++. Fedora: dnf install gcc-c++. Or set CXX"
-    wanted = os.environ.get("CXX")
-    names = [wanted] if wanted else ["c++", "g++", "clang++"]
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        note = f"CXX is {wanted}, which is not there" if wanted else f"no {', '.join(names)} here"
-        return Finding("C++ compiler", False, True, "", used_for, note, remedy)
-    version = _first_version(_output(path, "--version"))
+    try:
+        compiler = toolchain.find_compiler(used_for)
+    except MissingError as error:
+        return Finding("C++ compiler", False, True, "", used_for, "", _remedy(error, used_for))
+    version = _first_version(compiler.version)
     with tempfile.TemporaryDirectory(prefix="opsmith-doctor-") as folder:
         source = Path(folder, "probe.cpp")
         source.write_text(_PROBE_SOURCE)
-        command = [path, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]
+        command = [compiler.path, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        note = f"{path} does not compile C++20: {_first_line(tried.stderr)}"
+        note = f"{compiler.path} does not compile C++20: {_first_line(tried.stderr)}"
+        remedy = "install g++ 11 or newer, or clang 14 or newer, or set CXX"
         return Finding("C++ compiler", False, True, version, used_for, note, remedy)
-    return Finding("C++ compiler", True, True, version, used_for, path)
+    return Finding("C++ compiler", True, True, version, used_for, compiler.path)
 
 
-def _tool(name: str, *, essential: bool) -> Finding:
-    """Find a tool that comes as a PyPI package, or may be installed otherwise."""
-    beside = Path(sys.executable).with_name(name)
-    path = str(beside) if beside.is_file() else shutil.which(name)
-    if path is None:
-        remedy = f"pip install {name}"
-        return Finding(name, False, essential, "", "building kernels", "", remedy)
-    version = _first_version(_output(path, "--version"))
-    return Finding(name, bool(version), essential, version, "building kernels", path)
+def _tool(name: str) -> Finding:
+    used_for = "building kernels"
+    try:
+        path = toolchain.executable(name, used_for)
+        version = _first_version(toolchain.tool_version(path, used_for))
+    except MissingError as error:
+        return Finding(name, False, True, "", used_for, "", _remedy(error, used_for))
+    return Finding(name, True, True, version, used_for, path)
 
 
 def _nvcc() -> Finding:
-    path = shutil.which(os.environ.get("CUDACXX") or "nvcc")
-    if path is None:
-        remedy = "install NVIDIA's CUDA toolkit, or set CUDACXX"
-        return Finding("nvcc", False, False, "", "CUDA kernels", "", remedy)
-    release = re.search(r"release (\S+),", _output(path, "--version"))
-    return Finding("nvcc", True, False, release[1] if release else "", "CUDA kernels", path)
+    used_for = "CUDA kernels"
+    try:
+        compiler = toolchain.find_nvcc(used_for)
+    except MissingError as error:
+        return Finding("nvcc", False, False, "", used_for, "", _remedy(error, used_for))
+    release = re.search(r"release (\S+),", compiler.version)
+    return Finding("nvcc", True, False, release[1] if release else "", used_for, compiler.path)
+
+
+def _remedy(error: MissingError, used_for: str) -> str:
+    """What a `MissingError` says, without what it was needed for, which has its own column."""
+    return str(error).removeprefix(f"{used_for}: ")
 
 
 def _cuda_device() -> Finding:
@@ -202,15 +206,6 @@ def _installed_version(name: str) -> str:
 
 def _first_line(said: object) -> str:
     return (str(said).strip().splitlines() or [type(said).__name__])[0]
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=30
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def _first_version(text: str) -> str:

@@ -12,6 +12,7 @@ def only_path(tmp_path, monkeypatch):
     """An empty folder as the whole PATH, where a test may put programs."""
     for variable in ("CXX", "CUDACXX"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -66,7 +67,10 @@ def test_a_compiler_without_cpp20_does_not_count(only_path):
 
 def test_cxx_that_names_nothing_is_said(only_path, monkeypatch):
     monkeypatch.setenv("CXX", "clang++-99")
-    assert found("C++ compiler").note == "CXX is clang++-99, which is not there"
+    remedy = found("C++ compiler").remedy
+    assert remedy.startswith(
+        "CXX names the C++ compiler 'clang++-99', and there is no such program"
+    )
 
 
 def test_a_package_that_does_not_import_is_not_here(tmp_path, monkeypatch):
