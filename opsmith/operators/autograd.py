@@ -327,16 +327,25 @@ _Outputs = Callable[[Sequence[Tensor]], tuple[list[Tensor], list[Tensor]]]
 def _reference_grad(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
     create_graph = _is_grad_enabled()
     with torch.enable_grad():
-        # With a graph being built (create_graph=True) the reference is differentiated as a
-        # function of the saved arguments themselves, so the second derivative is there too.
-        leaves = [
-            tensor.view_as(tensor) if create_graph else tensor.detach().requires_grad_()
-            for tensor in wanted
-        ]
+        leaves = [_leaf(tensor, create_graph) for tensor in wanted]
         outputs, grads = outputs_of(leaves)
         return torch.autograd.grad(
             outputs, leaves, grads, create_graph=create_graph, allow_unused=True
         )
+
+
+def _leaf(tensor: Tensor, create_graph: bool) -> Tensor:
+    """A tensor to differentiate with respect to.
+
+    With a graph being built it is a function of the saved argument, so that the second derivative
+    is there too; a view says whether that argument still has a graph, which one saved inside a
+    `torch.func` transform that has ended does not.
+    """
+    if create_graph:
+        view = tensor.view_as(tensor)
+        if view.requires_grad:
+            return view
+    return tensor.detach().requires_grad_()
 
 
 def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
@@ -349,8 +358,9 @@ def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tenso
         grads.extend(grads_found)
         return tuple(found)
 
-    _, vjp = torch.func.vjp(outputs, *wanted)
-    return vjp(tuple(grads))  # type: ignore[no-any-return]
+    vjp = torch.func.vjp(outputs, *wanted)[1]
+    found: Sequence[Tensor] = vjp(tuple(grads))
+    return found
 
 
 def increment_versions(operator: Operator) -> Callable[..., Any]:

@@ -73,6 +73,7 @@ class Operator:
         registry.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator; arguments as the declaration says."""
         return self._opoverload(*args, **kwargs)
 
     def __repr__(self) -> str:

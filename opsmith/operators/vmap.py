@@ -11,7 +11,17 @@ from torch import Tensor
 from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import describe, named
 from opsmith.operators.validation import result_dtype
-from opsmith.signature import Parameter, Signature, TensorInfo, TensorType, bind, result_shapes
+from opsmith.signature import (
+    Parameter,
+    Result,
+    Signature,
+    TensorInfo,
+    TensorListType,
+    TensorType,
+    bind,
+    expressions,
+    result_shapes,
+)
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
@@ -165,26 +175,21 @@ def _axis(shape: Shape | None, dim: str) -> int | None:
 
 def _read_elsewhere(signature: Signature, dim: str) -> bool:
     """Whether `dim` also decides something else: a size, a range, a tensor in a list."""
-    from opsmith.signature import expressions
-
-    def reads(parameter_or_result: Any) -> bool:
-        type_ = parameter_or_result.tensor_type
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    for owner in owners:
+        type_ = owner.tensor_type
         shape = type_.shape if type_ else None
-        return shape is not None and any(
-            isinstance(d, Fixed)
-            and not isinstance(d.expression, Name)
-            and dim in expressions.names(d.expression)
-            for d in shape.dims
-        )
-
-    def ranged(parameter: Parameter) -> bool:
-        return any(
-            dim in expressions.names(expression)
-            for range_ in parameter.ranges
-            for expression in range_.expressions()
-        )
-
+        if shape is None:
+            continue
+        if isinstance(owner.type, TensorListType) and _axis(shape, dim) is not None:
+            return True
+        for d in shape.dims:
+            composite = isinstance(d, Fixed) and not isinstance(d.expression, Name)
+            if composite and dim in expressions.names(d.expression):
+                return True
     return any(
-        reads(p) or ranged(p) or (p.is_tensor_list and _axis(p.type.element.shape, dim) is not None)
-        for p in signature.parameters
-    ) or any(reads(result) for result in signature.results)
+        dim in expressions.names(expression)
+        for parameter in signature.parameters
+        for range_ in parameter.ranges
+        for expression in range_.expressions()
+    )

@@ -124,8 +124,6 @@ def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
         case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))):
             if name not in scalars:
                 raise ExpressionError(f"{name}[{index}] names no sequence argument of the operator")
-            if index < 0:
-                raise ExpressionError(f"{name}[{index}] counts from the end; write its position")
             return Scalar(name, index)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _convert(operand, text, scalars)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import inspect
 import types
 import typing
@@ -63,15 +64,13 @@ class Stripped:
 def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
     """The annotations of `function`, those that are strings evaluated where it was defined."""
     scope = dict(getattr(function, "__globals__", {}))
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         scope.update(inspect.getclosurevars(function).nonlocals)
-    except (TypeError, ValueError):
-        pass
     resolved: dict[str, Any] = {}
     for name, annotation in inspect.get_annotations(function).items():
         if isinstance(annotation, str):
             try:
-                annotation = eval(annotation, scope)  # noqa: S307 - the user's own source
+                annotation = eval(annotation, scope)
             except Exception as error:
                 refuse(f"the annotation of {name!r}, {annotation!r}, does not evaluate: {error}")
         resolved[name] = annotation

@@ -1,0 +1,228 @@
+"""Every derivative is right, or an error that says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.autograd import forward_ad
+
+import opsmith
+from opsmith import DifferentiationError, Index
+
+
+@opsmith.op("test_derivatives::wave", autograd="reference")
+def wave(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], k: float = 2.0) -> Float[Tensor, "*s"]:
+    """Differentiated through its reference."""
+    return x * y.sin() * k
+
+
+@opsmith.op("test_derivatives::pick")
+def pick(
+    x: Float[Tensor, "N C"],
+    index: Annotated[Int64[Tensor, "P"], Index("N")],
+    *,
+    scale: float = 1.0,
+) -> Float[Tensor, "P C"]:
+    """Differentiated by hand."""
+    return x[index] * scale
+
+
+def _setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Tensor) -> None:
+    x, index = inputs
+    ctx.save_for_backward(index)
+    ctx.rows = x.shape[0]
+    ctx.scale = keyword_only_inputs["scale"]
+
+
+@pick.register_autograd(setup_context=_setup)
+def _pick_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    (index,) = ctx.saved_tensors
+    zeros = grad.new_zeros(ctx.rows, grad.shape[1])
+    return zeros.index_add(0, index, grad * ctx.scale), None
+
+
+@opsmith.op("test_derivatives::stop")
+def stop(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Has no derivative."""
+    return x * 2
+
+
+@opsmith.op("test_derivatives::left", autograd="reference")
+def left(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Claims a derivative, but leaves PyTorch."""
+    return x.detach() * 2
+
+
+@opsmith.op("test_derivatives::many", autograd="reference")
+def many(
+    w: Float[Tensor, "N"], xs: list[Float[Tensor, "N"]]
+) -> tuple[Float[Tensor, "2*N"], Int64[Tensor, ""], Float[Tensor, "N"]]:
+    """Lists, and a result of integers."""
+    total = torch.stack([x * w for x in xs]).sum(0)
+    return torch.cat([total, total**2]), torch.tensor(len(xs)), total.sin()
+
+
+X = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3)
+Y = torch.linspace(0.5, 2, 6, dtype=torch.float64).reshape(2, 3)
+
+
+def test_first_and_second_derivatives_from_the_reference() -> None:
+    inputs = (X.clone().requires_grad_(), Y.clone().requires_grad_())
+    assert torch.autograd.gradcheck(wave, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(wave, inputs)
+
+
+def _transforms() -> dict[str, Callable[[Callable[..., Tensor]], Any]]:
+    func = torch.func
+    return {
+        "grad": lambda f: func.grad(f)(X, Y),
+        "vjp": lambda f: func.vjp(f, X, Y)[1](torch.ones((), dtype=torch.float64)),
+        "jvp": lambda f: func.jvp(f, (X, Y), (Y, X))[1],
+        "jacrev": lambda f: func.jacrev(func.grad(f, 1))(X, Y),
+        "jacfwd": lambda f: func.jacfwd(func.grad(f))(X, Y),
+        "hessian": lambda f: func.hessian(f, argnums=(0, 1))(X, Y),
+        "vmap of grad": lambda f: func.vmap(func.grad(f))(X, Y),
+        "grad of vmap": lambda f: func.grad(lambda a, b: func.vmap(f)(a, b).sum())(X, Y),
+        "linearize": lambda f: func.linearize(f, X, Y)[1](Y, X),
+    }
+
+
+@pytest.mark.parametrize("name", _transforms())
+def test_torch_func_gives_what_plain_pytorch_gives(name: str) -> None:
+    transform = _transforms()[name]
+    ours = transform(lambda x, y: wave(x, y).sum())
+    plain = transform(lambda x, y: (x * y.sin() * 2).sum())
+    torch.testing.assert_close(ours, plain)
+
+
+def test_a_backward_written_by_hand() -> None:
+    index = torch.tensor([0, 1, 1])
+    x = X.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: pick(x, index, scale=3.0), (x,))
+    for scale in (1.0, 3.0):
+        ours = torch.func.vjp(lambda x, s=scale: pick(x, index, scale=s), X)[1](
+            torch.ones(3, 3).double()
+        )
+        plain = torch.func.vjp(lambda x, s=scale: x[index] * s, X)[1](torch.ones(3, 3).double())
+        torch.testing.assert_close(ours, plain)
+    jacobian = torch.func.jacrev(lambda x: pick(x, index))(X)
+    torch.testing.assert_close(jacobian, torch.func.jacrev(lambda x: x[index])(X))
+
+
+def test_compiled_derivatives() -> None:
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    compiled = torch.compile(lambda x, y: wave(x, y) + 1, fullgraph=True, backend="aot_eager")
+    grads = torch.autograd.grad(compiled(x, y).sum(), (x, y))
+    torch.testing.assert_close(grads, torch.autograd.grad((x * y.sin() * 2).sum(), (x, y)))
+
+
+def test_a_list_an_optional_and_a_result_without_gradient() -> None:
+    xs = [X[0].clone().requires_grad_(), X[1].clone().requires_grad_()]
+    w = Y[0].clone().requires_grad_()
+    both, count, sines = many(w, xs)
+    assert not count.requires_grad
+    plain = sum(x * w for x in xs)
+    expected = torch.autograd.grad(
+        (torch.cat([plain, plain**2]).sum() + plain.sin().sum()), [*xs, w]
+    )
+    torch.testing.assert_close(torch.autograd.grad(both.sum() + sines.sum(), [*xs, w]), expected)
+
+
+def _message(call: Callable[[], Any]) -> str:
+    with pytest.raises(DifferentiationError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_backward_through_an_operator_without_a_gradient_says_so() -> None:
+    x = X.clone().requires_grad_()
+    y = stop(x)
+    assert y.requires_grad
+    message = _message(lambda: y.sum().backward())
+    assert message.startswith("test_derivatives::stop: has no gradient")
+    assert "stop.register_autograd(backward, setup_context=...)" in message
+    assert 'autograd="reference"' in message
+
+
+def test_forward_mode_without_a_derivative_says_so() -> None:
+    index = torch.tensor([0])
+    for call in (
+        lambda: torch.func.jvp(lambda x: pick(x, index), (X,), (X,)),
+        lambda: torch.func.jacfwd(lambda x: stop(x))(X),
+        lambda: torch.func.jvp(stop, (X,), (X,)),
+    ):
+        assert "has no forward-mode derivative" in _message(call)
+    with forward_ad.dual_level():
+        assert "has no forward-mode" in _message(lambda: stop(forward_ad.make_dual(X, X)))
+
+
+def test_a_reference_that_leaves_pytorch_is_found_out() -> None:
+    x = X.clone().requires_grad_()
+    assert "does not depend on its arguments differentiably" in _message(
+        lambda: left(x).sum().backward()
+    )
+    assert "does not depend on its arguments differentiably" in _message(
+        lambda: torch.func.grad(lambda x: left(x).sum())(X)
+    )
+
+
+def test_a_backward_of_the_wrong_length_is_said() -> None:
+    @opsmith.op("test_derivatives::short")
+    def short(x: Float[Tensor, "N"], k: int) -> Float[Tensor, "N"]:
+        return x * k
+
+    short.register_autograd(lambda ctx, grad: grad)
+    x = torch.ones(3, requires_grad=True)
+    assert "returned 1 gradients, expected 2, one for each of x, k" in _message(
+        lambda: short(x, 2).sum().backward()
+    )
+
+
+def test_nothing_is_kept_alive_that_backward_does_not_need() -> None:
+    import gc
+    import weakref
+
+    index = torch.tensor([0, 1])
+    x = X.clone().requires_grad_()
+    intermediate = x * 2
+    alive = weakref.ref(intermediate)
+    result = pick(intermediate, index)
+    del intermediate
+    gc.collect()
+    assert alive() is None
+    result.sum().backward()
+
+
+def test_a_saved_tensor_that_was_overwritten_is_found() -> None:
+    @opsmith.op("test_derivatives::fill", mutates_args=("x",))
+    def fill(x: Float[Tensor, "*s"]) -> None:
+        x.fill_(0)
+
+    x = X.clone().requires_grad_()
+    doubled = x * 2
+    y = wave(doubled, doubled)
+    with torch.no_grad():
+        fill(doubled)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_mutation_with_gradients_is_refused() -> None:
+    @opsmith.op("test_derivatives::write", mutates_args=("y",))
+    def write(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> None:
+        y.copy_(x)
+
+    x = X.clone().requires_grad_()
+    assert "writes into 'y', and a mutating operator has no gradient" in _message(
+        lambda: write(x, torch.empty_like(X))
+    )
+    with torch.no_grad():
+        write(x, y := torch.empty_like(X))
+    assert torch.equal(x.detach(), y)
+    with pytest.raises(opsmith.DeclarationError, match="a mutating operator has no gradient"):
+        write.register_autograd(lambda ctx: None)

@@ -1,0 +1,203 @@
+"""A declaration is read as it was written, and a mistake in one is refused in words that help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Complex64, Float, Float32, Int32, Int64, Shaped
+from torch import Tensor
+
+from opsmith import Between, DeclarationError, Extent, Index
+from opsmith.signature import Signature, signature_of
+
+
+def declare(function: Any, **options: Any) -> Signature:
+    return signature_of(function, "ns::f", **options)
+
+
+def everything(
+    x: Float[Tensor, "B *rest C"],
+    index: Annotated[Int32[Tensor, "P"], Index("B*C")],
+    maybe: Float[Tensor, "C"] | None,
+    many: list[Float[Tensor, "_ C"]],
+    plain: Tensor,
+    size: tuple[int, int],
+    free: Sequence[int],
+    weights: list[float],
+    flags: list[bool] | None = None,
+    mode: str = 'say "hi"',
+    *,
+    scale: float = 1.5,
+    count: Annotated[int, Between(0, "B")] = 0,
+    on: bool = True,
+    limit: int | None = None,
+) -> tuple[Float[Tensor, "B {size[0]} C"], Int64[Tensor, "min(P,C)+1"]]:
+    """Everything at once."""
+
+
+def test_every_kind_of_parameter_has_its_schema() -> None:
+    assert declare(everything).schema() == (
+        "f(Tensor x, Tensor index, Tensor? maybe, Tensor[] many, Tensor plain, SymInt[2] size, "
+        'SymInt[] free, float[] weights, bool[]? flags=None, str mode="say \\"hi\\"", *, '
+        "float scale=1.5, SymInt count=0, bool on=True, SymInt? limit=None) -> (Tensor, Tensor)"
+    )
+
+
+def test_pytorch_takes_the_schema() -> None:
+    library = torch.library.Library("opsmith_test_schema", "FRAGMENT")
+    library.define(declare(everything).schema())
+    assert torch.ops.opsmith_test_schema.f.default._schema.arguments[9].default_value == 'say "hi"'
+
+
+def test_dimensions_are_bound_in_order() -> None:
+    signature = declare(everything)
+    assert signature.dims == ("B", "rest", "C", "P")
+    assert signature.dim_sources["P"] == "index"
+    assert signature.generic is not None
+    assert signature.generic.names == ("float16", "bfloat16", "float32", "float64")
+
+
+def test_mutated_parameters_are_marked() -> None:
+    def f(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> None: ...
+
+    assert declare(f, mutates_args=("y",)).schema() == "f(Tensor x, Tensor(a!) y) -> ()"
+
+
+def test_annotations_that_are_strings_see_local_names() -> None:
+    Image = Float[Tensor, "C H W"]
+
+    def f(x: Image) -> Image:
+        print(Image)  # a closure over the name
+        return x
+
+    assert declare(f).dims == ("C", "H", "W")
+
+
+def test_generic_dtypes_meet() -> None:
+    def f(
+        x: jaxtyping.Num[Tensor, "N"], y: Float[Tensor, "N"], z: Shaped[Tensor, "N"]
+    ) -> Float[Tensor, "N"]: ...
+
+    generic = declare(f).generic
+    assert generic is not None
+    assert generic.label == "Float"
+
+
+def _refused(function: Any, **options: Any) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        declare(function, **options)
+    return str(caught.value)
+
+
+def test_names_are_namespaced_identifiers() -> None:
+    for name in ("f", "ns.f", "ns::f.overload", "ns::", "ns::a b"):
+        with pytest.raises(DeclarationError, match="namespace::name"):
+            signature_of(lambda: None, name)
+
+
+# Each case: what is declared, and what the message must say.
+def no_annotation(x) -> None: ...  # type: ignore[no-untyped-def]
+def star_args(*xs: Tensor) -> Tensor: ...  # type: ignore[empty-body]
+def two_types(x: int | str) -> Tensor: ...  # type: ignore[empty-body]
+def a_dict(x: dict[str, int]) -> Tensor: ...  # type: ignore[empty-body]
+def a_dtype(x: torch.dtype) -> Tensor: ...  # type: ignore[empty-body]
+def numpy_array(x: Float[np.ndarray, "N"]) -> Tensor: ...  # type: ignore[empty-body]
+def broadcasting(x: Float[Tensor, "#N"]) -> Tensor: ...  # type: ignore[empty-body]
+def two_stars(x: Float[Tensor, "*a *b"]) -> Tensor: ...  # type: ignore[empty-body]
+def power(x: Float[Tensor, "N N**2"]) -> Tensor: ...  # type: ignore[empty-body]
+def argument_as_dim(n: int, x: Float[Tensor, "n"]) -> Tensor: ...  # type: ignore[empty-body]
+def unknown_argument(x: Float[Tensor, "N {k}"]) -> Tensor: ...  # type: ignore[empty-body]
+def beyond_the_end(x: Float[Tensor, "N"], s: tuple[int, int]) -> Float[Tensor, "{s[2]}"]: ...  # type: ignore[empty-body]
+def whole_sequence(x: Float[Tensor, "N"], s: tuple[int, int]) -> Float[Tensor, "{s}"]: ...  # type: ignore[empty-body]
+def unbound_result(x: Float[Tensor, "N"]) -> Float[Tensor, "N K"]: ...  # type: ignore[empty-body]
+def unbound_expression(x: Float[Tensor, "2*N"]) -> Float[Tensor, "2"]: ...  # type: ignore[empty-body]
+def optional_binds(x: Float[Tensor, "N"] | None) -> Float32[Tensor, "N"]: ...  # type: ignore[empty-body]
+def generic_from_nothing(n: int) -> Float[Tensor, "{n}"]: ...  # type: ignore[empty-body]
+def no_common_dtype(x: Float[Tensor, "N"], y: jaxtyping.Int[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body]
+def index_of_floats(x: Annotated[Float[Tensor, "N"], Index("N")]) -> Tensor: ...  # type: ignore[empty-body]
+def empty_between(x: Annotated[Float[Tensor, "N"], Between()]) -> Tensor: ...  # type: ignore[empty-body]
+def complex_between(x: Annotated[Complex64[Tensor, "N"], Between(0)]) -> Tensor: ...  # type: ignore[empty-body]
+def extent_of_nothing(n: Annotated[Int32[Tensor, "I"], Extent("s", "I")]) -> Tensor: ...  # type: ignore[empty-body]
+def wrong_default(x: Float[Tensor, "N"], k: int = "a") -> Tensor: ...  # type: ignore[empty-body,assignment]
+def none_default(x: Float[Tensor, "N"], k: int = None) -> Tensor: ...  # type: ignore[empty-body,assignment]  # noqa: RUF013
+def short_default(x: Tensor, s: tuple[int, int] = (1,)) -> Tensor: ...  # type: ignore[empty-body,assignment]
+def no_result(x: Tensor): ...  # type: ignore[no-untyped-def]
+def does_nothing(x: Tensor) -> None: ...
+def scalar_result(x: Tensor) -> float: ...  # type: ignore[empty-body]
+def optional_result(x: Tensor) -> Tensor | None: ...
+def dim_named_like_parameter(x: Float[Tensor, "x"]) -> Tensor: ...  # type: ignore[empty-body]
+def named_out(out: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
+def unsized_result(x: Float[Tensor, "N"]) -> Float[Tensor, "_"]: ...  # type: ignore[empty-body]
+def reads_variadic(x: Float[Tensor, "*s"], y: Float[Tensor, "s+1"]) -> Tensor: ...  # type: ignore[empty-body]
+def fixed_tensors(x: tuple[Tensor, Tensor]) -> Tensor: ...  # type: ignore[empty-body]
+def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (no_annotation, "parameter 'x' has no annotation"),
+        (star_args, "parameter '*xs': an operator has a fixed list of parameters"),
+        (two_types, "int | str is one of several types"),
+        (a_dict, "parameter 'x: dict[str, int]': is nothing that an operator can take"),
+        (a_dtype, "parameter 'x: dtype': dtype cannot be an argument: a dtype argument would"),
+        (numpy_array, "is an array of ndarray; write torch.Tensor there"),
+        (broadcasting, "dimension '#N': broadcasting dimensions (#) are not supported"),
+        (two_stars, "Cannot use variadic specifiers (`*name` or `...`) more than once"),
+        (power, "'N**2' uses an operator that sizes do not have; there are + - * // %"),
+        (argument_as_dim, "dimension 'n' is also an argument; write {n}"),
+        (unknown_argument, "{k} names no int argument"),
+        (beyond_the_end, "reads 's[2]', but 's' has 2 elements"),
+        (whole_sequence, "reads 's', a sequence; name one element, s[0]"),
+        (unbound_result, 'say so: data_dependent=("K",)'),
+        (unbound_expression, "reads 'N', which no argument binds"),
+        (optional_binds, "which only 'x' binds, and that may be absent"),
+        (generic_from_nothing, "has a generic dtype, but no required argument fixes it"),
+        (no_common_dtype, "Float and Int have no dtype in common"),
+        (index_of_floats, "Index and Extent are for integers"),
+        (empty_between, "Between() bounds nothing"),
+        (complex_between, "Between is for ints and floats"),
+        (extent_of_nothing, "Extent(start='s') must name a required tensor argument"),
+        (wrong_default, "parameter 'k: int': the default 'a' is not int"),
+        (none_default, "the default None needs 'int | None'"),
+        (short_default, "the default (1,) has 1 elements, expected 2"),
+        (no_result, "the return annotation is missing"),
+        (does_nothing, "returns nothing and mutates nothing"),
+        (scalar_result, 'return a 0-dimensional one, as in Float[Tensor, ""]'),
+        (optional_result, "a result is always there"),
+        (dim_named_like_parameter, "'x' is both a parameter and a dimension"),
+        (named_out, "parameter 'out' has the name that the result has in a kernel"),
+        (unsized_result, "'_' says no size"),
+        (reads_variadic, "'s' is one dimension here and any number of dimensions ('*s') elsewhere"),
+        (fixed_tensors, "a fixed number of tensors is that many parameters"),
+        (undefined_name, "does not evaluate: name 'Undefined' is not defined"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_mistake_is_refused_with_what_would_be_right(function: Any, said: str) -> None:
+    message = _refused(function)
+    assert message.startswith("ns::f: ")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mutates_args": "x"}, "mutates_args='x' is a string; write mutates_args=(\"x\",)"),
+        ({"mutates_args": ("y",)}, "mutates_args names 'y', which is no parameter"),
+        ({"mutates_args": ("k",)}, "only a tensor can be mutated"),
+        ({"data_dependent": ("N",)}, "data_dependent names 'N', but 'x' binds it"),
+        ({"data_dependent": ("K",)}, "data_dependent names 'K', which is a dimension of no result"),
+        ({"parallel_dims": ("K",)}, "parallel_dims names 'K', which no argument binds"),
+        ({"parallel_dims": ("M",)}, "parallel_dims names 'M', which no result has"),
+    ],
+)
+def test_a_wrong_claim_is_refused(options: dict[str, Any], said: str) -> None:
+    def f(x: Float[Tensor, "N M"], k: int) -> Float[Tensor, "N"]: ...  # type: ignore[empty-body]
+
+    assert said in _refused(f, **options)

@@ -1,0 +1,112 @@
+"""An expression means the same to Python, to a message and to C++."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.cpp_extension import include_paths
+
+from opsmith.signature import expressions
+from opsmith.signature.expressions import (
+    Binary,
+    Call,
+    Expression,
+    ExpressionError,
+    Integer,
+    Name,
+    Scalar,
+)
+
+_leaves = st.one_of(
+    st.integers(-3, 9).map(Integer),
+    st.sampled_from("BNC").map(Name),
+    st.just(Scalar("k")),
+    st.integers(0, 1).map(lambda index: Scalar("size", index)),
+)
+trees = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.builds(Binary, st.sampled_from(["+", "-", "*", "//", "%"]), inner, inner),
+        st.builds(
+            Call,
+            st.sampled_from(["min", "max"]),
+            st.lists(inner, min_size=1, max_size=3).map(tuple),
+        ),
+    ),
+    max_leaves=8,
+)
+DIMS = {"B": 7, "N": 3, "C": 64}
+SCALARS = {"k": -5, "size": (2, 11)}
+
+
+@given(trees)
+def test_text_reads_back_to_the_same_value(tree: Expression) -> None:
+    again = expressions.parse(expressions.text(tree), SCALARS)
+    try:
+        value = expressions.evaluate(tree, DIMS, SCALARS)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            expressions.evaluate(again, DIMS, SCALARS)
+    else:
+        assert expressions.evaluate(again, DIMS, SCALARS) == value
+
+
+def test_cpp_gives_the_value_that_python_gives(tmp_path: Path) -> None:
+    texts = [
+        "B*N-C", "(B-C)//N", "(B-C)%N", "B//{k}", "B%{k}", "min(B,N,C)", "max(B-9,{size[1]})",
+        "-B//2", "B-(N-C)", "B-N-C", "2*(B+1)//N", "{k}%{size[0]}",
+    ]  # fmt: skip
+    trees = [expressions.parse(text, SCALARS) for text in texts]
+    lines = [
+        expressions.cpp(
+            tree,
+            lambda name: f"int64_t{{{DIMS[name]}}}",
+            lambda name, index: (
+                f"int64_t{{{SCALARS[name] if index is None else SCALARS[name][index]}}}"
+            ),  # type: ignore[index]
+        )
+        for tree in trees
+    ]
+    source = tmp_path / "values.cpp"
+    printed = "\n".join(
+        f'  std::printf("%lld\\n", static_cast<long long>({line}));' for line in lines
+    )
+    source.write_text(
+        "#include <algorithm>\n#include <cstdio>\n#include <opsmith/kernel.h>\n"
+        f"int main() {{\n{printed}\n}}\n"
+    )
+    headers = Path(expressions.__file__).parents[1] / "kernels" / "include"
+    program = tmp_path / "values"
+    includes = [f"-I{path}" for path in [headers, *include_paths()]]
+    subprocess.run(
+        ["g++", "-std=c++20", *includes, str(source), "-o", str(program)], check=True, timeout=120
+    )
+    output = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    expected = [expressions.evaluate(tree, DIMS, SCALARS) for tree in trees]
+    assert [int(line) for line in output.split()] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("N/2", "uses an operator that sizes do not have"),
+        ("N and 2", "is not an integer"),
+        ("N.real", "is not an integer"),
+        ("sum(N)", "is not an integer"),
+        ("N +", "is not an expression"),
+        ("{N", "has a { that is not closed"),
+        ("{unknown}", "{unknown} names no int argument"),
+        ("unknown[0]", "unknown[0] names no sequence argument"),
+        ("size[-1]", "'size[-1]' is not an integer"),
+        ("1.5", "is not an integer"),
+        ("True", "is not an integer"),
+    ],
+)
+def test_anything_else_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        expressions.parse(text, SCALARS)
+    assert said in str(caught.value)
