@@ -1,0 +1,100 @@
+"""How names, dtypes and expressions of a declaration are written in C++."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from opsmith.signature import expressions
+from opsmith.signature.dtypes import ALL_DTYPES
+from opsmith.signature.expressions import Binary, Call, Expression, Integer, Name, Scalar
+
+ELEMENT_TYPES = {
+    "bool": "bool",
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "float16": "opsmith::half",
+    "bfloat16": "opsmith::bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "opsmith::complex64",
+    "complex128": "opsmith::complex128",
+}
+
+# Words that a member of a C++ struct cannot be called, though a Python parameter can.
+_KEYWORDS = frozenset(
+    """alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
+    compl concept const consteval constexpr constinit const_cast co_await co_return co_yield
+    decltype default delete do double dynamic_cast enum explicit export extern false float friend
+    goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
+    protected public register reinterpret_cast requires short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename
+    union unsigned using virtual void volatile wchar_t xor xor_eq NULL EOF errno assert
+    signbit isnan isinf""".split()
+)
+
+
+def identifier(name: str) -> str:
+    """`name` as a member of a C++ struct: a word that C++ keeps for itself gets an underscore."""
+    return f"{name}_" if name in _KEYWORDS else name
+
+
+def quote(text: str) -> str:
+    """`text` as a C++ string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def floating(value: float) -> str:
+    """`value` as a C++ double."""
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "HUGE_VAL" if value > 0 else "-HUGE_VAL"
+    return repr(value)
+
+
+def dtype(name: str) -> str:
+    """The ``DLDataType`` of a dtype, as a C++ expression."""
+    return f"opsmith::detail::dtype_traits<{ELEMENT_TYPES[name]}>::value"
+
+
+def dtype_bits(names: tuple[str, ...]) -> int:
+    """A set of dtypes as bits, in the positions that ``dtype_bit`` in check.h gives."""
+    return sum(1 << ALL_DTYPES.index(name) for name in names)
+
+
+_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
+
+
+def expression(
+    value: Expression,
+    dim: Callable[[str], str],
+    scalar: Callable[[str, int | None], str],
+) -> str:
+    """`value` as a C++ expression that throws where it overflows or divides by zero.
+
+    Args:
+        value: what to write.
+        dim: gives the C++ text of a dimension.
+        scalar: gives the C++ text of an int argument, or of one element of a sequence.
+    """
+    match value:
+        case Integer(number):
+            return f"int64_t{{{number}}}"
+        case Name(name):
+            return dim(name)
+        case Scalar(parameter, index):
+            return scalar(parameter, index)
+        case Binary(op, left, right):
+            first, second = expression(left, dim, scalar), expression(right, dim, scalar)
+            return f"detail::{_FUNCTIONS[op]}({first}, {second})"
+        case Call(function, arguments):
+            result = expression(arguments[0], dim, scalar)
+            for argument in arguments[1:]:
+                result = f"std::{function}<int64_t>({result}, {expression(argument, dim, scalar)})"
+            return result
+    raise AssertionError(expressions.text(value))

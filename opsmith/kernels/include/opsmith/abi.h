@@ -1,0 +1,105 @@
+// The C interface between a kernel and whatever runtime calls it: plain structs, no runtime's types.
+//
+// Kernel authors include <opsmith/kernel.h> instead. Adapters fill these structs; the kernel's entry
+// point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end.
+#pragma once
+
+#include <cstdint>
+
+namespace opsmith {
+
+// DLPack's types, field by field, in a namespace so that a source may include dlpack.h as well.
+struct DLDevice {
+  int32_t device_type;  // 1 CPU, 2 CUDA, 12 an extension device
+  int32_t device_id;
+};
+
+struct DLDataType {
+  uint8_t code;  // 0 int, 1 unsigned, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t bits;
+  uint16_t lanes;  // always 1
+};
+
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; adapters always fill it
+  uint64_t byte_offset;  // always 0: `data` points at the first element
+};
+
+inline constexpr int32_t device_cpu = 1;
+inline constexpr int32_t device_cuda = 2;
+inline constexpr int32_t device_extension = 12;
+
+// What an argument header's `<namespace>__<name>_raw` is made of, beside int64_t and double.
+struct raw_tensors {
+  int64_t count;  // -1: None was passed
+  const DLTensor* items;
+};
+
+struct raw_ints {
+  int64_t count;  // -1: None was passed
+  const int64_t* items;
+};
+
+struct raw_floats {
+  int64_t count;
+  const double* items;
+};
+
+struct raw_bools {
+  int64_t count;
+  const uint8_t* items;
+};
+
+struct raw_string {
+  const char* data;  // null: None was passed
+  int64_t size;
+};
+
+struct raw_optional_int {
+  uint8_t present;
+  int64_t value;
+};
+
+struct raw_optional_float {
+  uint8_t present;
+  double value;
+};
+
+struct raw_optional_bool {
+  uint8_t present;
+  uint8_t value;
+};
+
+// The runtime that a call runs in.
+struct opsmith_context {
+  void* self;  // passed back to every function below
+
+  // Runs `body` over [begin, end) in pieces of at least `grain`, on the runtime's threads. Null:
+  // there are none. `body` does not throw.
+  void (*parallel_for)(void* self, int64_t begin, int64_t end, int64_t grain,
+                       void (*body)(int64_t begin, int64_t end, void* state), void* state);
+
+  int32_t (*num_threads)(void* self);
+
+  // Memory on the call's device, aligned to 64 bytes, freed after the call; null if there is none
+  // left. May be called from several threads.
+  void* (*scratch)(void* self, uint64_t bytes);
+
+  // Allocates the result at position `result` (data-dependent results only) and describes it in
+  // `tensor`, whose `shape` stays valid for the call. Not 0: `fail` has been told why.
+  int32_t (*allocate)(void* self, int32_t result, DLDataType dtype, int32_t ndim,
+                      const int64_t* sizes, DLTensor* tensor);
+
+  // The device's stream (a cudaStream_t on CUDA); null on the CPU.
+  void* (*stream)(void* self);
+
+  // Records the message of a call that failed.
+  void (*fail)(void* self, const char* message, uint64_t size);
+};
+
+}  // namespace opsmith

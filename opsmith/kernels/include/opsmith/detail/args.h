@@ -1,0 +1,50 @@
+// How the plain fields of a `_raw` struct become the typed members of an argument struct.
+#pragma once
+
+#include <opsmith/kernel.h>
+
+namespace opsmith::detail {
+
+inline std::span<const int64_t> to_span(raw_ints raw) {
+  return {raw.items, static_cast<size_t>(raw.count)};
+}
+inline std::span<const double> to_span(raw_floats raw) {
+  return {raw.items, static_cast<size_t>(raw.count)};
+}
+inline std::span<const uint8_t> to_span(raw_bools raw) {
+  return {raw.items, static_cast<size_t>(raw.count)};
+}
+
+template <typename T, size_t N, typename Raw>
+std::array<T, N> to_array(Raw raw) {
+  std::array<T, N> values;
+  for (size_t i = 0; i < N; ++i) values[i] = static_cast<T>(raw.items[i]);
+  return values;
+}
+
+inline std::string_view to_string(raw_string raw) {
+  return {raw.data, static_cast<size_t>(raw.size)};
+}
+
+inline std::optional<int64_t> to_optional(raw_optional_int raw) {
+  return raw.present ? std::optional(raw.value) : std::nullopt;
+}
+inline std::optional<double> to_optional(raw_optional_float raw) {
+  return raw.present ? std::optional(raw.value) : std::nullopt;
+}
+inline std::optional<bool> to_optional(raw_optional_bool raw) {
+  return raw.present ? std::optional(raw.value != 0) : std::nullopt;
+}
+inline std::optional<std::string_view> to_optional(raw_string raw) {
+  return raw.data != nullptr ? std::optional(to_string(raw)) : std::nullopt;
+}
+template <typename Raw>
+auto to_optional_span(Raw raw) {
+  return raw.count >= 0 ? std::optional(to_span(raw)) : std::nullopt;
+}
+template <typename T, size_t N, typename Raw>
+std::optional<std::array<T, N>> to_optional_array(Raw raw) {
+  return raw.count >= 0 ? std::optional(to_array<T, N>(raw)) : std::nullopt;
+}
+
+}  // namespace opsmith::detail

@@ -1,0 +1,388 @@
+// What the generated `<op>_check.h` of every operator is made of: binding dimensions, comparing
+// dtypes, devices and shapes, and the words for what does not fit. Adapters of all runtimes share
+// it. The words are those of opsmith/signature/binding.py; a test compares them.
+#pragma once
+
+#include <opsmith/kernel.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#define OPSMITH_COLD [[noreturn]] __attribute__((cold, noinline))
+#define OPSMITH_INLINE __attribute__((always_inline)) inline
+
+namespace opsmith {
+
+// The error of a call, its message complete: it begins with the operator's name.
+struct call_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+inline constexpr int32_t max_dims = 64;
+inline constexpr int64_t unbound = -1;
+
+// A size known only at run time; big enough for every tensor that PyTorch can make.
+struct Sizes {
+  int32_t count = 0;
+  int64_t values[max_dims];
+};
+
+// Where a tensor came from: an argument, or one element of a list argument.
+struct Where {
+  const char* name;
+  int64_t position = -1;
+
+  std::string text() const {
+    return position < 0 ? join("'", name, "'") : join("'", name, "[", position, "]'");
+  }
+};
+
+struct Variadic {
+  const int64_t* sizes = nullptr;  // null: not bound yet
+  int64_t count = 0;
+};
+
+// Python's repr of a float.
+inline std::string show(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[64];
+  const double size = std::fabs(value);
+  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer, end.ptr);
+  if (plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+inline std::string show(int64_t value) { return std::to_string(value); }
+inline std::string show(bool value) { return value ? "True" : "False"; }
+
+// Sizes as Python writes a tuple.
+inline std::string show(const int64_t* sizes, int64_t count) {
+  std::string text = "(";
+  for (int64_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
+  return text + (count == 1 ? ",)" : ")");
+}
+
+inline std::string show(DLDevice device) {
+  switch (device.device_type) {
+    case device_cpu: return "cpu";
+    case device_cuda: return join("cuda:", device.device_id);
+    default: return join("device ", device.device_type, ":", device.device_id);
+  }
+}
+
+// Arithmetic of shape expressions: an overflow or a division by zero is an error, never a crash.
+inline int64_t add(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_add_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t sub(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_sub_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t mul(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_mul_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t div(int64_t a, int64_t b) {
+  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  return b == -1 ? sub(0, a) : floor_div(a, b);
+}
+inline int64_t mod(int64_t a, int64_t b) {
+  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  return b == -1 ? 0 : floor_mod(a, b);
+}
+
+// One side of a value range.
+struct Limit {
+  bool present = false;
+  bool floating = false;
+  int64_t integer = 0;
+  double number = 0;
+
+  Limit() = default;
+  Limit(int64_t value) : present(true), integer(value), number(static_cast<double>(value)) {}
+  Limit(double value) : present(true), floating(true), number(value) {}
+
+  std::string text() const { return floating ? show(number) : show(integer); }
+};
+
+// A value range with its numbers; `high` is itself allowed unless `exclusive`.
+struct Range {
+  Limit low;
+  Limit high;
+  bool exclusive = false;
+  const char* start = nullptr;    // Extent: the argument that says where each run begins
+  const char* reasons = nullptr;  // the expressions that the numbers come from
+
+  std::string text() const {
+    std::string text;
+    if (start != nullptr) {
+      text = join("0 <= value and ", start, " + value <= ", high.text());
+    } else {
+      if (low.present) text += low.text() + " <= ";
+      text += "value";
+      if (high.present) text += (exclusive ? " < " : " <= ") + high.text();
+    }
+    return reasons == nullptr ? text : join(text, " (", reasons, ")");
+  }
+
+  bool admits(double value) const {
+    return (!low.present || value >= low.number) && (!high.present || value <= high.number);
+  }
+  bool admits(int64_t value) const {
+    if (low.present && (low.floating ? static_cast<double>(value) < low.number
+                                     : value < low.integer)) {
+      return false;
+    }
+    if (!high.present) return true;
+    if (high.floating) return static_cast<double>(value) <= high.number;
+    return exclusive ? value < high.integer : value <= high.integer;
+  }
+};
+
+// The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for all others.
+constexpr uint32_t dtype_bit(DLDataType type) {
+  switch (dtype_key(type)) {
+    case dtype_traits<bool>::key: return 0;
+    case dtype_traits<uint8_t>::key: return 1;
+    case dtype_traits<int8_t>::key: return 2;
+    case dtype_traits<int16_t>::key: return 3;
+    case dtype_traits<int32_t>::key: return 4;
+    case dtype_traits<int64_t>::key: return 5;
+    case dtype_traits<half>::key: return 6;
+    case dtype_traits<bfloat16>::key: return 7;
+    case dtype_traits<float>::key: return 8;
+    case dtype_traits<double>::key: return 9;
+    case dtype_traits<complex64>::key: return 10;
+    case dtype_traits<complex128>::key: return 11;
+    default: return 31;
+  }
+}
+
+// The dtypes that a call's generic tensors share one of.
+struct Generic {
+  uint32_t bits;
+  const char* label;
+  const char* names;
+};
+
+// What one call has fixed so far. `Dims` names the dimensions in a table of `N`, `Variadics` those
+// that stand for any number of dimensions.
+template <int N, int V>
+class Binder {
+ public:
+  Binder(const char* op, const char* const* names, const char* const* variadic_names)
+      : op_(op), names_(names), variadic_names_(variadic_names) {
+    for (int64_t& dim : dims_) dim = unbound;
+  }
+
+  int64_t dim(int index) const { return dims_[index]; }
+  const Variadic& variadic(int index) const { return variadics_[index]; }
+  DLDataType dtype() const { return dtype_; }
+  const char* op() const { return op_; }
+  // The device of the call's tensors, the CPU where it has none.
+  DLDevice device() const { return device_; }
+
+  OPSMITH_INLINE void length(const char* name, int64_t count, int64_t expected) const {
+    if (count != expected) [[unlikely]] {
+      fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));
+    }
+  }
+
+  OPSMITH_INLINE void same_device(Where where, const DLTensor& tensor) {
+    if (device_by_.name == nullptr) {
+      device_ = tensor.device;
+      device_by_ = where;
+    } else if (tensor.device.device_type != device_.device_type ||
+               tensor.device.device_id != device_.device_id) [[unlikely]] {
+      fail(join("argument ", where.text(), " is on ", show(tensor.device), ", expected ",
+                show(device_), ": every tensor of a call is on one device, and ",
+                device_by_.text(), " fixed it."));
+    }
+  }
+
+  OPSMITH_INLINE void concrete_dtype(Where where, const DLTensor& tensor, DLDataType expected) {
+    if (dtype_key(tensor.dtype) != dtype_key(expected)) [[unlikely]] {
+      fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
+                dtype_name(expected), "."),
+           &tensor);
+    }
+  }
+
+  OPSMITH_INLINE void generic_dtype(Where where, const DLTensor& tensor, const Generic& generic) {
+    if (dtype_by_.name == nullptr) {
+      if ((generic.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]] {
+        fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype),
+                  ", expected one of ", generic.names, "."),
+             &tensor);
+      }
+      dtype_ = tensor.dtype;
+      dtype_by_ = where;
+    } else if (dtype_key(tensor.dtype) != dtype_key(dtype_)) [[unlikely]] {
+      fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
+                dtype_name(dtype_), ": every ", generic.label,
+                " tensor of a call has one dtype, and ", dtype_by_.text(), " fixed it."),
+           &tensor);
+    }
+  }
+
+  OPSMITH_INLINE void rank(Where where, const DLTensor& tensor, int32_t expected, bool at_least,
+                           const char* type) {
+    if (at_least ? tensor.ndim < expected : tensor.ndim != expected) [[unlikely]] {
+      fail(join("argument ", where.text(), " has ", tensor.ndim, " dimensions, expected ",
+                at_least ? "at least " : "", expected, " for ", type, "."),
+           &tensor);
+    }
+  }
+
+  // Binds dimension `index`, or compares with what it was bound to.
+  OPSMITH_INLINE void named(Where where, const DLTensor& tensor, int64_t axis, int index,
+                            const char* type) {
+    const int64_t size = tensor.shape[axis];
+    if (dims_[index] == unbound) {
+      dims_[index] = size;
+      dims_by_[index] = where;
+      order_[bound_++] = index;
+    } else if (dims_[index] != size) [[unlikely]] {
+      fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis, " (",
+                names_[index], ") is ", size, ", expected ", dims_[index], "."),
+           &tensor, join(" (", names_[index], " by ", dims_by_[index].text(), ")"));
+    }
+  }
+
+  OPSMITH_INLINE void variadic(Where where, const DLTensor& tensor, int64_t axis, int64_t count,
+                               int index, const char* type) {
+    Variadic& bound = variadics_[index];
+    if (bound.sizes == nullptr) {
+      // Without dimensions there may be no array to point at; any address marks it as bound.
+      static constexpr int64_t none = 0;
+      bound = {tensor.shape == nullptr ? &none : tensor.shape + axis, count};
+      variadics_by_[index] = where;
+      order_[bound_++] = N + index;
+    } else if (bound.count != count ||
+               !std::equal(bound.sizes, bound.sizes + count, tensor.shape + axis)) [[unlikely]] {
+      fail(join("argument ", where.text(), " does not fit ", type, ": dimensions from ", axis,
+                " (*", variadic_names_[index], ") are ", show(tensor.shape + axis, count),
+                ", expected ", show(bound.sizes, bound.count), "."),
+           &tensor,
+           join(" (*", variadic_names_[index], " by ", variadics_by_[index].text(), ")"));
+    }
+  }
+
+  // A dimension that is an expression, compared once every name is bound. `text` is null for an
+  // integer.
+  OPSMITH_INLINE void expression(Where where, const DLTensor& tensor, int64_t axis,
+                                 int64_t expected, const char* text, const char* type) const {
+    if (tensor.shape[axis] != expected) [[unlikely]] {
+      fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
+                text == nullptr ? "" : " (", text == nullptr ? "" : text,
+                text == nullptr ? "" : ")", " is ", tensor.shape[axis], ", expected ", expected,
+                "."),
+           &tensor);
+    }
+  }
+
+  template <typename Value>
+  OPSMITH_INLINE void scalar(Where where, Value value, const Range& range) const {
+    if (!range.admits(value)) [[unlikely]] {
+      fail(join("argument ", where.text(), " is ", show(value), ", expected ", range.text(), "."));
+    }
+  }
+
+  // Appends a size of a result.
+  OPSMITH_INLINE void result(Sizes& sizes, int64_t size, const char* text, const char* type) const {
+    if (size < 0) [[unlikely]] {
+      throw call_error(join(op_, ": the result ", type, " would have ", size,
+                                " as its dimension '", text, "'.\n  bound so far: ",
+                                bound_text()));
+    }
+    if (sizes.count == max_dims) [[unlikely]] too_many(type);
+    sizes.values[sizes.count++] = size;
+  }
+  void result(Sizes& sizes, const Variadic& more, const char* type) const {
+    if (sizes.count + more.count > max_dims) too_many(type);
+    for (int64_t i = 0; i < more.count; ++i) sizes.values[sizes.count++] = more.sizes[i];
+  }
+
+  // Compares what a kernel allocates for a data-dependent result.
+  static void allocated_rank(const char* name, const char* type, int32_t ndim, int64_t expected) {
+    if (ndim != expected) {
+      throw std::runtime_error(join("the kernel allocated the result '", name, "' with ", ndim,
+                                    " dimensions, expected ", expected, " for ", type, "."));
+    }
+  }
+  static void allocated_dtype(const char* name, DLDataType dtype, DLDataType expected) {
+    if (dtype_key(dtype) != dtype_key(expected)) {
+      throw std::runtime_error(join("the kernel allocated the result '", name, "' with dtype ",
+                                    dtype_name(dtype), ", expected ", dtype_name(expected), "."));
+    }
+  }
+  static void allocated(const char* name, const char* type, const int64_t* sizes, int32_t ndim,
+                        int64_t axis, int64_t expected) {
+    if (sizes[axis] != expected) {
+      throw std::runtime_error(join("the kernel allocated the result '", name, "' with shape ",
+                                    show(sizes, ndim), ", but dimension ", axis, " of ", type,
+                                    " is ", expected, "."));
+    }
+  }
+
+  // "B=1, N=6", in the order in which they were bound.
+  std::string bound_text() const {
+    std::string text;
+    for (int i = 0; i < bound_; ++i) {
+      if (i) text += ", ";
+      const int index = order_[i];
+      if (index >= N) {
+        const Variadic& bound = variadics_[index - N];
+        text += join("*", variadic_names_[index - N], "=", show(bound.sizes, bound.count));
+      } else if constexpr (N > 0) {
+        text += join(names_[index], "=", dims_[index]);
+      }
+    }
+    return text;
+  }
+
+  OPSMITH_COLD void fail(std::string first, const DLTensor* tensor = nullptr,
+                         const std::string& reason = "") const {
+    std::string text = join(op_, ": ", first);
+    if (tensor != nullptr) {
+      text += join("\n  got: shape ", show(tensor->shape, tensor->ndim), ", dtype ",
+                   dtype_name(tensor->dtype));
+    }
+    if (bound_ > 0) text += join("\n  bound so far: ", bound_text(), reason);
+    throw call_error(text);
+  }
+
+ private:
+  OPSMITH_COLD void too_many(const char* type) const {
+    throw call_error(join(op_, ": the result ", type, " would have more than ",
+                              int64_t{max_dims}, " dimensions."));
+  }
+
+  const char* op_;
+  const char* const* names_;
+  const char* const* variadic_names_;
+  int bound_ = 0;
+  int order_[N + V + 1];
+  int64_t dims_[N + 1];
+  Where dims_by_[N + 1];
+  Variadic variadics_[V + 1];
+  Where variadics_by_[V + 1];
+  DLDataType dtype_{};
+  DLDevice device_{device_cpu, 0};
+  Where dtype_by_{nullptr};
+  Where device_by_{nullptr};
+};
+
+}  // namespace detail
+}  // namespace opsmith

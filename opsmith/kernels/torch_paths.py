@@ -1,0 +1,39 @@
+"""Where the installed PyTorch keeps its headers and libraries; found without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TorchPaths:
+    """Folders of one PyTorch.
+
+    Attributes:
+        version: its version.
+        include: its include folders.
+        library: the folder of its libraries.
+    """
+
+    version: str
+    include: tuple[Path, ...]
+    library: Path
+
+
+@cache
+def torch_paths() -> TorchPaths | None:
+    """The installed PyTorch's folders, `None` where there is none."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    try:
+        found = re.search(r"__version__ = ['\"]([^'\"]+)", (root / "version.py").read_text())
+    except OSError:
+        found = None
+    include = (root / "include", root / "include" / "torch" / "csrc" / "api" / "include")
+    return TorchPaths(found[1] if found else "", include, root / "lib")
