@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
-from opsmith.operators.validation import checked_results, validate
+from opsmith.operators.validation import Validator, checked_results
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
@@ -65,16 +65,17 @@ class PythonKernel:
     def implementation(self, operator: Operator) -> Callable[..., Any]:
         """What the dispatcher calls: validates, runs, compares the results with the signature."""
         signature, function = operator.signature, self.function
+        validate = Validator(signature)
         arguments_of, split = operator.arguments, operator.split
         label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
 
         def run(*args: Any, **kwargs: Any) -> Any:
             arguments = arguments_of(args, kwargs)
-            bindings = validate(signature, arguments)
+            valid = validate(arguments)
             self.calls += 1
             positional, keywords = split(arguments)
             returned = function(*positional, **keywords)
-            return checked_results(signature, arguments, bindings, returned, label)
+            return checked_results(signature, arguments, valid, returned, label)
 
         return run
 
@@ -84,14 +85,23 @@ class NativeKernel:
     """A kernel that is compiled from source.
 
     Attributes:
-        device: the device type.
         source: what is compiled, and how.
         library: the loaded library, `None` until it was needed.
     """
 
-    device: str
     source: kernels.KernelSource
     library: kernels.Library | None = None
+
+    @property
+    def device(self) -> str:
+        """The device type."""
+        return self.source.device
+
+    @property
+    def defines_operator(self) -> bool:
+        """Whether loading the library defines the operator too."""
+        source = self.source
+        return source.api == "torch" and kernels.defines_operator(source.path, source.signature)
 
     @property
     def where(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, overload
 import torch
 
 from opsmith.errors import DeclarationError
+from opsmith.kernels import KernelSource
 from opsmith.operators import autocast, autograd, registry, vmap
 from opsmith.operators.arguments import named
 from opsmith.operators.fake import fake_kernel
@@ -161,8 +162,9 @@ class Operator:
     ) -> None:
         path = source_path(source, self.reference, self.name)
         asked = strided if isinstance(strided, bool) else tuple(strided)
-        kernel = NativeKernel.declare(self.signature, device, path, api, asked, flags)
-        self.kernels[device] = kernel
+        self.kernels[device] = NativeKernel(
+            KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags)
+        )
 
         # Building when first called keeps importing a package of operators cheap.
         def build_then_run(*args: Any, **kwargs: Any) -> Any:
@@ -188,11 +190,9 @@ class Operator:
         for name, kernel in self.kernels.items():
             if isinstance(kernel, NativeKernel) and device in (None, name):
                 if kernel.library is None:
-                    library = kernel.load()
-                    self._registration.native(dispatch_key(name, self.name), library)
+                    key = dispatch_key(name, self.name)
+                    kernel.library = self._registration.native(key, kernel)
                     self._registration.native_autograd(self)
-                    kernel.library = library
-                assert kernel.library is not None
                 built.append(kernel.library.path)
         return built
 

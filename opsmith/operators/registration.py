@@ -14,9 +14,13 @@ from opsmith.operators import autograd, gate
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
+    from opsmith.operators.kernel import NativeKernel
     from opsmith.operators.operator import Operator
 
 _CURRENT: dict[str, Registration] = {}
+
+# Operators defined by a loaded C++ source (api="torch"): nothing can take such a definition back.
+_DEFINED_IN_CPP: set[str] = set()
 
 
 class Registration:
@@ -33,7 +37,7 @@ class Registration:
         earlier = _CURRENT.pop(signature.qualname, None)
         if earlier is not None:
             earlier.withdraw()
-        elif _is_defined(signature.qualname):
+        elif torch._C._dispatch_has_kernel(signature.qualname):
             raise DeclarationError(
                 f"{signature.qualname}: PyTorch already has an operator of this name, which "
                 "opsmith did not define. Give yours another name."
@@ -41,9 +45,10 @@ class Registration:
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
         self._gate: gate.Gate | None = None
-        definition = Library(signature.namespace, "FRAGMENT")
-        definition.define(signature.schema(), tags=_tags(signature, tags))
-        self._libraries["define"] = definition
+        if signature.qualname not in _DEFINED_IN_CPP:
+            definition = Library(signature.namespace, "FRAGMENT")
+            definition.define(signature.schema(), tags=_tags(signature, tags))
+            self._libraries["define"] = definition
         packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
         self.overload: torch._ops.OpOverload = packet.default
         _CURRENT[signature.qualname] = self
@@ -57,11 +62,38 @@ class Registration:
         library.impl(self.signature.name, function, key, with_keyset=with_keyset)
         self._libraries[key] = library
 
-    def native(self, key: str, library: kernels.Library) -> None:
-        """Make the kernel in a loaded library the one at `key`."""
+    def native(self, key: str, kernel: NativeKernel) -> kernels.Library:
+        """Build and load a compiled kernel, and make it the one at `key`.
+
+        Raises:
+            BuildError: it does not compile or load.
+            MissingError: there is no compiler.
+            DeclarationError: the source defines the operator, with another schema.
+        """
+        kernel.source.build()  # which may fail; whatever is registered stays until it has not
         self._withdraw(key)
+        if kernel.defines_operator and self.signature.qualname not in _DEFINED_IN_CPP:
+            # PyTorch admits one definition. Kernels that are registered stay without one.
+            self._libraries.pop("define")._destroy()
+            library = kernel.source.load()
+            _DEFINED_IN_CPP.add(self.signature.qualname)
+            self._compare_schemas()
+        else:
+            library = kernel.source.load()
         library.register()
         self._native[key] = library
+        return library
+
+    def _compare_schemas(self) -> None:
+        packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
+        theirs, ours = packet.default._schema, torch._C.parse_schema(self.signature.schema())
+        if [(a.name, str(a.type)) for a in theirs.arguments] != [
+            (a.name, str(a.type)) for a in ours.arguments
+        ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
+            raise DeclarationError(
+                f"{self.signature.qualname}: the C++ source defines the operator otherwise than "
+                f"the declaration.\n  C++:         {theirs}\n  declaration: {ours}"
+            )
 
     def fake(self, function: Callable[..., Any]) -> None:
         """Make `function` the fake kernel."""
@@ -107,7 +139,7 @@ class Registration:
         if self._gate is not None:
             self._gate.close()
             self._gate = None
-        self._libraries.pop("define")._destroy()
+        self._withdraw("define")
 
     def _withdraw(self, key: str) -> None:
         library = self._libraries.pop(key, None)
@@ -116,10 +148,6 @@ class Registration:
         native = self._native.pop(key, None)
         if native is not None:
             native.unregister()
-
-
-def _is_defined(qualname: str) -> bool:
-    return bool(torch._C._dispatch_has_kernel(qualname)) if qualname else False
 
 
 def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag, ...]:

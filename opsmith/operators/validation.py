@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,24 +23,79 @@ from opsmith.signature import (
 from opsmith.signature.binding import range_limits, range_text, show_sizes
 
 
-def validate(signature: Signature, arguments: Mapping[str, Any]) -> Bindings:
-    """Check shapes, dtypes, devices and values.
+@dataclass(frozen=True)
+class Valid:
+    """What is known of a call whose shapes, dtypes and scalars fit.
 
-    Args:
-        signature: the operator's.
-        arguments: every argument by name.
-
-    Returns:
-        What the call fixed.
-
-    Raises:
-        ArgumentError: in the words that the C++ adapters use too.
+    Attributes:
+        bindings: what the call fixed.
+        shapes: of the results; `None` where the declaration or the arguments do not say.
     """
-    bindings = bind(signature, describe(arguments, signature))
-    for parameter in signature.tensors:
-        for range_ in parameter.ranges:
-            _tensor_range(signature, parameter, range_, arguments, bindings)
-    return bindings
+
+    bindings: Bindings
+    shapes: list[tuple[int, ...] | None]
+
+
+class Validator:
+    """Checks the calls of one operator.
+
+    What depends on shapes, dtypes, devices and scalars alone is worked out once for each
+    combination that comes: a model calls an operator with the same few over and over.
+    """
+
+    _REMEMBERED = 256
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._valid: dict[Any, Valid] = {}
+        self._keys = [
+            (p.name, _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key)
+            for p in signature.parameters
+        ]
+        self._ranged = [(p, range_) for p in signature.tensors for range_ in p.ranges]
+        self._known_shapes = signature.shaped and not signature.data_dependent
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Valid:
+        """Check shapes, dtypes, devices, scalars and values.
+
+        Args:
+            arguments: every argument by name.
+
+        Raises:
+            ArgumentError: in the words that the C++ adapters use too.
+        """
+        key = tuple([of(arguments[name]) for name, of in self._keys])
+        valid = self._valid.get(key)
+        if valid is None:
+            valid = self._bind(arguments)
+            if len(self._valid) >= self._REMEMBERED:
+                self._valid.clear()
+            self._valid[key] = valid
+        for parameter, range_ in self._ranged:
+            _tensor_range(self._signature, parameter, range_, arguments, valid.bindings)
+        return valid
+
+    def _bind(self, arguments: Mapping[str, Any]) -> Valid:
+        signature = self._signature
+        bindings = bind(signature, describe(arguments, signature))
+        if not self._known_shapes:
+            return Valid(bindings, [None] * len(signature.results))
+        return Valid(bindings, list(result_shapes(signature, bindings, arguments)))
+
+
+def _tensor_key(value: Any) -> Any:
+    return value if value is None else (value.shape, value.dtype, value.device)
+
+
+def _list_key(value: Any) -> Any:
+    return value if value is None else tuple([_tensor_key(item) for item in value])
+
+
+def _scalar_key(value: Any) -> Any:
+    # 1, 1.0 and True are one key to a dictionary.
+    if isinstance(value, list | tuple):
+        return tuple(value), type(value[0]) if value else None
+    return value, type(value)
 
 
 def _tensor_range(
@@ -91,7 +147,7 @@ def _index(value: Tensor, flat: int) -> str:
 def checked_results(
     signature: Signature,
     arguments: Mapping[str, Any],
-    bindings: Bindings,
+    valid: Valid,
     returned: Any,
     kernel: str,
 ) -> Any:
@@ -105,6 +161,7 @@ def checked_results(
     """
     results = signature.results
     name = signature.qualname
+    bindings = valid.bindings
     if not results:
         if returned is not None:
             raise ArgumentError(
@@ -117,8 +174,8 @@ def checked_results(
             f"{name}: {kernel} returned {type(returned).__name__}, declared are "
             f"{len(results)} results."
         )
-    shapes: list[Any] = [None] * len(results)
-    if signature.shaped:
+    shapes: list[Any] = valid.shapes
+    if signature.data_dependent and signature.shaped:
         sizes = _data_dependent_sizes(signature, many)
         shapes = list(result_shapes(signature, bindings, arguments, data_dependent=sizes))
     inputs = {
@@ -140,7 +197,7 @@ def checked_results(
             raise ArgumentError(
                 f"{name}: {kernel} returned {type(value).__name__} as {which}, declared is {type_}."
             )
-        if tuple(value.shape) != shape or dtype_name(value.dtype) != wanted:
+        if value.shape != shape or dtype_name(value.dtype) != wanted:
             raise ArgumentError(
                 f"{name}: {kernel} returned {which} with shape {show_sizes(value.shape)} and dtype "
                 f"{dtype_name(value.dtype)}, declared is {type_}: {show_sizes(shape)} and {wanted}."
