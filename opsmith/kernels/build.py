@@ -19,7 +19,7 @@ from typing import Any
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
 from opsmith.kernels.audit import audit
-from opsmith.kernels.cmake import cmake_lists
+from opsmith.kernels.cmake import TARGET_VERSION, cmake_lists
 from opsmith.kernels.files import cache_folder, digest, write_atomically
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolchain import Compiler
@@ -27,9 +27,6 @@ from opsmith.kernels.torch_paths import TorchPaths, torch_paths
 from opsmith.kernels.version import version
 
 INCLUDE = Path(__file__).parent / "include"
-TARGET_VERSION = "0x020a000000000000"
-"""The oldest PyTorch whose stable ABI the libraries use: 2.10."""
-
 _SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c", ".cu")
 _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
 
@@ -63,6 +60,7 @@ class Recipe:
     compiler: Compiler
     nvcc: Compiler | None
     architecture: str
+    cuda_architecture: str
     paths: TorchPaths | None = field(compare=False)
 
     def key(self) -> str:
@@ -81,6 +79,7 @@ class Recipe:
             "compiler": _compiler_facts(self.compiler),
             "nvcc": _compiler_facts(self.nvcc) if self.nvcc else "",
             "architecture": self.architecture,
+            "cuda_architecture": self.cuda_architecture,
             "processor": toolchain.processor()
             if self.architecture == "native"
             else platform.machine(),
@@ -150,6 +149,7 @@ def build_library(
         compiler=toolchain.find_compiler(what),
         nvcc=toolchain.find_nvcc(what) if cuda else None,
         architecture=toolchain.architecture(),
+        cuda_architecture=toolchain.cuda_architecture() if cuda else "",
         paths=torch_paths(),
     )
     for source in recipe.sources:
@@ -245,7 +245,12 @@ def _compile(
         for line in depends.stdout.splitlines()
         if line.startswith("    ")
     }
-    return library, sorted(path for path in included if not _is_system(path, recipe))
+    # The key stands for what is generated, the compiler's version for its headers.
+    return library, sorted(
+        path
+        for path in included
+        if not path.is_relative_to(generated) and not _is_system(path, recipe)
+    )
 
 
 def _subject(recipe: Recipe) -> str:

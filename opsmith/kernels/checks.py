@@ -20,7 +20,6 @@ from opsmith.signature.model import (
     Bound,
     Parameter,
     Result,
-    ScalarType,
     SequenceType,
     Signature,
     TensorType,
@@ -110,7 +109,7 @@ class CheckCode:
         return lines
 
     def _tensors(self, parameter: Parameter, statements: list[str]) -> list[str]:
-        """`statements` about ``tensor`` at ``where``, for a tensor or each of a list, if present."""
+        """`statements` about ``tensor`` at ``where``, for a tensor or each of a list."""
         raw = f"raw.{identifier(parameter.name)}"
         name = quote(parameter.name)
         inner = [f"  {line}" for line in statements]

@@ -49,7 +49,7 @@ def _environment(folder: Path) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the output is C++
+        autoescape=False,
     )
     environment.filters["quote"] = cpp.quote
     return environment

@@ -128,9 +128,15 @@ def generated_key(signature: Signature, *more: object) -> str:
         signature: the operator's.
         more: whatever else the generated text depends on, by its ``repr``.
     """
-    facts = (version(), _generator_key(), signature.namespace, signature.name)
-    facts += (repr(signature.parameters), repr(signature.results))
-    facts += (repr(signature.data_dependent), *map(repr, more))
+    facts = [
+        version(),
+        _generator_key(),
+        signature.qualname,
+        repr(signature.parameters),
+        repr(signature.results),
+        repr(signature.data_dependent),
+        *map(repr, more),
+    ]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 

@@ -61,7 +61,7 @@ class OutputMember:
 
 
 def is_dependent(signature: Signature, result: Result) -> bool:
-    """Whether the kernel allocates this result, since its sizes do not follow from the arguments."""
+    """Whether the kernel allocates this result: its sizes do not follow from the arguments."""
     shape = result.tensor_type.shape
     if shape is None:
         return True
@@ -123,7 +123,8 @@ def members_of(signature: Signature) -> list[Member]:
             )
     for dim in signature.dims:
         name = identifier(dim)
-        source = f"{'*' if dim in signature.variadic_dims else ''}{dim} of '{signature.dim_sources[dim]}'"
+        star = "*" if dim in signature.variadic_dims else ""
+        source = f"{star}{dim} of '{signature.dim_sources[dim]}'"
         if dim in signature.variadic_dims:
             found.append(
                 Member(

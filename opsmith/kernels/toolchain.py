@@ -1,4 +1,4 @@
-"""The compiler, CMake and Ninja: where they are, which versions, and what to do when one is missing."""
+"""The compiler, CMake and Ninja: where they are, and what to do when one is missing."""
 
 from __future__ import annotations
 
@@ -164,3 +164,19 @@ def architecture() -> str:
     ``OPSMITH_ARCH=generic`` leaves the flag out, for a library that is to run on other machines.
     """
     return os.environ.get("OPSMITH_ARCH", "native").strip() or "generic"
+
+
+def cuda_architecture() -> str:
+    """The value of ``CMAKE_CUDA_ARCHITECTURES``, from ``OPSMITH_CUDA_ARCH``.
+
+    By default that of the first CUDA device here; without one, every major architecture.
+    """
+    chosen = os.environ.get("OPSMITH_CUDA_ARCH", "").strip()
+    if chosen:
+        return chosen
+    import torch
+
+    if not torch.cuda.is_available():
+        return "all-major"
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"{major}{minor}"
