@@ -1,0 +1,1 @@
+"""Camera features pooled into bird's-eye-view cells."""

@@ -1,0 +1,339 @@
+// What the three kernels of this folder share: the sizes of a call, the input turned so that the
+// channels of a pixel lie side by side, and where each tap of each output pixel samples it.
+#pragma once
+
+#include <opsmith/kernel.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "gemm.h"
+
+namespace deform {
+
+// float16 and bfloat16 are computed in float32 from the first load to the last store.
+template <typename T>
+using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+struct Geometry {
+  int64_t N, C, H, W;  // input
+  int64_t M;           // output channels
+  int64_t kernel_h, kernel_w, taps;
+  int64_t out_h, out_w, pixels;  // pixels of one output image
+  int64_t offset_groups, channels_per_offset_group;
+  std::array<int64_t, 2> stride, padding, dilation;
+
+  // Weight groups, `merged` of the declared ones taken as one: a group narrower than a vector would
+  // fill the rest of it with nothing, so neighbours share it, as a block-diagonal matrix.
+  int64_t groups, channels, outputs, merged;
+
+  int64_t image_rows() const { return H * W + 1; }  // the last one is zero: see `Corners`
+};
+
+// Takes plain sizes because each of the three operators spells them in its own arguments.
+struct Sizes {
+  std::span<const int64_t> input;   // N C H W
+  std::array<int64_t, 4> weight;    // M C/groups kH kW
+  std::span<const int64_t> offset;  // N 2*offset_groups*kH*kW Ho Wo
+  std::array<int64_t, 2> stride, padding, dilation;
+};
+
+template <typename T>
+Geometry geometry(const opsmith::Context& ctx, const Sizes& sizes) {
+  Geometry g{};
+  g.N = sizes.input[0], g.C = sizes.input[1], g.H = sizes.input[2], g.W = sizes.input[3];
+  g.M = sizes.weight[0], g.kernel_h = sizes.weight[2], g.kernel_w = sizes.weight[3];
+  g.taps = g.kernel_h * g.kernel_w;
+  g.out_h = sizes.offset[2], g.out_w = sizes.offset[3], g.pixels = g.out_h * g.out_w;
+  g.stride = sizes.stride, g.padding = sizes.padding, g.dilation = sizes.dilation;
+
+  const int64_t per_group = sizes.weight[1];
+  if (per_group == 0 ? g.C != 0 : g.C % per_group != 0) {
+    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ", per_group,
+             " that each group of 'weight' takes.");
+  }
+  g.groups = per_group == 0 ? 1 : g.C / per_group;
+  if (g.groups == 0 ? g.M != 0 : g.M % g.groups != 0) {
+    ctx.fail("argument 'weight' has ", g.M, " output channels, expected a multiple of the ",
+             g.groups, " groups (", g.C, " input channels, ", per_group, " for each group).");
+  }
+  const int64_t offset_channels = sizes.offset[1], per_offset_group = 2 * g.taps;
+  if (per_offset_group == 0 ? offset_channels != 0 : offset_channels % per_offset_group != 0) {
+    ctx.fail("argument 'offset' has ", offset_channels, " channels, expected a multiple of ",
+             per_offset_group, " (2 * ", g.kernel_h, " * ", g.kernel_w, ").");
+  }
+  g.offset_groups = per_offset_group == 0 ? 1 : offset_channels / per_offset_group;
+  if (g.offset_groups == 0 ? g.C != 0 : g.C % g.offset_groups != 0) {
+    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ",
+             g.offset_groups, " offset groups.");
+  }
+  g.channels_per_offset_group = g.offset_groups == 0 ? 0 : g.C / g.offset_groups;
+  // Positions are 32-bit, the farthest sampled one being at most 2^30 away from its tap.
+  if (g.H * g.W >= (int64_t{1} << 29) ||
+      (g.out_h + 1) * g.stride[0] + g.kernel_h * g.dilation[0] >= (int64_t{1} << 29) ||
+      (g.out_w + 1) * g.stride[1] + g.kernel_w * g.dilation[1] >= (int64_t{1} << 29)) {
+    ctx.fail("an image of ", g.H, " x ", g.W, " is more than this kernel can index.");
+  }
+
+  constexpr int64_t lanes = gemm::Vector<compute_t<T>>::lanes;
+  g.merged = 1;
+  if (g.groups > 0) {
+    const int64_t outputs = g.M / g.groups;
+    for (int64_t r = 2; r <= g.groups && r * outputs <= lanes; ++r) {
+      if (g.groups % r == 0) g.merged = r;
+    }
+    g.groups /= g.merged;
+    g.channels = g.C / g.groups;
+    g.outputs = g.M / g.groups;
+  }
+  return g;
+}
+
+// to[c * to_stride + r] = from[r * from_stride + c]
+template <typename From, typename To>
+inline void transpose(const From* from, int64_t from_stride, To* to, int64_t to_stride,
+                      int64_t rows, int64_t columns) {
+  int64_t r = 0;
+  if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
+    typedef float quad __attribute__((vector_size(16)));
+    typedef int32_t index __attribute__((vector_size(16)));
+    for (; r + 4 <= rows; r += 4) {
+      int64_t c = 0;
+      for (; c + 4 <= columns; c += 4) {
+        quad in[4];
+        for (int i = 0; i < 4; ++i) std::memcpy(&in[i], from + (r + i) * from_stride + c, 16);
+#if defined(__clang__)
+#define DEFORM_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DEFORM_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, index{__VA_ARGS__})
+#endif
+        const quad low01 = DEFORM_SHUFFLE(in[0], in[1], 0, 4, 1, 5);
+        const quad high01 = DEFORM_SHUFFLE(in[0], in[1], 2, 6, 3, 7);
+        const quad low23 = DEFORM_SHUFFLE(in[2], in[3], 0, 4, 1, 5);
+        const quad high23 = DEFORM_SHUFFLE(in[2], in[3], 2, 6, 3, 7);
+        const quad out[4] = {
+            DEFORM_SHUFFLE(low01, low23, 0, 1, 4, 5), DEFORM_SHUFFLE(low01, low23, 2, 3, 6, 7),
+            DEFORM_SHUFFLE(high01, high23, 0, 1, 4, 5), DEFORM_SHUFFLE(high01, high23, 2, 3, 6, 7)};
+#undef DEFORM_SHUFFLE
+        for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * to_stride + r, &out[i], 16);
+      }
+      for (; c < columns; ++c) {
+        for (int i = 0; i < 4; ++i) to[c * to_stride + r + i] = from[(r + i) * from_stride + c];
+      }
+    }
+  }
+  for (; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      to[c * to_stride + r] = static_cast<To>(from[r * from_stride + c]);
+    }
+  }
+}
+
+// How far apart the pixels of a turned image are, in elements: whole vectors.
+template <typename A>
+int64_t row_stride(const Geometry& g) {
+  return gemm::round_up(g.C, gemm::Vector<A>::lanes);
+}
+
+// Room for `images` turned images; a vector may be read past the last channel.
+template <typename A>
+int64_t rows_count(const Geometry& g, int64_t images) {
+  return images * g.image_rows() * row_stride<A>(g) + gemm::Vector<A>::lanes;
+}
+
+// Images n .. n+images of (N, C, H, W) as (images, H*W + 1, row_stride).
+template <typename T, typename A>
+void turn_images(const opsmith::Context& ctx, const Geometry& g, const T* input, int64_t images,
+                 A* rows) {
+  constexpr int64_t block = 128;
+  const int64_t area = g.H * g.W, stride = row_stride<A>(g);
+  const int64_t blocks = area / block + 1;  // the last one has the zero row
+  ctx.parallel_for(0, images * blocks, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / blocks, first = i % blocks * block;
+      const int64_t count = std::min(block, area - first);
+      A* to = rows + (n * g.image_rows() + first) * stride;
+      transpose(input + n * g.C * area + first, area, to, stride, g.C, count);
+      if (stride > g.C) {
+        for (int64_t p = 0; p < count; ++p) {
+          std::fill(to + p * stride + g.C, to + (p + 1) * stride, A(0));
+        }
+      }
+      if (first + count == area) std::fill(to + count * stride, to + (count + 1) * stride, A(0));
+    }
+  });
+  std::fill_n(rows + images * g.image_rows() * stride, gemm::Vector<A>::lanes, A(0));
+}
+
+// The output pixels [begin, end) of a run of images, counted through all of them.
+struct Pixels {
+  static constexpr int64_t most = 256;
+
+  int64_t count;
+  std::array<int32_t, most> y, x;  // where tap (0, 0) is, before its offset
+
+  struct Run {  // the part of the tile that lies in one image
+    int64_t begin, end, image, pixel;
+  };
+  std::array<Run, most> runs;
+  int64_t run_count;
+
+  void locate(const Geometry& g, int64_t begin, int64_t end) {
+    count = end - begin;
+    run_count = 0;
+    int64_t image = begin / g.pixels, pixel = begin % g.pixels;
+    for (int64_t i = 0; i < count; ++image, pixel = 0) {
+      const int64_t stop = std::min(count, i + g.pixels - pixel);
+      runs[run_count++] = {i, stop, image, pixel};
+      int64_t row = pixel / g.out_w, column = pixel % g.out_w;
+      for (; i < stop; ++i) {
+        y[i] = static_cast<int32_t>(row * g.stride[0] - g.padding[0]);
+        x[i] = static_cast<int32_t>(column * g.stride[1] - g.padding[1]);
+        if (++column == g.out_w) column = 0, ++row;
+      }
+    }
+  }
+};
+
+// The four pixels around each sampled position, for one tap of one offset group: which row of the
+// turned images, and its share. A corner outside of the image is the row of zeros.
+template <typename A>
+struct Corners {
+  std::array<int32_t, Pixels::most> row[4];  // (low, low), (low, high), (high, low), (high, high)
+  std::array<A, Pixels::most> share[4];
+  std::array<A, Pixels::most> y, x, mask;  // fractions; filled for gradients only
+
+  // `for_gradient`: the mask stays out of the shares, and y, x and mask are filled.
+  template <bool for_gradient, typename T>
+  void locate(const Geometry& g, const Pixels& at, const T* offset, const T* modulation,
+              int64_t first_image, int64_t offset_group, int64_t tap) {
+    const auto down = static_cast<int32_t>(tap / g.kernel_w * g.dilation[0]);
+    const auto right = static_cast<int32_t>(tap % g.kernel_w * g.dilation[1]);
+    const int64_t channel = offset_group * g.taps + tap, channels = g.offset_groups * g.taps;
+    for (int64_t i = 0; i < at.run_count; ++i) {
+      const Pixels::Run& run = at.runs[i];
+      const int64_t plane = (first_image + run.image) * channels + channel;
+      const T* offset_y = offset + 2 * plane * g.pixels + run.pixel - run.begin;
+      const T* masks =
+          modulation == nullptr ? nullptr : modulation + plane * g.pixels + run.pixel - run.begin;
+      const auto zero_row = static_cast<int32_t>((run.image + 1) * g.image_rows() - 1);
+      const auto first_row = static_cast<int32_t>(run.image * g.image_rows());
+      if (masks == nullptr) {
+        part<for_gradient, false>(g, at, run, offset_y, masks, down, right, first_row, zero_row);
+      } else {
+        part<for_gradient, true>(g, at, run, offset_y, masks, down, right, first_row, zero_row);
+      }
+    }
+  }
+
+ private:
+  // The whole pixels of an offset, and through `fraction` the rest. The offset is split, not the
+  // position: adding it to the tap's place first would round away what it says about the side of a
+  // pixel's border it is on, and with that the gradient.
+  static int32_t split(A offset, A& fraction) {
+    constexpr A limit = 1 << 30;
+    A near = offset > -limit ? offset : -limit;  // a NaN also
+    near = near < limit ? near : limit;
+    auto whole = static_cast<int32_t>(near);
+    whole -= near < static_cast<A>(whole) ? 1 : 0;
+    // A NaN offset gives a NaN; infinite ones sample nothing.
+    const A rest = near - static_cast<A>(whole);
+    fraction = offset == offset ? rest : offset;
+    return whole;
+  }
+
+  template <bool for_gradient, bool masked, typename T>
+  void part(const Geometry& g, const Pixels& at, const Pixels::Run& run,
+            const T* __restrict offset_y, const T* __restrict masks, int32_t down, int32_t right,
+            int32_t first_row, int32_t zero_row) {
+    const T* __restrict offset_x = offset_y + g.pixels;
+    const auto height = static_cast<uint32_t>(g.H), width = static_cast<uint32_t>(g.W);
+#pragma GCC ivdep
+    for (int64_t i = run.begin; i < run.end; ++i) {
+      A y_part, x_part;
+      const int32_t low_y = at.y[i] + down + split(static_cast<A>(offset_y[i]), y_part);
+      const int32_t low_x = at.x[i] + right + split(static_cast<A>(offset_x[i]), x_part);
+      const bool in_low_y = static_cast<uint32_t>(low_y) < height;
+      const bool in_low_x = static_cast<uint32_t>(low_x) < width;
+      const bool in_high_y = static_cast<uint32_t>(low_y + 1) < height;
+      const bool in_high_x = static_cast<uint32_t>(low_x + 1) < width;
+      const auto low_low = static_cast<int32_t>(first_row + static_cast<uint32_t>(low_y) * width +
+                                                static_cast<uint32_t>(low_x));
+      const int32_t high_low = low_low + static_cast<int32_t>(width);
+      const int32_t low_high = low_low + 1, high_high = high_low + 1;
+      row[0][i] = in_low_y & in_low_x ? low_low : zero_row;
+      row[1][i] = in_low_y & in_high_x ? low_high : zero_row;
+      row[2][i] = in_high_y & in_low_x ? high_low : zero_row;
+      row[3][i] = in_high_y & in_high_x ? high_high : zero_row;
+      const A amount = masked ? static_cast<A>(masks[i]) : A(1);
+      const A high = for_gradient ? y_part : y_part * amount;
+      const A low = for_gradient ? A(1) - y_part : (A(1) - y_part) * amount;
+      share[0][i] = low * (A(1) - x_part);
+      share[1][i] = low * x_part;
+      share[2][i] = high * (A(1) - x_part);
+      share[3][i] = high * x_part;
+      if constexpr (for_gradient) {
+        y[i] = y_part, x[i] = x_part, mask[i] = amount;
+      }
+    }
+  }
+};
+
+// columns[i * column_stride + c] = the sampled value of channel c at pixel i. Unless `exact`, whole
+// vectors are written: behind the last channel, up to a vector's length is overwritten with what is
+// no value.
+template <bool exact, typename A>
+inline void sample(const Corners<A>& at, int64_t count, const A* rows, int64_t stride,
+                   int64_t channels, A* columns, int64_t column_stride) {
+  using V = gemm::Vector<A>;
+  for (int64_t i = 0; i < count; ++i) {
+    const A* p0 = rows + at.row[0][i] * stride;
+    const A* p1 = rows + at.row[1][i] * stride;
+    const A* p2 = rows + at.row[2][i] * stride;
+    const A* p3 = rows + at.row[3][i] * stride;
+    const auto s0 = V::fill(at.share[0][i]), s1 = V::fill(at.share[1][i]);
+    const auto s2 = V::fill(at.share[2][i]), s3 = V::fill(at.share[3][i]);
+    A* to = columns + i * column_stride;
+    int64_t c = 0;
+    for (; c < (exact ? channels - V::lanes + 1 : channels); c += V::lanes) {
+      V::store(to + c, s0 * V::load(p0 + c) + s1 * V::load(p1 + c) + s2 * V::load(p2 + c) +
+                           s3 * V::load(p3 + c));
+    }
+    for (; c < channels; ++c) {
+      to[c] = s0[0] * p0[c] + s1[0] * p1[c] + s2[0] * p2[c] + s3[0] * p3[c];
+    }
+  }
+}
+
+// Calls body(offset_group, begin, end) for the parts of the channels [begin, end) that share
+// offsets.
+template <typename Body>
+inline void by_offset_group(const Geometry& g, int64_t begin, int64_t end, Body&& body) {
+  while (begin < end) {
+    const int64_t group = begin / g.channels_per_offset_group;
+    const int64_t stop = std::min(end, (group + 1) * g.channels_per_offset_group);
+    body(group, begin, stop);
+    begin = stop;
+  }
+}
+
+// How many threads share a list of work; each takes the next item when it is done with one, so that
+// a thread that the machine slows down does not hold up the rest.
+inline int64_t worker_count(const opsmith::Context& ctx, int64_t items) {
+  return std::max<int64_t>(1, std::min<int64_t>(items, ctx.num_threads()));
+}
+
+// body(worker, item) for each item, `worker` < worker_count(ctx, items) being no one else's.
+template <typename Body>
+void share_out(const opsmith::Context& ctx, int64_t items, Body&& body) {
+  std::atomic<int64_t> next{0};
+  ctx.parallel_for(0, worker_count(ctx, items), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) {
+      for (int64_t item = next++; item < items; item = next++) body(worker, item);
+    }
+  });
+}
+
+}  // namespace deform

@@ -1,0 +1,1 @@
+"""The operator that changes nothing."""

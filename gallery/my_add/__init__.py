@@ -1,0 +1,1 @@
+"""The smallest C++ operator."""

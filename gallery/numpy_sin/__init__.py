@@ -1,0 +1,1 @@
+"""A sine by NumPy that writes into its argument."""
