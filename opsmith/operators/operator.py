@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 
-from opsmith.errors import DeclarationError
+from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
 from opsmith.operators import autocast, autograd, registry, vmap
 from opsmith.operators.arguments import named
@@ -74,8 +74,21 @@ class Operator:
         registry.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator; arguments as the declaration says."""
-        return self._opoverload(*args, **kwargs)
+        """Call the operator; arguments as the declaration says.
+
+        Raises:
+            ArgumentError: an argument does not fit the declaration.
+            OpsmithError: the kernel failed.
+        """
+        try:
+            return self._opoverload(*args, **kwargs)
+        except RuntimeError as error:
+            # What C++ throws arrives as a RuntimeError, whatever it was.
+            message = str(error)
+            if type(error) is RuntimeError and message.startswith(f"{self.name}: "):
+                about_argument = message.startswith(f"{self.name}: argument ")
+                raise (ArgumentError if about_argument else OpsmithError)(message) from None
+            raise
 
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"

@@ -184,8 +184,9 @@ def _read_elsewhere(signature: Signature, dim: str) -> bool:
         if isinstance(owner.type, TensorListType) and _axis(shape, dim) is not None:
             return True
         for d in shape.dims:
-            composite = isinstance(d, Fixed) and not isinstance(d.expression, Name)
-            if composite and dim in expressions.names(d.expression):
+            if not isinstance(d, Fixed) or isinstance(d.expression, Name):
+                continue
+            if dim in expressions.names(d.expression):
                 return True
     return any(
         dim in expressions.names(expression)

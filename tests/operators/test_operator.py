@@ -1,0 +1,293 @@
+"""An operator is what `torch.library` users expect, declared again as often as they like."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+import opsmith
+from opsmith import ArgumentError, DeclarationError, Index, OpsmithError
+from opsmith.operators import registry
+
+
+@opsmith.op("test_operator::double")
+def double(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Twice `x`."""
+    return x * 2
+
+
+def test_it_is_the_function_and_the_torch_operator() -> None:
+    x = torch.ones(3)
+    assert torch.equal(double(x), torch.ops.test_operator.double(x))
+    assert double._opoverload is torch.ops.test_operator.double.default
+    assert double.__doc__ == "Twice `x`."
+    assert double.__name__ == "double"
+    assert repr(double) == "<opsmith operator test_operator::double(Tensor x) -> Tensor>"
+    assert registry.get("test_operator::double") is double
+    with pytest.raises(OpsmithError, match="no operator 'a::b' was declared"):
+        registry.get("a::b")
+
+
+def test_copying_a_model_keeps_its_operator() -> None:
+    assert copy.deepcopy(double) is double
+    assert copy.copy(double) is double
+    assert pickle.loads(pickle.dumps(double)) is double
+
+
+def test_declaring_again_replaces_everything() -> None:
+    def declare(factor: int) -> opsmith.Operator:
+        @opsmith.op("test_operator::again")
+        def again(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            return x * factor
+
+        return again
+
+    first = declare(2)
+
+    @first.register_kernel("cpu")
+    def _(x: Tensor) -> Tensor:
+        return x * 100
+
+    assert first(torch.ones(1)).item() == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = declare(3)
+    assert second(torch.ones(1)).item() == 3
+    assert torch.ops.test_operator.again(torch.ones(1)).item() == 3
+    compiled = torch.compile(second, fullgraph=True, backend="eager")
+    assert compiled(torch.ones(1)).item() == 3
+
+
+def test_a_changed_schema_replaces_the_old_one() -> None:
+    opsmith.op("test_operator::grow", lambda_with("x"))
+    wider = opsmith.op("test_operator::grow", lambda_with("x", "y"))
+    assert wider(torch.ones(1), torch.ones(1)).item() == 2
+
+
+def lambda_with(*names: str) -> Any:
+    def one(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x.clone()
+
+    def two(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x + y
+
+    return one if len(names) == 1 else two
+
+
+def test_two_modules_that_declare_one_name_are_told() -> None:
+    opsmith.op("test_operator::clash", lambda_with("x"))
+    other = lambda_with("x")
+    other.__module__ = "another_package"
+    with pytest.warns(
+        UserWarning, match="was declared in .*test_operator and is now declared again"
+    ):
+        opsmith.op("test_operator::clash", other)
+
+
+def test_a_name_that_pytorch_has_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="aten::sin: PyTorch already has an operator"):
+        opsmith.op("aten::sin", lambda_with("x"))
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="autograd='yes'; there is \"reference\""):
+        opsmith.op("test_operator::wrong", lambda_with("x"), autograd="yes")
+    with pytest.raises(DeclarationError, match="no such device type; there are cpu, cuda"):
+        double.register_kernel("gpu", lambda x: x)
+    with pytest.raises(DeclarationError, match=r"there is no file .*missing\.cpp"):
+        double.register_kernel("cpu", source="missing.cpp")
+    with pytest.raises(DeclarationError, match="give a function or source=, not both"):
+        double.register_kernel("cpu", lambda x: x, source="missing.cpp")
+    with pytest.raises(DeclarationError, match=r"register_autocast\('mps'\): there are cpu, cuda"):
+        double.register_autocast("mps", torch.float16)
+
+
+def test_the_reference_runs_only_where_it_may() -> None:
+    only_cuda = opsmith.op("test_operator::cuda_only", lambda_with("x"), device_types="cuda")
+    with pytest.raises(NotImplementedError):
+        only_cuda(torch.ones(1))
+
+
+@opsmith.op("test_operator::take")
+def take(
+    x: Float[Tensor, "N C"], index: Annotated[Int64[Tensor, "P"], Index("N")]
+) -> Float[Tensor, "P C"]:
+    """Rows of `x`."""
+    return x[index]
+
+
+def test_a_bad_argument_never_reaches_a_python_kernel() -> None:
+    before = take.kernels["reference"].calls
+    x = torch.ones(4, 2)
+    for index in (torch.tensor([0, 4]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32)):
+        with pytest.raises(ArgumentError, match="test_operator::take: argument 'index'"):
+            take(x, index)
+    with pytest.raises(ArgumentError) as caught:
+        take(x, torch.tensor([0, 1, -1]))
+    assert str(caught.value) == (
+        "test_operator::take: argument 'index' has value -1 at index 2, expected 0 <= value < 4 "
+        "(N).\n  bound so far: N=4, C=2, P=3"
+    )
+    assert take.kernels["reference"].calls == before
+    take(x, torch.tensor([3]))
+    assert take.kernels["reference"].calls == before + 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (lambda x: x, "in the memory of an argument; return a copy (.clone())"),
+        (lambda x: x[:1].clone(), "returned its result with shape (1,) and dtype float32"),
+        (lambda x: x.double(), "with shape (3,) and dtype float64, declared is"),
+        (lambda x: 3, "returned int as its result"),
+        (lambda x: None, "returned NoneType as its result"),
+    ],
+)
+def test_what_a_python_kernel_returns_is_compared_with_its_declaration(
+    kernel: Any, said: str
+) -> None:
+    operator = opsmith.op("test_operator::returns", lambda_with("x"))
+    operator.register_kernel("cpu", kernel)
+    with pytest.raises(ArgumentError) as caught:
+        operator(torch.ones(3))
+    assert str(caught.value).startswith("test_operator::returns: the cpu kernel returned")
+    assert said in str(caught.value)
+
+
+def test_results_are_contiguous_as_the_fake_kernel_promises() -> None:
+    @opsmith.op("test_operator::turn")
+    def turn(x: Float[Tensor, "N M"]) -> Float[Tensor, "M N"]:
+        return x.clone().t()
+
+    assert turn(torch.ones(2, 3)).is_contiguous()
+
+
+def test_a_kernel_for_several_devices_and_as_a_decorator() -> None:
+    operator = opsmith.op("test_operator::devices", lambda_with("x"))
+
+    @operator.register_kernel(["cpu", "cuda"])
+    def five(x: Tensor) -> Tensor:
+        return x + 5
+
+    assert operator(torch.zeros(1)).item() == 5
+    assert operator.kernels["cuda"].function is five
+
+
+def test_compiling_specialises_nothing() -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(
+        lambda x, i: take(x, i).sum(0), fullgraph=True, dynamic=True, backend=backend
+    )
+    for rows, points in ((4, 3), (7, 5), (9, 2)):
+        compiled(torch.ones(rows, 2), torch.zeros(points, dtype=torch.int64))
+    assert len(graphs) == 1
+
+
+def test_a_shape_mismatch_is_found_while_tracing() -> None:
+    @opsmith.op("test_operator::add")
+    def add(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x + y
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"dimension 0 \(N\) is 4, expected 3"):
+        torch.compile(add, fullgraph=True, dynamic=False, backend="eager")(
+            torch.ones(3), torch.ones(4)
+        )
+
+
+def test_data_dependent_sizes_export() -> None:
+    @opsmith.op("test_operator::positive", data_dependent=("K",))
+    def positive(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "K"], Int64[Tensor, "K"]]:
+        (index,) = (x > 0).nonzero(as_tuple=True)
+        return x[index], index
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            values, index = positive(x)
+            return values * index
+
+    program = torch.export.export(Model(), (torch.tensor([1.0, -1, 2]),))
+    assert program.module()(torch.tensor([-1.0, 3, 0])).tolist() == [3]
+
+
+def test_a_plain_tensor_wants_a_written_fake() -> None:
+    @opsmith.op("test_operator::plain")
+    def plain(x: Tensor) -> Tensor:
+        return x.repeat(2)
+
+    assert plain(torch.ones(2)).shape == (4,)
+    with pytest.raises(Exception, match="test_operator::plain: has no fake kernel"):
+        torch.compile(plain, fullgraph=True, backend="eager")(torch.ones(2))
+
+    @plain.register_fake
+    def _(x: Tensor) -> Tensor:
+        return x.new_empty(2 * x.shape[0])
+
+    torch._dynamo.reset()
+    assert torch.compile(plain, fullgraph=True, backend="eager")(torch.ones(2)).shape == (4,)
+
+
+def test_lists_of_results_with_plain_tensors() -> None:
+    @opsmith.op("test_operator::halves", autograd="reference")
+    def halves(x: Tensor) -> list[Tensor]:
+        return [part.clone() for part in x.chunk(2)]
+
+    x = torch.arange(4.0, requires_grad=True)
+    parts = halves(x)
+    assert [part.tolist() for part in parts] == [[0, 1], [2, 3]]
+    (grad,) = torch.autograd.grad(parts[0].sum() + 2 * parts[1].sum(), x)
+    assert grad.tolist() == [1, 1, 2, 2]
+
+
+def test_autocast_takes_the_widest_dtype_or_the_one_registered() -> None:
+    add = opsmith.op("test_operator::mixed", lambda_with("x", "y"))
+    half, single = torch.ones(1, dtype=torch.bfloat16), torch.ones(1)
+    with pytest.raises(ArgumentError, match="every Float tensor of a call has one dtype"):
+        add(half, single)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert add(half, single).dtype == torch.float32
+        assert add(half, half).dtype == torch.bfloat16
+    add.register_autocast("cpu", torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert add(single, single).dtype == torch.bfloat16
+
+
+CPP = """
+#include <torch/library.h>
+#include <ATen/ATen.h>
+static at::Tensor f(const at::Tensor& x, int64_t k) { return x * k; }
+%s
+TORCH_LIBRARY_IMPL(test_torch_api, CPU, m) { m.impl("%s", f); }
+"""
+
+
+@pytest.mark.parametrize("defines", [False, True])
+def test_an_existing_torch_library_source_runs_as_it_is(tmp_path: Path, defines: bool) -> None:
+    name = f"scale{int(defines)}"
+    block = f'TORCH_LIBRARY(test_torch_api, m) {{ m.def("{name}(Tensor x, int k) -> Tensor"); }}'
+    source = tmp_path / f"{name}.cpp"
+    source.write_text(textwrap.dedent(CPP % (block if defines else "", name)))
+
+    def reference(x: Float[Tensor, "N"], k: int) -> Float[Tensor, "N"]:
+        return x * k
+
+    for _ in range(2):
+        operator = opsmith.op(f"test_torch_api::{name}", reference)
+        operator.register_kernel("cpu", source=source, api="torch")
+        assert operator(torch.ones(2), 3).tolist() == [3, 3]
+        assert operator.kernels["reference"].calls == 0
+        assert torch.compile(operator, fullgraph=True, backend="eager")(torch.ones(2), 3)[0] == 3
