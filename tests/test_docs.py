@@ -9,7 +9,7 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted((REPOSITORY / "docs").glob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A quotation names its file just before: "From `gallery/my_add/my_add.cpp`:".
-QUOTATION = re.compile(r"From `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+QUOTATION = re.compile(r"[Ff]rom `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -38,5 +38,6 @@ def test_quotations_are_what_the_file_says(page):
     ids=lambda page: page.stem,
 )
 def test_links_within_the_repository_lead_somewhere(page):
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", prose):
         assert (page.parent / link).exists(), link
