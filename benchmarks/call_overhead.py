@@ -26,6 +26,7 @@ from torch.library import custom_op
 import opsmith
 
 HERE = Path(__file__).parent
+CALLS = 200
 Operator = Callable[[Tensor], Tensor]
 Contestants = Mapping[str, Operator]
 
@@ -73,7 +74,7 @@ def build_by_hand(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
     x = torch.randn(16)
     needs_gradient = torch.randn(16, requires_grad=True)
@@ -88,7 +89,7 @@ def main() -> None:
 
     def measure(call: Callable[[Operator], object]) -> Timings:
         bound = {name: partial(call, operator) for name, operator in operators.items()}
-        return interleave(bound, rounds=rounds, calls=1000)
+        return interleave(bound, rounds=rounds, calls=CALLS)
 
     results = {"no autograd rule": measure(lambda op: op(x))}
     identity.register_autograd(pass_gradient)
@@ -114,7 +115,7 @@ def main() -> None:
         )
     console = Console(width=100)
     console.print(table)
-    console.print(f"{rounds} interleaved rounds of 1000 calls. {machine()}", soft_wrap=True)
+    console.print(f"{rounds} interleaved rounds of {CALLS} calls. {machine()}", soft_wrap=True)
 
 
 if __name__ == "__main__":

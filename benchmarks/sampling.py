@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ import torch
 class Timings:
     """Seconds per call of each contestant, round by round.
 
-    A round times every contestant once, one after the other, so that whatever slows the machine
+    A round times every contestant once, in an order of its own, so that whatever slows the machine
     down slows all of them.
     """
 
@@ -41,11 +42,15 @@ def interleave(
     Args:
         contestants: what to call, by name.
         rounds: how often each is timed; a first round more is thrown away.
-        calls: how many calls one timing averages over.
+        calls: how many calls one timing averages over. Short timings and many rounds are best:
+            a timing as long as the scheduler's slice is often interrupted, and always the same one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    shuffle = random.Random(0).shuffle
+    turns = list(contestants.items())
     for round_ in range(rounds + 1):
-        for name, call in contestants.items():
+        shuffle(turns)
+        for name, call in turns:
             started = time.perf_counter()
             for _ in range(calls):
                 call()
