@@ -226,7 +226,7 @@ def _compile(
         if key not in ("CXXFLAGS", "LDFLAGS", "CXX", "CUDACXX", "CUDAFLAGS", "CFLAGS")
     }
     # Messages are shown as they come, so they come without colours, and in English.
-    environment.update(LC_ALL="C", NINJA_STATUS="", CLICOLOR_FORCE="0")
+    environment.update(LC_ALL="C", NINJA_STATUS=_NINJA_STATUS, CLICOLOR_FORCE="0")
     title = f"building {recipe.what}"
     command = [cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", str(work)]
     configured = run([*command, "-B", str(build)], environment, title)
@@ -258,7 +258,9 @@ def _subject(recipe: Recipe) -> str:
     return f"{recipe.what}: {files}" if files else recipe.what
 
 
-_NOISE = re.compile(r"^(FAILED: .*|ninja: .*|\[\d+/\d+\] .*)$")
+_NINJA_STATUS = "[opsmith] "
+_NOISE = ("FAILED: ", "ninja: ", _NINJA_STATUS)
+_STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
 
 
 def _compile_error(recipe: Recipe, output: str) -> str:
@@ -269,7 +271,7 @@ def _compile_error(recipe: Recipe, output: str) -> str:
         if skip:  # the command, after "FAILED: "
             skip = False
             continue
-        if _NOISE.match(line):
+        if line.startswith(_NOISE):
             skip = line.startswith("FAILED: ")
             continue
         kept.append(line)
@@ -280,6 +282,11 @@ def _compile_error(recipe: Recipe, output: str) -> str:
         text = (
             f"It has no line OPSMITH_KERNEL({namespace}, {name}, {device}, …), or that line names "
             f"something else.\n\n{text}"
+        )
+    if _STABLE_ONLY in text:
+        text += (
+            "\n\nThis source includes PyTorch's C++ interface, which changes with every version. "
+            'Use <opsmith/kernel.h> and torch/headeronly only, or register it with api="torch".'
         )
     verb = "did not link" if missing or "error: ld returned" in text else "did not compile"
     return f"{_subject(recipe)} {verb}:\n\n{text}"

@@ -111,7 +111,7 @@ inline int64_t offset_of(const DLTensor& tensor, int64_t flat) {
 
 // An element's index as Python writes it: 17 for a vector, (1, 2) otherwise.
 inline std::string index_text(const DLTensor& tensor, int64_t flat) {
-  if (tensor.ndim == 1) return show(flat);
+  if (tensor.ndim <= 1) return show(flat);
   int64_t index[max_dims];
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
     index[i] = flat % tensor.shape[i];

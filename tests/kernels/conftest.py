@@ -1,0 +1,84 @@
+"""Operators of these tests: declared with signature_of, built for real, defined in PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opsmith.kernels import KernelSource, Library
+from opsmith.signature import Signature, signature_of
+
+SOURCES = Path(__file__).parent / "sources"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of this run's own, so that every build is a real one."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("OPSMITH_CACHE")
+    os.environ["OPSMITH_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["OPSMITH_CACHE"]
+    else:
+        os.environ["OPSMITH_CACHE"] = before
+
+
+@dataclass
+class Built:
+    """An operator with its C++ kernel registered."""
+
+    signature: Signature
+    library: Library
+    definition: torch.library.Library
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        namespace = getattr(torch.ops, self.signature.namespace)
+        return getattr(namespace, self.signature.name)(*args, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def build() -> Iterator[Callable[..., Built]]:
+    """Declares ``kernels_test::<name of the function>`` and builds ``sources/<file>``."""
+    built: list[Built] = []
+
+    def make(
+        function: Callable[..., Any],
+        source: str | Path | None = None,
+        *,
+        strided: bool | tuple[str, ...] = False,
+        flags: tuple[str, ...] = ("-O0",),
+        **declared: Any,
+    ) -> Built:
+        name = function.__name__
+        signature = signature_of(function, f"kernels_test::{name}", **declared)
+        path = SOURCES / (source or f"{name}.cpp")
+        warnings = ("-Wall", "-Wextra", "-Werror")
+        kernel = KernelSource(signature, "cpu", path, strided=strided, flags=(*warnings, *flags))
+        library = kernel.load()
+        definition = torch.library.Library("kernels_test", "FRAGMENT")
+        definition.define(signature.schema())
+        library.register()
+        built.append(Built(signature, library, definition))
+        return built[-1]
+
+    yield make
+    for operator in built:
+        operator.library.unregister()
+        operator.definition._destroy()
+
+
+@pytest.fixture
+def name() -> str:
+    """An operator name that no other test has."""
+    return f"op{next(_counter)}"
+
+
+_counter = itertools.count()

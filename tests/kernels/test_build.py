@@ -1,0 +1,277 @@
+"""Compiling: what the user reads when it fails, what is cached, and what a library may need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from opsmith.errors import BuildError, MissingError
+from opsmith.kernels import KernelSource, build_library, defines_operator
+from opsmith.kernels.audit import dynamic_symbols
+from opsmith.signature import signature_of
+
+
+def scale(x: Float[Tensor, "N"], factor: float) -> Float[Tensor, "N"]: ...
+
+
+SIGNATURE = signature_of(scale, "kernels_test::scale")
+KERNEL = """\
+#include <opsmith/kernel.h>
+#include "scale.h"
+#include "amount.h"
+
+template <typename T>
+void scale(const opsmith::Context&, const kernels_test::scale_args<T>& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = a.x[i] * static_cast<T>(a.factor) * amount;
+}
+OPSMITH_KERNEL(kernels_test, scale, cpu, float)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "scale.cpp").write_text(KERNEL)
+    (tmp_path / "amount.h").write_text("constexpr int amount = 1;\n")
+    return tmp_path
+
+
+def kernel(folder: Path, **options) -> KernelSource:
+    options.setdefault("flags", ("-O0",))
+    return KernelSource(SIGNATURE, "cpu", folder / "scale.cpp", **options)
+
+
+def plain(folder: Path, text: str, name: str = "plain", **options) -> Path:
+    """A library of one small source, which needs nothing of opsmith."""
+    source = folder / f"{name}.cpp"
+    source.write_text(text)
+    return build_library(name, [source], flags=("-O0",), **options)
+
+
+def test_a_compile_error_is_the_compilers_and_names_the_users_line(folder: Path) -> None:
+    source = folder / "scale.cpp"
+    source.write_text(KERNEL.replace("a.x[i] *", "a.x[i] times"))
+    with pytest.raises(BuildError) as caught:
+        kernel(folder).build()
+    text = str(caught.value)
+    first, *rest = text.splitlines()
+    assert first == f"kernels_test::scale (cpu): {source} did not compile:"
+    assert any(line.startswith(f"{source}:7:") and "error: " in line for line in rest)
+    for noise in ("ninja", "FAILED", "-DTORCH_TARGET_VERSION", "CMakeFiles"):
+        assert noise not in text
+
+
+def test_a_source_without_the_kernel_line_says_so(folder: Path) -> None:
+    (folder / "scale.cpp").write_text(KERNEL.split("OPSMITH_KERNEL")[0])
+    with pytest.raises(BuildError) as caught:
+        kernel(folder).build()
+    text = str(caught.value)
+    assert "did not link" in text.splitlines()[0]
+    assert "no line OPSMITH_KERNEL(kernels_test, scale, cpu, …)" in text
+
+
+def test_an_undefined_function_is_found_while_linking(folder: Path) -> None:
+    with pytest.raises(BuildError, match="missing_function"):
+        plain(folder, "void missing_function(); void f() { missing_function(); }")
+
+
+def test_a_missing_source(folder: Path) -> None:
+    with pytest.raises(BuildError, match=r"there is no file .*nowhere\.cpp"):
+        build_library("nowhere", [folder / "nowhere.cpp"])
+
+
+def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(MissingError) as caught:
+        kernel(folder).build()
+    text = str(caught.value)
+    assert text.startswith("kernels_test::scale (cpu): needs a C++ compiler, and none is on the")
+    assert "apt install g++" in text
+    assert "set CXX" in text
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(MissingError, match="CXX names the C\\+\\+ compiler 'no-such-compiler'"):
+        kernel(folder).build()
+
+
+def test_a_compiler_that_does_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = folder / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    with pytest.raises(MissingError, match="does not run"):
+        kernel(folder).build()
+
+
+def test_the_cache_knows_what_is_included(folder: Path) -> None:
+    first = kernel(folder).build()
+    started = time.perf_counter()
+    assert kernel(folder).build() == first
+    assert time.perf_counter() - started < 0.05
+    header = folder / "amount.h"
+    header.write_text("constexpr int amount = 2;\n")
+    second = kernel(folder).build()
+    assert second != first
+    header.write_text("constexpr int amount = 1;\n")
+    # Both are still there.
+    assert kernel(folder).build() == first
+    assert second.exists()
+
+
+def test_the_cache_knows_flags_and_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'extern "C" int value() { return VALUE; }'
+    monkeypatch.setenv("CXXFLAGS", "-DVALUE=1")
+    one = plain(folder, text)
+    monkeypatch.setenv("CXXFLAGS", "-DVALUE=2")
+    two = plain(folder, text)
+    assert one != two
+    assert plain(folder, text, defines=("OTHER",)) not in (one, two)
+    monkeypatch.setenv("OPSMITH_ARCH", "generic")
+    assert plain(folder, text).parent.parent not in (one.parent.parent, two.parent.parent)
+
+
+def test_a_damaged_library_is_built_again(folder: Path) -> None:
+    text = 'extern "C" int damaged() { return 1; }'
+    path = plain(folder, text, "damaged")
+    path.write_bytes(b"not a library")
+    again = plain(folder, text, "damaged")
+    assert any(symbol.name == "damaged" for symbol in dynamic_symbols(again)) or again.exists()
+    assert again.read_bytes().startswith(b"\x7fELF")
+
+
+def test_a_cached_kernel_loads_without_heavy_imports(folder: Path) -> None:
+    script = f"""
+import sys, time, torch, jaxtyping
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.kernels.test_build import kernel
+started = time.perf_counter()
+kernel(Path({str(folder)!r})).load()
+print(time.perf_counter() - started)
+print([name for name in ("jinja2", "cmake", "ninja", "rich", "filelock") if name in sys.modules])
+"""
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    seconds, imported = runs[1].stdout.splitlines()
+    assert float(seconds) < 0.05
+    # pytest, which the test file imports, may bring rich in.
+    assert not set(json.loads(imported.replace("'", '"'))) - {"rich"}
+
+
+def test_two_processes_build_at_once(folder: Path) -> None:
+    text = 'extern "C" int together() { return 1; }'
+    (folder / "together.cpp").write_text(text)
+    script = (
+        "from opsmith.kernels import build_library; "
+        f"print(build_library('together', [{str(folder / 'together.cpp')!r}]))"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    paths = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert all(process.returncode == 0 for process in processes)
+    assert len(paths) == 1
+    recipe = Path(paths.pop()).parent.parent
+    assert len(json.loads((recipe / "variants.json").read_text())) == 1
+
+
+def test_torchs_cpp_interface_is_refused_by_name(folder: Path) -> None:
+    text = "namespace at { int get_num_threads(); }\nint f() { return at::get_num_threads(); }\n"
+    with pytest.raises(BuildError) as caught:
+        plain(folder, text, "unstable")
+    message = str(caught.value)
+    assert "unstable.cpp needs symbols of PyTorch's C++ interface" in message
+    assert "\n  at::get_num_threads()\n" in message
+    assert 'api="torch"' in message
+
+
+def test_torchs_cpp_headers_are_refused_with_the_way_round(folder: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        plain(folder, "#include <ATen/core/Tensor.h>\n", "headers")
+    assert 'or register it with api="torch"' in str(caught.value)
+
+
+def test_a_library_for_another_runtime_has_nothing_of_torch(folder: Path) -> None:
+    shim = "#include <torch/csrc/inductor/aoti_torch/c/shim.h>\n"
+    use = 'extern "C" int f() { return aoti_torch_device_type_cpu(); }\n'
+    with pytest.raises(BuildError, match="aoti_torch_device_type_cpu"):
+        plain(folder, shim + use, "elsewhere", torch="none")
+    half = "#include <opsmith/kernel.h>\n"
+    path = plain(folder, half + 'extern "C" float f() { return opsmith::half(2.f); }', torch="none")
+    assert not [s.name for s in dynamic_symbols(path) if "torch" in s.name]
+
+
+TORCH_SOURCE = """\
+#include <torch/library.h>
+
+static at::Tensor scale(const at::Tensor& x, double factor) { return x.mul(factor); }
+DEFINITION
+TORCH_LIBRARY_IMPL(kernels_torch, CPU, m) { m.impl("scale", &scale); }
+"""
+
+
+def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
+    signature = signature_of(scale, "kernels_torch::scale")
+    source = tmp_path / "scale.cpp"
+    definition = (
+        'TORCH_LIBRARY(kernels_torch, m) { m.def("scale(Tensor x, float factor) -> Tensor"); }'
+    )
+    source.write_text(TORCH_SOURCE.replace("DEFINITION", f"// {definition}"))
+    assert not defines_operator(source, signature)
+    source.write_text(TORCH_SOURCE.replace("DEFINITION", definition))
+    assert defines_operator(source, signature)
+    assert not defines_operator(source, SIGNATURE)
+    library = KernelSource(signature, "cpu", source, api="torch", flags=("-O0",)).load()
+    library.register()
+    assert torch.ops.kernels_torch.scale(torch.ones(2), 3.0).tolist() == [3, 3]
+    assert library.dtypes() == ()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPSMITH_CUDA_ARCH", "80")
+    source = tmp_path / "scale.cu"
+    source.write_text(CUDA_KERNEL)
+    path = KernelSource(SIGNATURE, "cuda", source).build()
+    names = {symbol.name for symbol in dynamic_symbols(path)}
+    assert "opsmith_kernel__kernels_test__scale__cuda" in names
+    assert "aoti_torch_get_current_cuda_stream" in names
+
+
+CUDA_KERNEL = """\
+#include <opsmith/kernel.h>
+#include "scale.h"
+
+template <typename T>
+__global__ void multiply(const T* x, T* out, int64_t count, T factor) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i < count) out[i] = x[i] * factor;
+}
+
+template <typename T>
+void scale(const opsmith::Context& ctx, const kernels_test::scale_args<T>& a) {
+  if (a.N == 0) return;
+  multiply<<<(a.N + 255) / 256, 256, 0, static_cast<cudaStream_t>(ctx.stream())>>>(
+      a.x.data(), a.out.data(), a.N, static_cast<T>(a.factor));
+}
+OPSMITH_KERNEL(kernels_test, scale, cuda, float, opsmith::half)
+"""
+
+
+def test_the_environment_of_the_tests_is_their_own(cache: Path) -> None:
+    assert os.environ["OPSMITH_CACHE"] == str(cache)
