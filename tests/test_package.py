@@ -1,0 +1,81 @@
+"""What `pip install opsmith` brings, and what it leaves alone."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> Path:
+    """A folder with a wheel and a source distribution, built from a copy of the sources."""
+    folder = tmp_path_factory.mktemp("distributions")
+    copy = folder / "copy"
+    ignore = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist")
+    shutil.copytree(REPOSITORY, copy, ignore=ignore)
+    script = (
+        "from setuptools import build_meta\n"
+        "build_meta.build_wheel('..')\n"
+        "build_meta.build_sdist('..')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def sources() -> set[str]:
+    """Every file of the package that is not Python's own litter."""
+    files = (path for path in (REPOSITORY / "opsmith").rglob("*") if path.is_file())
+    return {str(path.relative_to(REPOSITORY)) for path in files if "__pycache__" not in path.parts}
+
+
+def test_a_wheel_holds_every_file_of_the_package(distributions):
+    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+    assert sources() <= names
+    assert {name.partition("/")[0] for name in names} == {
+        "opsmith",
+        next(name for name in names if name.endswith("/METADATA")).partition("/")[0],
+    }
+
+
+def test_a_source_distribution_can_be_tested(distributions):
+    with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert sources() <= names
+    for file in ("Makefile", "constraints.txt", "tests/test_package.py", "gallery/__init__.py"):
+        assert file in names
+
+
+def test_installing_moves_no_torch(distributions):
+    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        metadata = message_from_bytes(wheel.read(name))
+    requirements = metadata.get_all("Requires-Dist")
+    assert [r for r in requirements if r.startswith("torch")] == ["torch>=2.10"]
+    bounded = [r for r in requirements if re.search(r"<|==|~=", r.partition(";")[0])]
+    assert bounded == [], "an upper bound of ours may move what is installed"
+
+
+def test_every_requirement_is_pinned_in_the_constraints(distributions):
+    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        metadata = message_from_bytes(wheel.read(name))
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    pinned = {normal_name(line) for line in lines if not line.startswith("#")}
+    wanted = {normal_name(requirement) for requirement in metadata.get_all("Requires-Dist")}
+    assert wanted - {"opsmith"} <= pinned
+
+
+def normal_name(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
