@@ -7,11 +7,13 @@ from opsmith.errors import (
     CheckError,
     DeclarationError,
     DifferentiationError,
+    ExportError,
     MissingError,
     OpsmithError,
 )
 from opsmith.operators import Operator, op
 from opsmith.signature import Between, Extent, Index
+from opsmith.targets import export, load
 
 __version__ = "0.1.0"
 
@@ -23,10 +25,13 @@ __all__ = [
     "CheckError",
     "DeclarationError",
     "DifferentiationError",
+    "ExportError",
     "Extent",
     "Index",
     "MissingError",
     "Operator",
     "OpsmithError",
+    "export",
+    "load",
     "op",
 ]

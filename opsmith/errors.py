@@ -35,3 +35,7 @@ class CheckError(OpsmithError, AssertionError):
 
 class ArtifactError(OpsmithError):
     """An exported artifact is incomplete, changed, or not for this runtime."""
+
+
+class ExportError(OpsmithError):
+    """A target cannot carry something that a model needs; the message says what, and what to do."""

@@ -1,0 +1,32 @@
+"""Runtimes that operators and models are taken to, one folder each, behind one small protocol.
+
+``export`` leaves an artifact, ``load`` runs it. A target is added by adding a folder here whose
+``__init__`` holds ``TARGET``; see `opsmith.targets.protocol` for what it owes.
+"""
+
+from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
+from opsmith.targets.export import export, prepare
+from opsmith.targets.loaded import LoadedModel, load
+from opsmith.targets.model import Model
+from opsmith.targets.protocol import Option, Outcome, Runner, Target
+from opsmith.targets.registry import all_targets, get_target, target_names
+
+__all__ = [
+    "Agreement",
+    "Artifact",
+    "LoadedModel",
+    "Manifest",
+    "Model",
+    "OperatorUse",
+    "Option",
+    "Outcome",
+    "Runner",
+    "Target",
+    "TensorSpec",
+    "all_targets",
+    "export",
+    "get_target",
+    "load",
+    "prepare",
+    "target_names",
+]

@@ -1,0 +1,195 @@
+"""A loaded artifact as one calls it: like the model that was exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from opsmith.errors import ArgumentError
+from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.signature import expressions
+from opsmith.signature.binding import show_sizes
+from opsmith.targets.artifact import Artifact, TensorSpec
+from opsmith.targets.protocol import Runner
+from opsmith.targets.registry import get_target
+
+
+class LoadedModel:
+    """An exported model, callable as the model was.
+
+    Attributes:
+        artifact: what was loaded.
+        runner: the target's own.
+    """
+
+    def __init__(self, artifact: Artifact, runner: Runner) -> None:
+        self.artifact = artifact
+        self.runner = runner
+        call = artifact.manifest.call
+        self._in_spec = pytree.treespec_loads(call.in_spec) if call.in_spec else None
+        self._out_spec = pytree.treespec_loads(call.out_spec) if call.out_spec else None
+
+    def __repr__(self) -> str:
+        manifest = self.artifact.manifest
+        inputs = ", ".join(str(spec) for spec in manifest.inputs)
+        return f"<{manifest.target} artifact {self.artifact.folder} ({inputs})>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run with the arguments that the model took; returns what it returned.
+
+        Args:
+            args: tensors (or arrays), nested as the model's arguments were.
+            kwargs: its keyword arguments.
+
+        Raises:
+            ArgumentError: they are not as the model was exported for.
+            RuntimeError: the runtime failed.
+        """
+        outputs = self.run(self._flatten(args, kwargs))
+        leaves = [
+            outputs[leaf] if isinstance(leaf, int) else leaf["is"]
+            for leaf in self.artifact.manifest.call.out_leaves
+        ]
+        if self._out_spec is None:
+            return leaves[0] if len(leaves) == 1 else tuple(leaves)
+        return pytree.tree_unflatten(leaves, self._out_spec)
+
+    def run(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """Run with one tensor or array per input of the manifest, in its order.
+
+        Raises:
+            ArgumentError: their number, dtypes or shapes are not as exported.
+            RuntimeError: the runtime failed.
+        """
+        tensors = [torch.as_tensor(value) for value in inputs]
+        check_inputs(self.artifact, tensors)
+        return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        call = self.artifact.manifest.call
+        if kwargs and self._in_spec is not None:
+            # As in Python, keywords may come in any order.
+            order = self._in_spec.children_specs[1].context
+            if sorted(order) == sorted(kwargs):
+                kwargs = {name: kwargs[name] for name in order}
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        known = self._in_spec
+        if (known is not None and spec != known) or len(leaves) != len(call.in_leaves):
+            expected = ", ".join(str(spec) for spec in self.artifact.manifest.inputs)
+            raise ArgumentError(
+                f"{self.artifact.folder}: the arguments are not nested as the exported model's.\n"
+                f"  expected: {known}\n  got:      {spec}\n  inputs: {expected}"
+            )
+        for leaf, place in zip(leaves, call.in_leaves, strict=True):
+            if not isinstance(place, int) and place["is"] != leaf:
+                raise ArgumentError(
+                    f"{self.artifact.folder}: an argument is {leaf!r}, but the model was exported "
+                    f"for {place['is']!r}, which is now part of it"
+                )
+        places = zip(leaves, call.in_leaves, strict=True)
+        return [leaf for leaf, place in places if isinstance(place, int)]
+
+
+def load(folder: str | Path) -> LoadedModel:
+    """Load an artifact that `opsmith.export` left.
+
+    Args:
+        folder: the artifact.
+
+    Returns:
+        A callable that takes what the model took and returns what it returned.
+
+    Raises:
+        ArtifactError: a file is missing or is not what was exported (named), or the artifact is
+            not for this machine.
+        MissingError: the runtime is not installed.
+    """
+    from opsmith.errors import MissingError
+
+    artifact = Artifact.open(folder)
+    target = get_target(artifact.manifest.target)
+    missing = target.available()
+    if missing is not None:
+        raise MissingError(f"{folder} needs {target.title}: {missing}")
+    return LoadedModel(artifact, target.load(artifact))
+
+
+def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
+    """Compare a call's tensors with the manifest.
+
+    Raises:
+        ArgumentError: naming the input, what the export allows and what came.
+    """
+    manifest = artifact.manifest
+    if len(tensors) != len(manifest.inputs):
+        names = ", ".join(spec.name for spec in manifest.inputs)
+        raise ArgumentError(
+            f"{artifact.folder}: takes {len(manifest.inputs)} inputs ({names}), got {len(tensors)}."
+        )
+    bound: dict[str, int] = {}
+    by: dict[str, str] = {}
+    for spec, tensor in zip(manifest.inputs, tensors, strict=True):
+        got = f"\n  got: shape {show_sizes(tensor.shape)}, dtype {dtype_name(tensor.dtype)}"
+        what = f"{artifact.folder}: input {spec.name!r}"
+        if tensor.dtype != DTYPES[spec.dtype]:
+            raise ArgumentError(
+                f"{what} has dtype {dtype_name(tensor.dtype)}, expected {spec.dtype}.{got}"
+            )
+        if tensor.dim() != len(spec.shape):
+            raise ArgumentError(
+                f"{what} has {tensor.dim()} dimensions, expected {len(spec.shape)} for {spec}.{got}"
+            )
+        for axis, (size, expected) in enumerate(zip(tensor.shape, spec.shape, strict=True)):
+            if isinstance(expected, int):
+                if size != expected:
+                    raise ArgumentError(
+                        f"{what} does not fit {spec}: dimension {axis} is {size}, expected "
+                        f"{expected}: the model was exported for this size alone. Name it in "
+                        f"dynamic_shapes to allow others.{got}"
+                    )
+            elif expected in manifest.dims:
+                low, high = manifest.dims[expected]
+                if size < low or (high is not None and size > high):
+                    allowed = f"{low} <= {expected}" + ("" if high is None else f" <= {high}")
+                    raise ArgumentError(
+                        f"{what} does not fit {spec}: dimension {axis} ({expected}) is {size}, "
+                        f"the export allows {allowed}.{got}"
+                    )
+                if bound.setdefault(expected, size) != size:
+                    raise ArgumentError(
+                        f"{what} does not fit {spec}: dimension {axis} ({expected}) is {size}, "
+                        f"expected {bound[expected]}.{got}\n  bound so far: "
+                        f"{', '.join(f'{n}={s}' for n, s in bound.items())} ({expected} by "
+                        f"{by[expected]!r})"
+                    )
+                by.setdefault(expected, spec.name)
+    _check_expressions(artifact, tensors, bound)
+
+
+def _check_expressions(
+    artifact: Artifact, tensors: Sequence[Tensor], bound: dict[str, int]
+) -> None:
+    for spec, tensor in zip(artifact.manifest.inputs, tensors, strict=True):
+        for axis, (size, expected) in enumerate(zip(tensor.shape, spec.shape, strict=True)):
+            if isinstance(expected, int) or expected in bound:
+                continue
+            wanted = _evaluate(expected, bound, spec)
+            if wanted is not None and wanted != size:
+                raise ArgumentError(
+                    f"{artifact.folder}: input {spec.name!r} does not fit {spec}: dimension {axis} "
+                    f"({expected}) is {size}, expected {wanted}."
+                )
+
+
+def _evaluate(text: str, bound: dict[str, int], spec: TensorSpec) -> int | None:
+    """The value of a size, `None` where it is written in a way that only PyTorch understands."""
+    del spec
+    try:
+        return int(expressions.evaluate(expressions.parse(text), bound, {}))
+    except (expressions.ExpressionError, KeyError, ZeroDivisionError):
+        return None

@@ -1,0 +1,254 @@
+"""What is exported: an `ExportedProgram`, and what targets ask of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator, registry
+from opsmith.operators.arguments import dtype_name
+from opsmith.targets.artifact import CallSpec, TensorSpec
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model on its way to a target.
+
+    Attributes:
+        program: what it does; the one currency between models and targets.
+        module: the module that it was made from, for an exporter that must trace for itself;
+            `None` where an ExportedProgram was given.
+        args: the example's positional arguments.
+        kwargs: its keyword arguments.
+        dim_names: the user's names of symbolic sizes, by the program's symbols.
+    """
+
+    program: ExportedProgram
+    module: nn.Module | None
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    dim_names: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The tensor arguments, in the order in which a runner takes them."""
+        return tuple(
+            self._spec(node.name, node)
+            for node, leaf in zip(self._user_inputs, self.call.in_leaves, strict=True)
+            if isinstance(leaf, int)
+        )
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The tensors that it returns, in the order in which a runner gives them."""
+        nodes = [node for node in self._user_outputs if isinstance(node, Node)]
+        names = self._output_names(len(nodes))
+        return tuple(self._spec(name, node) for name, node in zip(names, nodes, strict=True))
+
+    @cached_property
+    def dims(self) -> dict[str, tuple[int, int | None]]:
+        """The symbols in the inputs' shapes with their smallest and largest size."""
+        used: dict[str, tuple[int, int | None]] = {}
+        ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
+        for node in self._user_inputs:
+            value = node.meta.get("val")
+            for size in value.shape if isinstance(value, Tensor) else ():
+                for symbol in _symbols(size):
+                    bounds = ranges.get(symbol)
+                    low = 0 if bounds is None else _bound(bounds.lower)
+                    high = None if bounds is None else _bound(bounds.upper)
+                    used[self.dim_names.get(symbol, symbol)] = (low or 0, high)
+        return used
+
+    @cached_property
+    def call(self) -> CallSpec:
+        """How Python arguments become inputs, and outputs what the model returned."""
+        in_leaves: list[Any] = []
+        for spec in self.program.graph_signature.input_specs:
+            if spec.kind is not InputKind.USER_INPUT:
+                continue
+            if isinstance(spec.arg, TensorArgument):
+                in_leaves.append(sum(isinstance(leaf, int) for leaf in in_leaves))
+            elif isinstance(spec.arg, ConstantArgument):
+                in_leaves.append({"is": _plain(spec.arg.value)})
+            else:
+                raise ExportError(
+                    f"the input {spec.arg.name!r} is a {type(spec.arg).__name__}: a number that "
+                    "changes from call to call cannot be an input. Pass a tensor, or let the "
+                    "number follow from a tensor's size."
+                )
+        out_leaves: list[Any] = []
+        for node in self._user_outputs:
+            if isinstance(node, Node):
+                out_leaves.append(sum(isinstance(leaf, int) for leaf in out_leaves))
+            else:
+                out_leaves.append({"is": _plain(node)})
+        spec = self.program.call_spec
+        return CallSpec(
+            _dump(spec.in_spec), _dump(spec.out_spec), tuple(in_leaves), tuple(out_leaves)
+        )
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """A call's tensors in the order of `inputs`."""
+        leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
+        return [
+            leaf
+            for leaf, place in zip(leaves, self.call.in_leaves, strict=True)
+            if isinstance(place, int)
+        ]
+
+    def unflatten(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The reverse of `flatten`; what the export fixed stays as it was."""
+        leaves, spec = pytree.tree_flatten((tuple(self.args), dict(self.kwargs)))
+        filled = [
+            inputs[place] if isinstance(place, int) else leaf
+            for leaf, place in zip(leaves, self.call.in_leaves, strict=True)
+        ]
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return args, kwargs
+
+    def mutated_inputs(self) -> list[str]:
+        """The inputs that a call writes into."""
+        return [
+            str(spec.target)
+            for spec in self.program.graph_signature.output_specs
+            if spec.kind is OutputKind.USER_INPUT_MUTATION
+        ]
+
+    def mutated_buffers(self) -> list[str]:
+        """The buffers that a call writes into: state that lives from call to call."""
+        return [
+            str(spec.target)
+            for spec in self.program.graph_signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION
+        ]
+
+    def operators(self) -> dict[Operator, list[Node]]:
+        """The operators declared with opsmith that the program calls, with their calls."""
+        found: dict[Operator, list[Node]] = {}
+        for node in self.calls():
+            operator = operator_of(node)
+            if operator is not None:
+                found.setdefault(operator, []).append(node)
+        return found
+
+    def foreign_operators(self) -> dict[str, list[Node]]:
+        """Custom operators that opsmith knows nothing of, by name, with their calls."""
+        found: dict[str, list[Node]] = {}
+        for node in self.calls():
+            target = node.target
+            if not isinstance(target, torch._ops.OpOverload) or operator_of(node) is not None:
+                continue
+            if target.namespace not in _PYTORCHS_OWN:
+                found.setdefault(target._schema.name, []).append(node)
+        return found
+
+    def calls(self) -> Iterator[Node]:
+        """Every call of a function in the program, those in branches and loops too."""
+        for module in self.program.graph_module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+    @cached_property
+    def _user_inputs(self) -> tuple[Node, ...]:
+        names = {
+            spec.arg.name
+            for spec in self.program.graph_signature.input_specs
+            if spec.kind is InputKind.USER_INPUT
+        }
+        return tuple(
+            node
+            for node in self.program.graph.nodes
+            if node.op == "placeholder" and node.name in names
+        )
+
+    @cached_property
+    def _user_outputs(self) -> tuple[Any, ...]:
+        (node,) = (node for node in self.program.graph.nodes if node.op == "output")
+        specs = self.program.graph_signature.output_specs
+        return tuple(
+            value
+            for value, spec in zip(node.args[0], specs, strict=True)
+            if spec.kind is OutputKind.USER_OUTPUT
+        )
+
+    def _output_names(self, count: int) -> list[str]:
+        """The keys of a returned dictionary, else ``output``, else numbered."""
+        spec = self.program.call_spec.out_spec
+        inputs = {node.name for node in self._user_inputs}
+        keys = list(spec.context) if spec is not None and spec.type is dict else []
+        if len(keys) == count == len(self._user_outputs) and not inputs & set(map(str, keys)):
+            return [str(key) for key in keys]
+        return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+
+    def _spec(self, name: str, node: Node) -> TensorSpec:
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor):
+            raise ExportError(
+                f"{name!r} is a {type(value).__name__}; only tensors cross into a runtime"
+            )
+        return TensorSpec(name, dtype_name(value.dtype), tuple(self.size(s) for s in value.shape))
+
+    def size(self, size: Any) -> int | str:
+        """A size as the manifest writes it: a number, or text with the user's names."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        names = {symbol: self.dim_names.get(str(symbol)) for symbol in expression.free_symbols}
+        renamed = expression.xreplace(
+            {symbol: type(symbol)(name) for symbol, name in names.items() if name}
+        )
+        return int(renamed) if renamed.is_Integer else str(renamed)
+
+
+_PYTORCHS_OWN = frozenset(
+    """aten prim prims higher_order quantized quantized_decomposed onnx onnx_symbolic
+    _c10d_functional inductor profiler static_runtime mkldnn mkl sparse streams""".split()
+)
+
+
+def operator_of(node: Node) -> Operator | None:
+    """The operator that a node calls, if opsmith knows it; through ``auto_functionalized`` too."""
+    target: Any = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator) and node.args:
+        target = node.args[0]
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    operator = registry.find(target._schema.name)
+    return operator if operator is not None and operator._opoverload is target else None
+
+
+def _symbols(size: Any) -> list[str]:
+    return [] if isinstance(size, int) else [str(s) for s in size.node.expr.free_symbols]
+
+
+def _bound(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+    # torch writes "no limit" as a number near the largest of 64 bits too.
+    return None if number >= 2**62 else number
+
+
+def _plain(value: Any) -> Any:
+    """`value` if JSON has it, else its type's name, which no argument equals."""
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+def _dump(spec: Any) -> str:
+    try:
+        return json.dumps(json.loads(pytree.treespec_dumps(spec)))
+    except Exception:  # a type that pytree was not told how to write: positions still work
+        return ""

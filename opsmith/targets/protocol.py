@@ -1,0 +1,139 @@
+"""What a runtime must offer to be a target: available? export, load, run.
+
+A target is a folder of `opsmith.targets` whose ``__init__`` holds ``TARGET``, an instance of
+`Target`. Nothing else anywhere names it. That ``__init__`` imports nothing of its runtime: listing
+the targets must work on a machine that has none of them.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from opsmith.targets.artifact import Artifact, OperatorUse
+
+if TYPE_CHECKING:
+    from opsmith.targets.model import Model
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a target, as `opsmith.export` takes it by keyword and ``--set`` by text.
+
+    Attributes:
+        name: the keyword.
+        help: one line on what it does.
+        default: what it is when not given.
+        choices: the texts that it may be, where those are all.
+        kind: turns the text of a command line into the value.
+    """
+
+    name: str
+    help: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    kind: type = str
+
+
+@dataclass
+class Outcome:
+    """What an export has to say beside the files that it wrote.
+
+    Attributes:
+        operators: what became of each custom operator of the model.
+        versions: of the packages whose versions decide whether the artifact runs, by name.
+        details: whatever `Target.load` needs to know, as JSON has it: which file is the model,
+            which are operator libraries.
+    """
+
+    operators: Sequence[OperatorUse] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Runner(abc.ABC):
+    """A loaded artifact, ready to run."""
+
+    @abc.abstractmethod
+    def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run once.
+
+        Whoever calls has compared `inputs` with the manifest: their number, dtypes and shapes.
+        May be called any number of times, and keeps nothing between calls that could change a
+        result.
+
+        Args:
+            inputs: one tensor per input of the manifest, in its order, contiguous.
+
+        Returns:
+            One tensor per output of the manifest, in its order. They share no memory with what
+            the next call returns.
+
+        Raises:
+            RuntimeError: the runtime failed, or a kernel refused its arguments; the message holds
+                the runtime's words, and opsmith's where a kernel spoke.
+        """
+
+
+class Target(abc.ABC):
+    """One runtime.
+
+    Attributes:
+        name: what ``target=`` says; also the folder's name.
+        title: the runtime's own name, for messages.
+        options: what `export` takes.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    @abc.abstractmethod
+    def available(self) -> str | None:
+        """Whether the target can be used on this machine.
+
+        Cheap, and without side effects: called to list the targets.
+
+        Returns:
+            `None` if it can; else what is missing, and the way to get it, in one sentence.
+        """
+
+    @abc.abstractmethod
+    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """Write everything that running `model` takes into `folder`.
+
+        Called only where the target is available. Every file in `folder` becomes part of the
+        artifact; the caller writes the manifest, and moves the folder to its place once all has
+        succeeded. Files must not refer to each other by absolute paths. Exporting the same model
+        twice gives artifacts that behave alike.
+
+        Args:
+            model: what is exported; it must not be changed.
+            folder: an empty folder with a temporary name.
+            options: every option of `options`, defaults filled in.
+
+        Raises:
+            ExportError: the runtime cannot carry something that the model needs: which operator or
+                argument, why, and what to do. As much as can be known is found before the slow
+                part begins.
+            BuildError: a kernel does not compile for the runtime.
+            MissingError: a compiler or package is not there.
+        """
+
+    @abc.abstractmethod
+    def load(self, artifact: Artifact) -> Runner:
+        """Load what `export` wrote, perhaps in another process or on another machine.
+
+        The artifact's files have been compared with their digests. Files are reached by
+        `Artifact.path`, so that none is loaded which the manifest does not list. Loading twice
+        gives two independent runners.
+
+        Raises:
+            ArtifactError: the artifact is not for this machine or this version of the runtime.
+            MissingError: the runtime is not installed.
+        """
