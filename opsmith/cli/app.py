@@ -112,15 +112,25 @@ def doctor(as_json: AsJson = False) -> None:
 def build(files: Files, debug: Debug = False) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
     from opsmith.cli.load import load_all
+    from opsmith.operators.kernel import NativeKernel
 
+    failed = False
     for operator in load_all(files):
-        started = time.perf_counter()
-        paths = operator.build()
-        seconds = time.perf_counter() - started
-        if not paths:
-            output.say(f"{operator.name}: no kernel to build; all of them are Python")
-        for path in paths:
-            print(f"{operator.name}  {path}  {seconds:.2f} s")
+        kernels = operator.kernels.items()
+        devices = [device for device, kernel in kernels if isinstance(kernel, NativeKernel)]
+        if not devices:
+            output.say(f"{operator.name}: nothing to build, its kernels are Python")
+        for device in devices:
+            started = time.perf_counter()
+            try:
+                (library,) = operator.build(device)
+            except OpsmithError as error:
+                output.say_error(str(error))
+                failed = True
+                continue
+            seconds = time.perf_counter() - started
+            print(f"{operator.name}  {device}  {seconds:.2f} s  {library}", flush=True)
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command()
