@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -25,6 +26,8 @@ from opsmith.kernels.progress import run
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths, torch_paths
 from opsmith.kernels.version import version
+
+_log = logging.getLogger("opsmith")
 
 INCLUDE = Path(__file__).parent / "include"
 _SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c", ".cu")
@@ -236,6 +239,8 @@ def _compile(
     built = run([ninja, "-C", str(build), "-j", jobs, "-k", "0"], environment, title)
     if built.returncode != 0:
         raise BuildError(_compile_error(recipe, built.stdout))
+    if "warning: " in built.stdout:
+        _log.warning("%s:\n%s", _subject(recipe), _own_words(built.stdout))
     (library,) = build.glob(f"lib*{_LIBRARY_SUFFIX}")
     depends = subprocess.run(
         [ninja, "-C", str(build), "-t", "deps"], capture_output=True, text=True, check=True
@@ -263,8 +268,8 @@ _NOISE = ("FAILED: ", "ninja: ", _NINJA_STATUS)
 _STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
 
 
-def _compile_error(recipe: Recipe, output: str) -> str:
-    """The compiler's own words: what Ninja says around them is left out."""
+def _own_words(output: str) -> str:
+    """What the compiler and the linker said, without what Ninja says around it."""
     kept: list[str] = []
     skip = False
     for line in output.splitlines():
@@ -275,7 +280,11 @@ def _compile_error(recipe: Recipe, output: str) -> str:
             skip = line.startswith("FAILED: ")
             continue
         kept.append(line)
-    text = "\n".join(kept).strip()
+    return "\n".join(kept).strip()
+
+
+def _compile_error(recipe: Recipe, output: str) -> str:
+    text = _own_words(output)
     missing = re.findall(r"undefined (?:reference to|symbol:?) [`']?(opsmith_kernel__\w+)", text)
     if missing:
         _, namespace, name, device = missing[0].split("__", 3)
@@ -308,7 +317,8 @@ def _store(
     recipe: Recipe, folder: Path, library: Path, included: Sequence[Path], started: int
 ) -> Path:
     for path in [*recipe.sources, *included]:
-        if path.stat().st_mtime_ns > started:
+        # A time in the future is a clock that is wrong, not a change.
+        if started < path.stat().st_mtime_ns <= time.time_ns():
             raise BuildError(f"{recipe.what}: {path} was changed while it was compiled. Try again.")
     data = library.read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -68,6 +69,12 @@ def test_a_compile_error_is_the_compilers_and_names_the_users_line(folder: Path)
     assert any(line.startswith(f"{source}:7:") and "error: " in line for line in rest)
     for noise in ("ninja", "FAILED", "-DTORCH_TARGET_VERSION", "CMakeFiles"):
         assert noise not in text
+
+
+def test_a_warning_is_shown(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain(folder, "#warning look here\n", "warned")
+    assert f"{folder}/warned.cpp:1:2: warning: #warning look here" in caplog.text
+    assert "ninja" not in caplog.text
 
 
 def test_a_source_without_the_kernel_line_says_so(folder: Path) -> None:
@@ -213,6 +220,28 @@ def test_a_library_for_another_runtime_has_nothing_of_torch(folder: Path) -> Non
     half = "#include <opsmith/kernel.h>\n"
     path = plain(folder, half + 'extern "C" float f() { return opsmith::half(2.f); }', torch="none")
     assert not [s.name for s in dynamic_symbols(path) if "torch" in s.name]
+
+
+def test_a_program_without_python_needs_only_load_the_library(tmp_path: Path) -> None:
+    def standalone(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    signature = signature_of(standalone, "kernels_static::standalone")
+    source = tmp_path / "standalone.cpp"
+    text = KERNEL.replace("kernels_test", "kernels_static").replace("scale", "standalone")
+    text = text.replace(" * static_cast<T>(a.factor) * amount", "").replace(
+        '#include "amount.h"', ""
+    )
+    source.write_text(text)
+    kernel = KernelSource(signature, "cpu", source)
+    path = build_library(
+        "standalone",
+        [source],
+        kernel.generated(),
+        defines=("OPSMITH_STATIC_REGISTRATION",),
+        flags=("-O0",),
+    )
+    ctypes.CDLL(str(path))
+    assert torch.ops.kernels_static.standalone(torch.ones(2)).tolist() == [1, 1]
 
 
 TORCH_SOURCE = """\

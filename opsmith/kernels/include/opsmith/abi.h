@@ -1,7 +1,8 @@
-// The C interface between a kernel and whatever runtime calls it: plain structs, no runtime's types.
+// The C interface between a kernel and whatever runtime calls it: plain structs, no runtime's
+// types.
 //
-// Kernel authors include <opsmith/kernel.h> instead. Adapters fill these structs; the kernel's entry
-// point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end.
+// Kernel authors include <opsmith/kernel.h> instead. Adapters fill these structs; the kernel's
+// entry point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct DLTensor {
   int32_t ndim;
   DLDataType dtype;
   int64_t* shape;
-  int64_t* strides;  // in elements; adapters always fill it
+  int64_t* strides;      // in elements; adapters always fill it
   uint64_t byte_offset;  // always 0: `data` points at the first element
 };
 

@@ -94,28 +94,49 @@ OPSMITH_DTYPE(complex128, 5, 128, "complex128")
 
 constexpr const char* dtype_name(DLDataType type) {
   switch (dtype_key(type)) {
-    case dtype_traits<bool>::key: return "bool";
-    case dtype_traits<uint8_t>::key: return "uint8";
-    case dtype_traits<int8_t>::key: return "int8";
-    case dtype_traits<int16_t>::key: return "int16";
-    case dtype_traits<int32_t>::key: return "int32";
-    case dtype_traits<int64_t>::key: return "int64";
-    case dtype_traits<half>::key: return "float16";
-    case dtype_traits<bfloat16>::key: return "bfloat16";
-    case dtype_traits<float>::key: return "float32";
-    case dtype_traits<double>::key: return "float64";
-    case dtype_traits<complex64>::key: return "complex64";
-    case dtype_traits<complex128>::key: return "complex128";
+    case dtype_traits<bool>::key:
+      return "bool";
+    case dtype_traits<uint8_t>::key:
+      return "uint8";
+    case dtype_traits<int8_t>::key:
+      return "int8";
+    case dtype_traits<int16_t>::key:
+      return "int16";
+    case dtype_traits<int32_t>::key:
+      return "int32";
+    case dtype_traits<int64_t>::key:
+      return "int64";
+    case dtype_traits<half>::key:
+      return "float16";
+    case dtype_traits<bfloat16>::key:
+      return "bfloat16";
+    case dtype_traits<float>::key:
+      return "float32";
+    case dtype_traits<double>::key:
+      return "float64";
+    case dtype_traits<complex64>::key:
+      return "complex64";
+    case dtype_traits<complex128>::key:
+      return "complex128";
     // What a runtime may pass though no declaration can name it: only messages see these.
-    case 1 << 8 | 16: return "uint16";
-    case 1 << 8 | 32: return "uint32";
-    case 1 << 8 | 64: return "uint64";
-    case 5 << 8 | 32: return "complex32";
-    case 10 << 8 | 8: return "float8_e4m3fn";
-    case 11 << 8 | 8: return "float8_e4m3fnuz";
-    case 12 << 8 | 8: return "float8_e5m2";
-    case 13 << 8 | 8: return "float8_e5m2fnuz";
-    default: return "unknown";
+    case 1 << 8 | 16:
+      return "uint16";
+    case 1 << 8 | 32:
+      return "uint32";
+    case 1 << 8 | 64:
+      return "uint64";
+    case 5 << 8 | 32:
+      return "complex32";
+    case 10 << 8 | 8:
+      return "float8_e4m3fn";
+    case 11 << 8 | 8:
+      return "float8_e4m3fnuz";
+    case 12 << 8 | 8:
+      return "float8_e5m2";
+    case 13 << 8 | 8:
+      return "float8_e5m2fnuz";
+    default:
+      return "unknown";
   }
 }
 
@@ -217,9 +238,8 @@ class AnyTensor {
   template <typename T>
   Tensor<T> as() const {
     if (!is<T>()) {
-      throw std::runtime_error(
-          detail::join("a tensor of dtype ", dtype_name(), " was read as ",
-                       detail::dtype_traits<std::remove_const_t<T>>::name));
+      throw std::runtime_error(detail::join("a tensor of dtype ", dtype_name(), " was read as ",
+                                            detail::dtype_traits<std::remove_const_t<T>>::name));
     }
     return Tensor<T>(tensor_);
   }
@@ -292,9 +312,10 @@ class Context {
   std::span<T> scratch(int64_t count) const {
     static_assert(std::is_trivially_destructible_v<T>, "scratch memory is freed, not destroyed");
     if (count <= 0) return {};
-    void* memory = static_cast<uint64_t>(count) > UINT64_MAX / sizeof(T)
-                       ? nullptr
-                       : context_->scratch(context_->self, static_cast<uint64_t>(count) * sizeof(T));
+    void* memory =
+        static_cast<uint64_t>(count) > UINT64_MAX / sizeof(T)
+            ? nullptr
+            : context_->scratch(context_->self, static_cast<uint64_t>(count) * sizeof(T));
     if (memory == nullptr) fail("no memory for ", count, " elements of scratch");
     return {static_cast<T*>(memory), static_cast<size_t>(count)};
   }
@@ -377,10 +398,10 @@ template <typename... Types, typename Body>
 void dispatch(DLDataType type, const char* device, Body&& body) {
   constexpr uint32_t keys[] = {detail::dtype_traits<Types>::key...};
   const uint32_t key = type.lanes == 0 ? keys[0] : detail::dtype_key(type);
-  const bool found = ((key == detail::dtype_traits<Types>::key
-                           ? (body.template operator()<Types>(), true)
-                           : false) ||
-                      ...);
+  const bool found =
+      ((key == detail::dtype_traits<Types>::key ? (body.template operator()<Types>(), true)
+                                                : false) ||
+       ...);
   if (!found) {
     throw std::runtime_error(detail::join("the ", device, " kernel has no ",
                                           detail::dtype_name(type), "; it has ",
@@ -423,20 +444,21 @@ int32_t enter(const opsmith_context* context, Body&& body) noexcept {
 //   opsmith_kernel__ns__op__device   the entry point
 //   opsmith_dtypes__ns__op__device   the element types' names, separated by ", "
 //   opsmith_calls__ns__op__device    how often the entry point was called
-#define OPSMITH_KERNEL(ns, op, device, ...)                                                     \
-  extern "C" {                                                                                  \
-  OPSMITH_EXPORT std::atomic<uint64_t> OPSMITH_JOIN(opsmith_calls, ns, op, device){0};          \
-  OPSMITH_EXPORT const char* OPSMITH_JOIN(opsmith_dtypes, ns, op, device)() {                   \
-    static const std::string names = opsmith::detail::dtype_names<__VA_ARGS__>();               \
-    return names.c_str();                                                                       \
-  }                                                                                             \
-  OPSMITH_EXPORT int32_t OPSMITH_JOIN(opsmith_kernel, ns, op, device)(                          \
-      const ns##__##op##_raw* raw, const opsmith::opsmith_context* context) {                   \
-    OPSMITH_JOIN(opsmith_calls, ns, op, device).fetch_add(1, std::memory_order_relaxed);        \
-    return opsmith::detail::enter(context, [raw](const opsmith::Context& ctx) {                 \
-      OPSMITH_RUN_##__VA_OPT__(GENERIC)(ns, op, device __VA_OPT__(, ) __VA_ARGS__)              \
-    });                                                                                         \
-  }                                                                                             \
+#define OPSMITH_KERNEL(ns, op, device, ...)                                              \
+  extern "C" {                                                                           \
+  OPSMITH_EXPORT std::atomic<uint64_t> OPSMITH_JOIN(opsmith_calls, ns, op, device){0};   \
+  OPSMITH_EXPORT const char* OPSMITH_JOIN(opsmith_dtypes, ns, op, device)() {            \
+    static const std::string names = opsmith::detail::dtype_names<__VA_ARGS__>();        \
+    return names.c_str();                                                                \
+  }                                                                                      \
+  OPSMITH_EXPORT int32_t OPSMITH_JOIN(opsmith_kernel, ns, op,                            \
+                                      device)(const ns##__##op##_raw* raw,               \
+                                              const opsmith::opsmith_context* context) { \
+    OPSMITH_JOIN(opsmith_calls, ns, op, device).fetch_add(1, std::memory_order_relaxed); \
+    return opsmith::detail::enter(context, [raw](const opsmith::Context& ctx) {          \
+      OPSMITH_RUN_##__VA_OPT__(GENERIC)(ns, op, device __VA_OPT__(, ) __VA_ARGS__)       \
+    });                                                                                  \
+  }                                                                                      \
   }
 
 #define OPSMITH_RUN_(ns, op, device) op(ctx, ns::op##_args(*raw, ctx));

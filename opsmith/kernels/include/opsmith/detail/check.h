@@ -71,9 +71,12 @@ inline std::string show(const int64_t* sizes, int64_t count) {
 
 inline std::string show(DLDevice device) {
   switch (device.device_type) {
-    case device_cpu: return "cpu";
-    case device_cuda: return join("cuda:", device.device_id);
-    default: return join("device ", device.device_type, ":", device.device_id);
+    case device_cpu:
+      return "cpu";
+    case device_cuda:
+      return join("cuda:", device.device_id);
+    default:
+      return join("device ", device.device_type, ":", device.device_id);
   }
 }
 
@@ -140,8 +143,8 @@ struct Range {
     return (!low.present || value >= low.number) && (!high.present || value <= high.number);
   }
   bool admits(int64_t value) const {
-    if (low.present && (low.floating ? static_cast<double>(value) < low.number
-                                     : value < low.integer)) {
+    if (low.present &&
+        (low.floating ? static_cast<double>(value) < low.number : value < low.integer)) {
       return false;
     }
     if (!high.present) return true;
@@ -153,19 +156,32 @@ struct Range {
 // The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for all others.
 constexpr uint32_t dtype_bit(DLDataType type) {
   switch (dtype_key(type)) {
-    case dtype_traits<bool>::key: return 0;
-    case dtype_traits<uint8_t>::key: return 1;
-    case dtype_traits<int8_t>::key: return 2;
-    case dtype_traits<int16_t>::key: return 3;
-    case dtype_traits<int32_t>::key: return 4;
-    case dtype_traits<int64_t>::key: return 5;
-    case dtype_traits<half>::key: return 6;
-    case dtype_traits<bfloat16>::key: return 7;
-    case dtype_traits<float>::key: return 8;
-    case dtype_traits<double>::key: return 9;
-    case dtype_traits<complex64>::key: return 10;
-    case dtype_traits<complex128>::key: return 11;
-    default: return 31;
+    case dtype_traits<bool>::key:
+      return 0;
+    case dtype_traits<uint8_t>::key:
+      return 1;
+    case dtype_traits<int8_t>::key:
+      return 2;
+    case dtype_traits<int16_t>::key:
+      return 3;
+    case dtype_traits<int32_t>::key:
+      return 4;
+    case dtype_traits<int64_t>::key:
+      return 5;
+    case dtype_traits<half>::key:
+      return 6;
+    case dtype_traits<bfloat16>::key:
+      return 7;
+    case dtype_traits<float>::key:
+      return 8;
+    case dtype_traits<double>::key:
+      return 9;
+    case dtype_traits<complex64>::key:
+      return 10;
+    case dtype_traits<complex128>::key:
+      return 11;
+    default:
+      return 31;
   }
 }
 
@@ -206,8 +222,8 @@ class Binder {
     } else if (tensor.device.device_type != device_.device_type ||
                tensor.device.device_id != device_.device_id) [[unlikely]] {
       fail(join("argument ", where.text(), " is on ", show(tensor.device), ", expected ",
-                show(device_), ": every tensor of a call is on one device, and ",
-                device_by_.text(), " fixed it."));
+                show(device_), ": every tensor of a call is on one device, and ", device_by_.text(),
+                " fixed it."));
     }
   }
 
@@ -274,8 +290,7 @@ class Binder {
       fail(join("argument ", where.text(), " does not fit ", type, ": dimensions from ", axis,
                 " (*", variadic_names_[index], ") are ", show(tensor.shape + axis, count),
                 ", expected ", show(bound.sizes, bound.count), "."),
-           &tensor,
-           join(" (*", variadic_names_[index], " by ", variadics_by_[index].text(), ")"));
+           &tensor, join(" (*", variadic_names_[index], " by ", variadics_by_[index].text(), ")"));
     }
   }
 
@@ -284,11 +299,11 @@ class Binder {
   OPSMITH_INLINE void expression(Where where, const DLTensor& tensor, int64_t axis,
                                  int64_t expected, const char* text, const char* type) const {
     if (tensor.shape[axis] != expected) [[unlikely]] {
-      fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
-                text == nullptr ? "" : " (", text == nullptr ? "" : text,
-                text == nullptr ? "" : ")", " is ", tensor.shape[axis], ", expected ", expected,
-                "."),
-           &tensor);
+      fail(
+          join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
+               text == nullptr ? "" : " (", text == nullptr ? "" : text, text == nullptr ? "" : ")",
+               " is ", tensor.shape[axis], ", expected ", expected, "."),
+          &tensor);
     }
   }
 
@@ -302,11 +317,11 @@ class Binder {
   // Appends a size of a result.
   OPSMITH_INLINE void result(Sizes& sizes, int64_t size, const char* text, const char* type) const {
     if (size < 0) [[unlikely]] {
-      throw call_error(join(op_, ": the result ", type, " would have ", size,
-                                " as its dimension '", text, "'.\n  bound so far: ",
-                                bound_text()));
+      throw call_error(join(op_, ": the result ", type, " would have ", size, " as its dimension '",
+                            text, "'.\n  bound so far: ", bound_text()));
     }
-    if (sizes.count == max_dims) [[unlikely]] too_many(type);
+    if (sizes.count == max_dims) [[unlikely]]
+      too_many(type);
     sizes.values[sizes.count++] = size;
   }
   void result(Sizes& sizes, const Variadic& more, const char* type) const {
@@ -365,8 +380,8 @@ class Binder {
 
  private:
   OPSMITH_COLD void too_many(const char* type) const {
-    throw call_error(join(op_, ": the result ", type, " would have more than ",
-                              int64_t{max_dims}, " dimensions."));
+    throw call_error(join(op_, ": the result ", type, " would have more than ", int64_t{max_dims},
+                          " dimensions."));
   }
 
   const char* op_;

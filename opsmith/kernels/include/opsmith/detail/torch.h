@@ -12,9 +12,10 @@
 #include <mutex>
 #include <vector>
 
-#define OPSMITH_SHIM(call)                                                                 \
-  do {                                                                                     \
-    if ((call) != 0) [[unlikely]] throw std::runtime_error("PyTorch refused " #call);      \
+#define OPSMITH_SHIM(call)                                \
+  do {                                                    \
+    if ((call) != 0) [[unlikely]]                         \
+      throw std::runtime_error("PyTorch refused " #call); \
   } while (false)
 
 namespace opsmith::adapter {
@@ -169,8 +170,8 @@ inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLD
   if (aoti_torch_empty_strided(ndim, sizes, strides, table.torch_dtype(dtype),
                                table.torch_device(device.device_type), device.device_id,
                                result.out()) != 0) {
-    throw std::runtime_error(detail::join("PyTorch could not allocate a tensor of shape ",
-                                          detail::show(sizes, ndim)));
+    throw std::runtime_error(
+        detail::join("PyTorch could not allocate a tensor of shape ", detail::show(sizes, ndim)));
   }
   return result;
 }
@@ -205,9 +206,9 @@ class TensorArgument {
     if (!handle_) return;
     for (int32_t i = 0; i < view_.ndim; ++i) {
       if (view_.strides[i] == 0 && view_.shape[i] > 1) {
-        throw call_error(detail::join(
-            op, ": argument '", name, "' is written, but its elements share memory: dimension ", i,
-            " was expanded to ", view_.shape[i], ". Pass a clone."));
+        throw call_error(detail::join(op, ": argument '", name,
+                                      "' is written, but its elements share memory: dimension ", i,
+                                      " was expanded to ", view_.shape[i], ". Pass a clone."));
       }
     }
   }
@@ -357,7 +358,8 @@ class Call {
   DLDevice device() const { return device_; }
 
   void finish(int32_t status, const char* op) const {
-    if (status != 0) [[unlikely]] throw call_error(detail::join(op, ": ", message_));
+    if (status != 0) [[unlikely]]
+      throw call_error(detail::join(op, ": ", message_));
   }
 
  protected:
@@ -406,8 +408,8 @@ class Call {
   static void* stream(void* self) {
 #ifdef USE_CUDA
     void* result = nullptr;
-    OPSMITH_SHIM(aoti_torch_get_current_cuda_stream(
-        static_cast<Call*>(self)->device_.device_id, &result));
+    OPSMITH_SHIM(
+        aoti_torch_get_current_cuda_stream(static_cast<Call*>(self)->device_.device_id, &result));
     return result;
 #else
     (void)self;

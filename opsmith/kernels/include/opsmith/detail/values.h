@@ -1,5 +1,6 @@
-// Value ranges of tensor arguments (Index, Between, Extent), checked on the CPU before a kernel reads
-// memory. One pass without branches says whether all is well; only then is the culprit looked for.
+// Value ranges of tensor arguments (Index, Between, Extent), checked on the CPU before a kernel
+// reads memory. One pass without branches says whether all is well; only then is the culprit looked
+// for.
 #pragma once
 
 #include <opsmith/detail/check.h>
