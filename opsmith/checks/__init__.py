@@ -1,0 +1,50 @@
+"""Proving an operator: cases from its signature, comparison with its reference, a report.
+
+::
+
+    report = opsmith.checks.run([my_op])
+    print(report.ok, report.explain())
+
+What is imported at once is light; hypothesis and the checks come with the first `run`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opsmith.checks.report import Report, Row
+from opsmith.errors import MissingError
+
+if TYPE_CHECKING:
+    from opsmith.checks.protocol import Check, Failure, Inapplicable, all_checks, check
+    from opsmith.checks.runner import run
+    from opsmith.checks.trial import Trial
+
+__all__ = [
+    "Check",
+    "Failure",
+    "Inapplicable",
+    "Report",
+    "Row",
+    "Trial",
+    "all_checks",
+    "check",
+    "run",
+]
+
+_MODULES = {"run": "runner", "Trial": "trial"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise MissingError(
+            "checking needs the package hypothesis: pip install 'opsmith[check]'"
+        ) from error
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'protocol')}")
+    return getattr(module, name)

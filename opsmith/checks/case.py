@@ -1,0 +1,137 @@
+"""One set of arguments: how it is made, as often as a check needs it, and how it is shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import layouts
+from opsmith.operators.arguments import dtype_name
+from opsmith.signature import Signature
+
+#: Up to this many elements a tensor's values are shown.
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """Arguments for one call.
+
+    Attributes:
+        signature: the operator's.
+        values: every argument by name; tensors on the CPU, which nobody writes into.
+        layouts: how tensors are to lie in memory, by parameter; contiguous where nothing is said.
+        origin: where the arguments come from; empty for sampled ones.
+    """
+
+    signature: Signature
+    values: Mapping[str, Any]
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+
+    def make(self, device: str = "cpu") -> dict[str, Any]:
+        """The arguments by name, every tensor a fresh copy in its layout on `device`."""
+        made: dict[str, Any] = {}
+        for name, value in self.values.items():
+            layout = self.layouts.get(name, layouts.CONTIGUOUS)
+            if isinstance(value, Tensor):
+                made[name] = layouts.lay_out(value.to(device), layout)
+            elif _is_tensors(value):
+                made[name] = [layouts.lay_out(item.to(device), layout) for item in value]
+            else:
+                made[name] = value
+        return made
+
+    def with_layouts(self, wanted: Mapping[str, str]) -> Case:
+        """The same arguments lying otherwise in memory."""
+        return replace(self, layouts=dict(wanted))
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor with its name (``x``, ``xs[0]``)."""
+        for name, value in self.values.items():
+            if isinstance(value, Tensor):
+                yield name, value
+            elif _is_tensors(value):
+                for position, item in enumerate(value):
+                    yield f"{name}[{position}]", item
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype that the call's generic tensors share; `None` if all dtypes are fixed."""
+        for parameter in self.signature.tensors:
+            type_ = parameter.tensor_type
+            value = self.values[parameter.name]
+            if value is None or type_ is None or not type_.dtypes.generic:
+                continue
+            first = value if isinstance(value, Tensor) else next(iter(value), None)
+            if first is not None:
+                return dtype_name(first.dtype)
+        return None
+
+    @cached_property
+    def numel(self) -> int:
+        """How many elements all tensors have together."""
+        return sum(tensor.numel() for _, tensor in self.tensors())
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal arguments, in every process."""
+        sha = hashlib.sha1(self.describe().encode(), usedforsecurity=False)
+        for _, tensor in self.tensors():
+            sha.update(_bytes(tensor))
+        return sha.hexdigest()
+
+    def describe(self) -> str:
+        """The arguments in one line: ``x: float32 (3, 4) transposed, scale=1.0``."""
+        parts = []
+        for name, value in self.values.items():
+            layout = self.layouts.get(name, layouts.CONTIGUOUS)
+            if isinstance(value, Tensor):
+                parts.append(f"{name}: {show_tensor(value, layout)}")
+            elif _is_tensors(value):
+                inner = ", ".join(show_tensor(item, layout) for item in value)
+                parts.append(f"{name}: [{inner}]")
+            else:
+                parts.append(f"{name}={value!r}")
+        text = ", ".join(parts) or "no arguments"
+        return f"{text} ({self.origin})" if self.origin else text
+
+
+def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
+    """A tensor in a few words: dtype, shape, layout, and its values if they are few."""
+    words = [dtype_name(tensor.dtype), show_shape(tensor.shape)]
+    if layouts.possible(tensor, layout):
+        words.append(layout)
+    if 0 < tensor.numel() <= _SHOWN:
+        words.append(show_values(tensor.tolist()))
+    return " ".join(words)
+
+
+def show_shape(shape: Any) -> str:
+    """``(3, 4)``, ``(3,)`` or ``()``."""
+    return str(tuple(int(size) for size in shape))
+
+
+def show_values(values: Any) -> str:
+    """Nested lists of numbers, floats with few digits."""
+    if isinstance(values, list):
+        return "[" + ", ".join(show_values(value) for value in values) + "]"
+    return f"{values:.4g}" if isinstance(values, float | complex) else str(values)
+
+
+def _is_tensors(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(item, Tensor) for item in value)
+    )
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

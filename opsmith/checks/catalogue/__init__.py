@@ -1,0 +1,1 @@
+"""The checks. Every module in this folder is imported; a new file adds its checks."""

@@ -1,0 +1,36 @@
+"""A compiled kernel builds, loads and registers."""
+
+from __future__ import annotations
+
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.subject import Subject, subjects_of
+from opsmith.checks.trial import Trial
+from opsmith.errors import OpsmithError
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+
+
+def _compiled(operator: Operator) -> list[Subject]:
+    return [s for s in subjects_of(operator) if isinstance(s.implementation, NativeKernel)]
+
+
+@check(
+    "build",
+    "the kernel compiles, links and loads",
+    subjects=_compiled,
+    order=0,
+    time_limit=10.0,
+    samples=False,
+)
+def build(trial: Trial) -> None:
+    """Whatever else is checked waits for this."""
+    try:
+        trial.operator.build(trial.subject.device)
+    except OpsmithError as error:
+        raise Failure(str(error)) from error
+    generic = trial.signature.generic
+    missing = (
+        [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
+    )
+    if missing:
+        trial.notes.append(f"not compiled for {', '.join(missing)}")

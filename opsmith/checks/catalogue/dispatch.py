@@ -1,0 +1,64 @@
+"""The kernel that was asked for is the one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from opsmith.checks.case import Case
+from opsmith.checks.gradients import has_gradient, random_cotangents, run_backward
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.trial import Trial
+from opsmith.operators.kernel import NativeKernel
+
+
+@check("dispatch", "the kernel asked for is the one that runs", order=5)
+def dispatch(trial: Trial) -> None:
+    """Call counters, in plain calls, under autograd, inference mode and torch.compile."""
+    operator, subject = trial.operator, trial.subject
+    kernel = subject.implementation
+    if isinstance(kernel, NativeKernel) and kernel.source.api == "torch":
+        key = torch._C._dispatch_has_kernel_for_dispatch_key
+        names = {"cpu": "CPU", "cuda": "CUDA"}
+        if not key(operator.name, names.get(subject.device, "PrivateUse1")):
+            raise Failure(f"{kernel.where} registered no kernel for {subject.device}")
+        trial.need(False, "a kernel with its own TORCH_LIBRARY block counts no calls")
+    device = subject.device
+
+    def one(case: Case) -> None:
+        trial.truth(case)
+
+        def plain() -> None:
+            trial.call(case.make(device))
+
+        def inference() -> None:
+            with torch.inference_mode():
+                trial.call(case.make(device))
+
+        def through_overload() -> None:
+            positional, keywords = operator.split(case.make(device))
+            namespace = getattr(torch.ops, trial.signature.namespace)
+            getattr(namespace, trial.signature.name)(*positional, **keywords)
+
+        _count(trial, plain, "a call")
+        _count(trial, inference, "a call in inference mode")
+        _count(trial, through_overload, "a call through torch.ops")
+        if has_gradient(operator) and case.dtype in subject.floats and case.numel:
+            cotangents = random_cotangents(trial, case)
+            _count(trial, lambda: run_backward(trial, case, cotangents), "a differentiated call")
+
+    trial.each(one, examples=12)
+
+
+def _count(trial: Trial, call: Callable[[], object], what: str) -> None:
+    kernels, asked = trial.operator.kernels, trial.subject.kernel
+    before = {name: kernel.calls for name, kernel in kernels.items()}
+    call()
+    ran = [name for name, kernel in kernels.items() if kernel.calls > before[name]]
+    if ran != [asked]:
+        shown = " and ".join(ran) or "no kernel of opsmith's"
+        raise Failure(
+            f"{what} with {trial.subject.device} tensors ran {shown}, not the {asked!r} kernel "
+            f"({kernels[asked].where})"
+        )

@@ -1,0 +1,173 @@
+"""The fake kernel, which tracing runs, promises what the real kernel gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+
+from opsmith.checks.case import Case, show_shape
+from opsmith.checks.layouts import LAYOUTS
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import flatten, output_names
+from opsmith.operators.arguments import dtype_name
+from opsmith.signature import expressions
+from opsmith.signature.shapes import Fixed, Variadic
+
+
+@check("fake", "the fake kernel gives the real one's shapes, dtypes, devices and strides", order=30)
+def fake(trial: Trial) -> None:
+    """With plain sizes in every layout, then with symbolic sizes, none of which may be fixed."""
+
+    def plain(case: Case) -> None:
+        trial.truth(case)
+        _compare(trial, case, symbolic=False)
+
+    trial.each(plain, wanted=Wanted(layouts=LAYOUTS), examples=trial.settings.examples // 2)
+
+    def symbolic(case: Case) -> None:
+        trial.truth(case)
+        _compare(trial, case, symbolic=True)
+
+    trial.each(
+        symbolic,
+        dtypes=(trial.subject.favourite,),
+        wanted=Wanted(sizes=DYNAMIC_SIZES, distinct=True),
+        examples=4,
+        keep=lambda case: all(size > 1 for _, t in case.tensors() for size in t.shape),
+    )
+
+
+def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
+    signature = trial.signature
+    arguments = case.make(trial.subject.device)
+    returned = trial.call(arguments)
+    real, names = flatten(signature, returned, arguments), output_names(signature, returned)
+    # Sizes that only the data decides are symbols in any case.
+    environment = ShapeEnv() if symbolic or signature.data_dependent else None
+    mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=False)
+    own = {
+        name: _fake_value(mode, name, value, symbolic)
+        for name, value in case.make(trial.subject.device).items()
+    }
+    before = {name: value.shape for name, value in _named(own)}
+    try:
+        with mode:
+            returned = trial.call(own)
+    except Exception as error:
+        raise Failure(f"the fake kernel {trial.raised(error)}") from error
+    if symbolic:
+        _require_free(trial, before)
+    promised = flatten(signature, returned, own)
+    if len(promised) != len(real):
+        raise Failure(f"the fake kernel gives {len(promised)} tensors, the kernel {len(real)}")
+    for name, fake_tensor, tensor in zip(names, promised, real, strict=True):
+        _require_equal(name, fake_tensor, tensor)
+
+
+def _fake_value(mode: FakeTensorMode, name: str, value: Any, symbolic: bool) -> Any:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+        return [_fake_value(mode, f"{name}[{n}]", item, symbolic) for n, item in enumerate(value)]
+    if not isinstance(value, Tensor):
+        return value
+    if not symbolic:
+        return mode.from_tensor(value, static_shapes=True)
+    context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
+    return mode.from_tensor(value, symbolic_context=context, source=ConstantSource(name))
+
+
+def _named(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    found: list[tuple[str, Tensor]] = []
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            found.append((name, value))
+        elif isinstance(value, list | tuple):
+            found.extend((f"{name}[{n}]", v) for n, v in enumerate(value) if isinstance(v, Tensor))
+    return found
+
+
+def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
+    """Every size that the declaration leaves open is still a symbol after the fake kernel ran."""
+    for name, sizes in shapes.items():
+        type_ = trial.signature.by_name[name.partition("[")[0]].tensor_type
+        constant = _constant_axes(type_.shape.dims, len(sizes)) if type_ and type_.shape else set()
+        for axis, size in enumerate(sizes):
+            if axis in constant or not isinstance(size, torch.SymInt):
+                continue
+            fixed = size.node.maybe_as_int()
+            if fixed is not None:
+                raise Failure(
+                    f"the fake kernel fixes dimension {axis} of {name!r} to {fixed}: a model "
+                    "exported or compiled with it takes no other size. It must not turn a size "
+                    "into an int, compare it with a number, or loop over it."
+                )
+
+
+def _constant_axes(dims: Any, rank: int) -> set[int]:
+    """The axes whose size the declaration itself makes a number."""
+    found: set[int] = set()
+    axis = 0
+    for dim in dims:
+        if isinstance(dim, Variadic):
+            axis += rank - (len(dims) - 1)
+            continue
+        if isinstance(dim, Fixed) and not expressions.names(dim.expression):
+            found.add(axis)
+        axis += 1
+    return found
+
+
+def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:
+    if fake_tensor.dim() != tensor.dim():
+        raise Failure(
+            f"{name}: the fake kernel gives {fake_tensor.dim()} dimensions, the kernel "
+            f"{tensor.dim()}"
+        )
+    sizes = [_plain(size) for size in fake_tensor.shape]
+    if any(size not in (None, real) for size, real in zip(sizes, tensor.shape, strict=True)):
+        raise Failure(
+            f"{name}: the fake kernel gives shape {_show(sizes)}, the kernel "
+            f"{show_shape(tensor.shape)}"
+        )
+    if fake_tensor.dtype != tensor.dtype:
+        raise Failure(
+            f"{name}: the fake kernel gives dtype {dtype_name(fake_tensor.dtype)}, the kernel "
+            f"{dtype_name(tensor.dtype)}"
+        )
+    if fake_tensor.device != tensor.device:
+        raise Failure(
+            f"{name}: the fake kernel gives device {fake_tensor.device}, the kernel {tensor.device}"
+        )
+    if not tensor.numel():
+        return
+    strides = [_plain(stride) for stride in fake_tensor.stride()]
+    for axis, (stride, real) in enumerate(zip(strides, tensor.stride(), strict=True)):
+        # The stride of a dimension of one element is never used.
+        if tensor.shape[axis] > 1 and stride not in (None, real):
+            raise Failure(
+                f"{name}: the fake kernel gives strides {_show(strides)}, the kernel "
+                f"{show_shape(tensor.stride())}"
+            )
+
+
+def _plain(size: Any) -> int | None:
+    """A size or stride as a number; `None` where only the data decides it."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    return size.node.hint if size.node.has_hint() else None
+
+
+def _show(sizes: list[int | None]) -> str:
+    inner = ", ".join("?" if size is None else str(size) for size in sizes)
+    return f"({inner},)" if len(sizes) == 1 else f"({inner})"

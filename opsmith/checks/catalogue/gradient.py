@@ -1,0 +1,123 @@
+"""The declared gradient is the reference's, and the kernel's own slope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+
+from opsmith.checks.case import Case
+from opsmith.checks.gradients import (
+    has_gradient,
+    is_differentiable,
+    leaves_of,
+    random_cotangents,
+    run_backward,
+    true_gradients,
+)
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.subject import is_float
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import flatten
+
+#: With more elements than this gradcheck compares random projections, not every element.
+_SLOW_ELEMENTS = 40
+
+
+@check("gradient", "gradients agree with the reference's, and with finite differences", order=50)
+def gradient(trial: Trial) -> None:
+    """Autograd through the reference in double precision, then gradcheck and gradgradcheck."""
+    operator = trial.operator
+    trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
+    trial.need(has_gradient(operator), "no gradient declared")
+    # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
+    dtypes = trial.subject.floats or (None,)
+    trial.need(_any_float(trial), "no argument is floating point")
+    numeric_only = False
+
+    def one(case: Case) -> None:
+        nonlocal numeric_only
+        trial.truth(case)
+        cotangents = random_cotangents(trial, case)
+        truth = true_gradients(trial, case, cotangents)
+        if truth is None:
+            numeric_only = True
+            return
+        backward = run_backward(trial, case, cotangents)
+        for (name, _), grad, expected in zip(
+            backward.leaves.items(), backward.found, truth.values, strict=True
+        ):
+            if grad is None and bool(expected.any()):
+                raise Failure(f"the gradient of {name!r} is None, and it is not zero")
+        trial.compare(backward.gradients(), truth)
+
+    trial.each(one, dtypes=dtypes, keep=_has_leaves)
+    if numeric_only:
+        trial.notes.append("the reference is not differentiable PyTorch: finite differences only")
+    double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
+    if not double:
+        trial.notes.append("no finite differences: the kernel has no float64")
+        trial.need(not numeric_only, "the reference is not differentiable, the kernel not float64")
+        return
+    remaining = iter(range(6))
+
+    def numeric(case: Case) -> None:
+        if next(remaining, None) is None:
+            return
+        trial.truth(case)
+        _gradcheck(trial, case)
+
+    small = Wanted(sizes=(1, 2, 3), max_elements=64)
+    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, keep=_has_leaves)
+
+
+def _any_float(trial: Trial) -> bool:
+    return any(
+        any(is_float(name) for name in type_.dtypes.names)
+        for type_ in (parameter.tensor_type for parameter in trial.signature.tensors)
+        if type_ is not None
+    )
+
+
+def _has_leaves(case: Case) -> bool:
+    return any(is_differentiable(tensor) and tensor.numel() for _, tensor in case.tensors())
+
+
+def _gradcheck(trial: Trial, case: Case) -> None:
+    rule = trial.operator.rule
+    function, inputs = _as_function(trial, case)
+    fast = sum(tensor.numel() for tensor in inputs) > _SLOW_ELEMENTS
+    torch.manual_seed(trial.settings.seed)  # the projections of fast mode
+    try:
+        torch.autograd.gradcheck(function, inputs, fast_mode=fast, check_forward_ad=rule.reference)
+        if rule.reference and rule.backward is None:
+            torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
+    except GradcheckError as error:
+        raise Failure(f"gradcheck: {_short(str(error))}") from error
+
+
+def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    """The operator as a function of its floating arguments alone."""
+    arguments, leaves = leaves_of(case.make(trial.subject.device))
+
+    def function(*inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(leaves, inputs, strict=True))
+        own = {
+            name: [given.get(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
+            else given.get(name, value)
+            for name, value in arguments.items()
+        }
+        results = flatten(trial.signature, trial.call(own), own)
+        return tuple(result for result in results if is_differentiable(result))
+
+    return function, tuple(leaves.values())
+
+
+def _short(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return "\n".join(lines[:12])

@@ -1,0 +1,275 @@
+"""A bad argument is an error that names operator and argument, and never a crash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.trial import Trial
+from opsmith.errors import OpsmithError
+from opsmith.operators.arguments import DTYPES, describe, dtype_name
+from opsmith.signature import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorType,
+    bind,
+    expressions,
+)
+from opsmith.signature.binding import Bindings, range_limits
+from opsmith.signature.expressions import Name
+from opsmith.signature.shapes import Fixed, Variadic
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """Arguments with one thing wrong.
+
+    Attributes:
+        what: what is wrong.
+        arguments: all of them, by name.
+        named: the arguments of which the message must name one; none where any will do.
+    """
+
+    what: str
+    arguments: dict[str, Any]
+    named: tuple[str, ...]
+
+
+@check("refusal", "a bad argument raises an error that names operator and argument", order=80)
+def refusal(trial: Trial) -> None:
+    """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself."""
+    tried: set[str] = set()
+
+    def one(case: Case) -> None:
+        trial.truth(case)
+        for bad in _bad_arguments(trial.signature, case.make(trial.subject.device)):
+            trial.enter(case, bad.what)
+            trial.count -= 1
+            tried.add(bad.what)
+            _must_refuse(trial, bad)
+
+    # Sizes that differ, so that no wrong size is right by chance.
+    wanted = Wanted(sizes=(2, 3, 4, 5, 6, 7, 9), distinct=True, max_elements=4096)
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
+    trial.need(tried, "every argument fits this declaration")
+    trial.notes.append(f"{len(tried)} kinds of bad argument")
+
+
+def _must_refuse(trial: Trial, bad: _Bad) -> None:
+    begin = f"{trial.operator.name}: "
+    try:
+        trial.call(bad.arguments)
+    except Exception as error:
+        text = str(error)
+        if not isinstance(error, OpsmithError | RuntimeError):
+            raise Failure(
+                f"{bad.what}: raised {type(error).__name__}, expected an opsmith error: {text}"
+            ) from error
+        if not text.startswith(begin):
+            raise Failure(
+                f"{bad.what}: the message does not begin with {begin!r}: {text}"
+            ) from error
+        quoted = re.findall(r"'(\w+)(?:\[\d+\])?'", text)
+        if bad.named and not set(bad.named) & set(quoted):
+            raise Failure(
+                f"{bad.what}: the message does not name {bad.named[0]!r}: {text}"
+            ) from error
+        return
+    raise Failure(f"{bad.what}: accepted, expected an error")
+
+
+def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[_Bad]:
+    bindings = bind(signature, describe(arguments, signature))
+    sharing = _sharing(signature)
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        if value is None:
+            continue
+        if isinstance(parameter.type, SequenceType):
+            yield from _bad_sequence(parameter, parameter.type, arguments)
+        if parameter.is_tensor:
+            yield from _bad_tensor(signature, parameter, arguments, sharing)
+        elif parameter.is_tensor_list and value:
+            yield from _bad_list(parameter, arguments)
+        for position in range(len(parameter.ranges)):
+            yield from _bad_value(parameter, position, arguments, bindings)
+
+
+def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**arguments, name: value}
+
+
+def _sharing(signature: Signature) -> dict[str, list[str]]:
+    """For each named dimension the parameters that have it, as often as they have it."""
+    found: dict[str, list[str]] = {}
+    for parameter in signature.tensors:
+        type_ = parameter.tensor_type
+        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+            if isinstance(dim, Variadic):
+                if dim.name is not None:
+                    found.setdefault(dim.name, []).append(parameter.name)
+            elif isinstance(dim, Fixed):
+                for name in expressions.names(dim.expression):
+                    found.setdefault(name, []).append(parameter.name)
+    return found
+
+
+def _bad_tensor(
+    signature: Signature,
+    parameter: Parameter,
+    arguments: dict[str, Any],
+    sharing: dict[str, list[str]],
+) -> Iterator[_Bad]:
+    name, value = parameter.name, arguments[parameter.name]
+    type_ = parameter.tensor_type
+    assert type_ is not None and isinstance(value, Tensor)
+    others = [
+        p.name
+        for p in signature.tensors
+        if p.is_tensor and p.name != name and arguments[p.name] is not None
+    ]
+    if others:
+        elsewhere = torch.empty_like(value, device="meta")
+        yield _Bad(
+            f"{name!r} on another device", _with(arguments, name, elsewhere), (name, *others)
+        )
+    if type_.shape is None:
+        return
+    variadic = type_.shape.variadic is not None
+    if not variadic:
+        yield _Bad(
+            f"{name!r} with one dimension more", _with(arguments, name, value.unsqueeze(0)), (name,)
+        )
+    if type_.shape.rank:
+        few = value.new_zeros((1,) * (type_.shape.rank - 1))
+        yield _Bad(f"{name!r} with too few dimensions", _with(arguments, name, few), (name,))
+    yield from _bad_sizes(name, type_, arguments, sharing)
+    other = _other_dtype(type_, value, signature, arguments)
+    if other is not None:
+        yield _Bad(
+            f"{name!r} of dtype {dtype_name(other)}",
+            _with(arguments, name, value.to(other)),
+            (name, *others),
+        )
+
+
+def _bad_sizes(
+    name: str, type_: TensorType, arguments: dict[str, Any], sharing: dict[str, list[str]]
+) -> Iterator[_Bad]:
+    value: Tensor = arguments[name]
+    assert type_.shape is not None
+    axis = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            width = value.dim() - type_.shape.rank
+            if dim.name is not None and width and len(sharing[dim.name]) > 1:
+                yield _larger(name, value, axis, str(dim), arguments, sharing[dim.name])
+            axis += width
+            continue
+        if isinstance(dim, Fixed):
+            names = expressions.names(dim.expression)
+            # A name of its own may have any size; what others share, or compute, may not.
+            shared = [owner for one in names for owner in sharing[one]]
+            if not (isinstance(dim.expression, Name) and len(shared) < 2):
+                yield _larger(name, value, axis, str(dim), arguments, [name, *shared])
+        axis += 1
+
+
+def _larger(
+    name: str, value: Tensor, axis: int, dim: str, arguments: dict[str, Any], named: list[str]
+) -> _Bad:
+    shape = list(value.shape)
+    shape[axis] += 1
+    larger = value.new_zeros(shape)
+    what = (
+        f"{name!r} with {shape[axis]} instead of {shape[axis] - 1} as its dimension {axis} ({dim})"
+    )
+    return _Bad(what, _with(arguments, name, larger), tuple(named))
+
+
+def _other_dtype(
+    type_: TensorType, value: Tensor, signature: Signature, arguments: dict[str, Any]
+) -> torch.dtype | None:
+    """A dtype that the argument may not have in this call."""
+    if not type_.dtypes.generic:
+        return next(DTYPES[n] for n in ("int64", "float32") if n != type_.dtypes.names[0])
+    generic = signature.generic
+    assert generic is not None
+    for name in ("int32", "float32", "float64", "complex64", "bool"):
+        if name not in generic:
+            return DTYPES[name]
+    # Every dtype will do, but one call has one.
+    sharing = [
+        p
+        for p in signature.tensors
+        if p.tensor_type
+        and p.tensor_type.dtypes.generic
+        and p.tensor_type.shape
+        and p.is_tensor
+        and arguments[p.name] is not None
+    ]
+    if len(sharing) < 2:
+        return None
+    return torch.float64 if value.dtype != torch.float64 else torch.float32
+
+
+def _bad_list(parameter: Parameter, arguments: dict[str, Any]) -> Iterator[_Bad]:
+    name, value = parameter.name, arguments[parameter.name]
+    type_ = parameter.tensor_type
+    if type_ is None or type_.shape is None or type_.shape.variadic is not None:
+        return
+    longer = [value[0].unsqueeze(0), *value[1:]]
+    yield _Bad(f"{name!r}[0] with one dimension more", _with(arguments, name, longer), (name,))
+
+
+def _bad_sequence(
+    parameter: Parameter, type_: SequenceType, arguments: dict[str, Any]
+) -> Iterator[_Bad]:
+    if type_.length is None:
+        return
+    name, value = parameter.name, arguments[parameter.name]
+    longer = [*value, value[-1] if len(value) else 0]
+    yield _Bad(f"{name!r} with {len(longer)} elements", _with(arguments, name, longer), (name,))
+
+
+def _bad_value(
+    parameter: Parameter, position: int, arguments: dict[str, Any], bindings: Bindings
+) -> Iterator[_Bad]:
+    name, value = parameter.name, arguments[parameter.name]
+    range_ = parameter.ranges[position]
+    low, high = range_limits(range_, bindings.dims, arguments)
+    steps = [(low, -1), (high, 1)]
+    for limit, direction in steps:
+        if limit is None:
+            continue
+        wrong = limit + direction
+        if isinstance(value, Tensor):
+            if not value.numel() or value.device.type != "cpu" or not _holds(value.dtype, wrong):
+                continue
+            changed = value.clone()
+            # The last element: checks that stop early are found out.
+            changed.view(-1)[-1] = wrong
+            yield _Bad(f"{name!r} with the value {wrong}", _with(arguments, name, changed), (name,))
+        elif isinstance(parameter.type, ScalarType):
+            yield _Bad(f"{name}={wrong}", _with(arguments, name, wrong), (name,))
+        elif value:
+            changed_list = [*value[:-1], wrong]
+            yield _Bad(f"{name}={changed_list}", _with(arguments, name, changed_list), (name,))
+
+
+def _holds(dtype: torch.dtype, value: float) -> bool:
+    """Whether a dtype can hold a value that is out of range."""
+    if dtype.is_floating_point:
+        return bool(torch.tensor(value, dtype=dtype).item() == value)
+    info = torch.iinfo(dtype)
+    return info.min <= value <= info.max

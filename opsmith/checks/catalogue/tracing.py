@@ -1,0 +1,239 @@
+"""PyTorch's compilers take the operator whole, with fixed and with changing sizes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.gradients import (
+    has_gradient,
+    is_differentiable,
+    leaves_of,
+    random_cotangents,
+    run_backward,
+    true_gradients,
+)
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.trial import Trial, shapes_of
+from opsmith.checks.truth import flatten
+from opsmith.signature import TensorType, expressions
+from opsmith.signature.shapes import Fixed, Variadic
+
+_SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
+_DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
+
+
+@check("opcheck", "torch.library.opcheck passes", order=90, time_limit=2.0)
+def opcheck(trial: Trial) -> None:
+    """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
+    grads = has_gradient(trial.operator)
+    remaining = iter(range(4))
+
+    def one(case: Case) -> None:
+        if next(remaining, None) is None:
+            return
+        trial.truth(case)
+        arguments = case.make(trial.subject.device)
+        if grads:
+            arguments, _ = leaves_of(arguments)
+        positional, keywords = trial.operator.split(arguments)
+        try:
+            torch.library.opcheck(trial.operator._opoverload, positional, keywords)
+        except Exception as error:
+            cause = error.__cause__ or error
+            raise Failure(_tidy(trial.raised(cause))) from error
+
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=_SMALL, examples=2)
+
+
+@check("compile", "torch.compile(fullgraph=True) gives right results", order=100, time_limit=3.0)
+def compiled(trial: Trial) -> None:
+    """Static and dynamic shapes, gradients too; the inductor backend once."""
+    dtypes = (trial.subject.favourite,)
+    remaining = iter(["aot_eager", "inductor", "aot_eager"])
+
+    def static(case: Case) -> None:
+        backend = next(remaining, None)
+        if backend is not None:
+            _compile(trial, [case], backend, dynamic=False)
+
+    def dynamic(first: Case, second: Case) -> None:
+        _compile(trial, [first, second], "aot_eager", dynamic=True)
+
+    trial.each(static, dtypes=dtypes, wanted=_SMALL, examples=3)
+    if not trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=2):
+        trial.notes.append("no two registered cases differ in sizes alone: not tried dynamic")
+
+
+def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) -> None:
+    how = f"torch.compile(fullgraph=True, dynamic={dynamic}, backend={backend!r})"
+    graphs = 0
+    inner = torch._dynamo.lookup_backend(backend)
+
+    def counting(graph: Any, inputs: Any, **options: Any) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return inner(graph, inputs, **options)
+
+    operator = trial.operator
+
+    def function(*positional: Any, **keywords: Any) -> Any:
+        return operator(*positional, **keywords)
+
+    torch._dynamo.reset()
+    try:
+        run = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=counting)
+
+        def call(arguments: Mapping[str, Any]) -> Any:
+            positional, keywords = operator.split(arguments)
+            return run(*positional, **keywords)
+
+        for case in cases:
+            _compare_calls(trial, case, call, how)
+        if dynamic and graphs > 1:
+            raise Failure(
+                f"{how} compiled again for other sizes: something fixes a size. First "
+                f"{_shapes(cases[0])}, then {_shapes(cases[1])}"
+            )
+    finally:
+        torch._dynamo.reset()
+
+
+def _compare_calls(
+    trial: Trial, case: Case, call: Callable[[Mapping[str, Any]], Any], how: str
+) -> None:
+    truth = trial.truth(case)
+    kernel = trial.subject.implementation
+    before = kernel.calls
+    try:
+        if _differentiable(trial, case):
+            cotangents = random_cotangents(trial, case)
+            before = kernel.calls
+            backward = run_backward(trial, case, cotangents, call)
+            trial.compare(backward.results, truth, how)
+            gradients = true_gradients(trial, case, cotangents)
+            if gradients is not None:
+                trial.compare(backward.gradients(), gradients, how)
+        else:
+            arguments = case.make(trial.subject.device)
+            trial.compare(flatten(trial.signature, call(arguments), arguments), truth, how)
+    except Failure:
+        raise
+    except Exception as error:
+        raise Failure(_tidy(f"{how} {trial.raised(error)}")) from error
+    counted = getattr(getattr(kernel, "source", None), "api", "") != "torch"
+    if counted and kernel.calls == before:
+        raise Failure(f"{how} did not run the {trial.subject.kernel!r} kernel")
+
+
+def _differentiable(trial: Trial, case: Case) -> bool:
+    return has_gradient(trial.operator) and any(
+        is_differentiable(tensor) for _, tensor in case.tensors()
+    )
+
+
+@check("export", "torch.export with dynamic sizes runs with others", order=110, time_limit=3.0)
+def export(trial: Trial) -> None:
+    """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""
+    dtypes = (trial.subject.favourite,)
+
+    def dynamic(first: Case, second: Case) -> None:
+        _export(trial, first, second)
+
+    if not trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=1):
+        trial.notes.append(
+            "no two registered cases differ in sizes alone: exported with fixed ones"
+        )
+        remaining = iter(range(1))
+
+        def fixed(case: Case) -> None:
+            if next(remaining, None) is not None:
+                _export(trial, case, case, dynamic=False)
+
+        trial.each(fixed, dtypes=dtypes, wanted=_SMALL, examples=1)
+
+
+def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) -> None:
+    how = "torch.export.export"
+    operator, signature = trial.operator, trial.signature
+
+    class Model(torch.nn.Module):
+        def forward(self, **arguments: Any) -> Any:
+            positional, keywords = operator.split(arguments)
+            return operator(*positional, **keywords)
+
+    arguments = first.make(trial.subject.device)
+    shapes = {name: _dynamic_shape(trial, name, arguments[name]) for name in arguments}
+    try:
+        program = torch.export.export(
+            Model(),
+            (),
+            arguments,
+            dynamic_shapes={"arguments": shapes} if dynamic else None,
+            strict=False,
+        )
+        kept = [node for node in program.graph.nodes if node.target is operator._opoverload]
+        if not kept and not signature.mutated:
+            raise Failure(f"{how}: the graph does not contain {operator.name}")
+        stream = io.BytesIO()
+        torch.export.save(program, stream)
+        stream.seek(0)
+        loaded = torch.export.load(stream).module()
+        for case in (first, second):
+            own = case.make(trial.subject.device)
+            actual = flatten(signature, loaded(**own), own)
+            trial.compare(actual, trial.truth(case), f"{how}, run with {_shapes(case)}")
+    except Failure:
+        raise
+    except Exception as error:
+        raise Failure(_tidy(f"{how} with {_shapes(first)} {trial.raised(error)}")) from error
+
+
+def _dynamic_shape(trial: Trial, name: str, value: Any) -> Any:
+    type_ = trial.signature.by_name[name].tensor_type
+    if type_ is None or value is None:
+        return [None] * len(value) if isinstance(value, list | tuple) else None
+    if isinstance(value, Tensor):
+        return _dynamic_dims(type_, value)
+    return [_dynamic_dims(type_, item) for item in value]
+
+
+def _dynamic_dims(type_: TensorType, tensor: Tensor) -> dict[int, Any]:
+    dynamic = torch.export.Dim.DYNAMIC
+    if type_.shape is None:
+        return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
+    found: dict[int, Any] = {}
+    axis = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            for _ in range(tensor.dim() - type_.shape.rank):
+                found[axis] = dynamic
+                axis += 1
+            continue
+        # A size that follows from arguments alone is a number in the exported graph.
+        fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
+        if not fixed:
+            found[axis] = dynamic
+        axis += 1
+    return found
+
+
+def _shapes(case: Case) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
+
+
+def _tidy(text: str) -> str:
+    """A compiler's error without its advice, at most as long as one can read."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(("Set TORCHDYNAMO_VERBOSE", "You can suppress", "from user code")):
+            break
+        if line.strip():
+            lines.append(line)
+    return "\n".join(lines[:15])

@@ -1,0 +1,219 @@
+"""What follows from `parallel_dims`: slices computed alone, and batches by vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import Truth, flatten
+from opsmith.signature import Parameter, Result, Signature, expressions
+from opsmith.signature.expressions import Name
+from opsmith.signature.shapes import Fixed, Shape, Variadic
+
+
+@check("parallel", "each slice along the parallel_dims is computed on its own", order=70)
+def parallel(trial: Trial) -> None:
+    """Slices of the arguments give the slice of the results that the whole call gives."""
+    signature = trial.signature
+    trial.need(signature.parallel_dims, "claims no parallel_dims")
+    reasons = []
+    for claimed in signature.parallel_dims:
+        try:
+            _along(trial, claimed)
+        except Inapplicable as reason:
+            reasons.append(str(reason))
+    trial.need(trial.count, "; ".join(reasons))
+    trial.notes.extend(reasons)
+
+
+def _along(trial: Trial, claimed: str) -> None:
+    signature, dim = trial.signature, claimed.removeprefix("*")
+    where = _composite_use(signature, dim)
+    trial.need(not where, f"{claimed} cannot be sliced: {where} depends on its size")
+
+    def one(case: Case) -> None:
+        truth = trial.truth(case)
+        arguments = case.make(trial.subject.device)
+        size = max(
+            (tensor.shape[axis] for _, tensor, axis in _sliced(signature, arguments, dim)),
+            default=0,
+        )
+        # Slices of one element, and halves: what leaks may leak from neighbours only.
+        cuts = [(index, 1) for index in range(min(size, 5))]
+        cuts += [(0, size // 2), (size // 2, size - size // 2)] if size > 3 else []
+        for start, length in cuts:
+            part = _slice_arguments(signature, case.make(trial.subject.device), dim, start, length)
+            got = trial.run(part)
+            expected = _slice_truth(signature, truth, dim, start, length)
+            trial.compare(got, expected, f"the slice {start}:{start + length} along {claimed}")
+
+    wanted = Wanted(sizes=(2, 3, 4, 1, 5, 7))
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=12)
+
+
+def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
+    """Where `dim` (or the first of the dimensions that ``*dim`` stands for) is in a tensor."""
+    axis = 0
+    for one in shape.dims if shape is not None else ():
+        if isinstance(one, Variadic):
+            width = rank - (len(shape.dims) - 1) if shape is not None else 0
+            if one.name == dim and width > 0:
+                return axis
+            axis += width
+            continue
+        if isinstance(one, Fixed) and one.expression == Name(dim):
+            return axis
+        axis += 1
+    return None
+
+
+def _composite_use(signature: Signature, dim: str) -> str:
+    """What, apart from plain dimensions, reads `dim`; empty if nothing does."""
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    for owner in owners:
+        type_ = owner.tensor_type
+        for one in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+            if not isinstance(one, Fixed) or isinstance(one.expression, Name):
+                continue
+            if dim in expressions.names(one.expression):
+                return f"the dimension '{one}' of {owner.name!r}"
+    for parameter in signature.parameters:
+        for range_ in parameter.ranges:
+            if any(dim in expressions.names(expression) for expression in range_.expressions()):
+                return f"the range of {parameter.name!r}"
+    return ""
+
+
+def _sliced(
+    signature: Signature, arguments: Mapping[str, Any], dim: str
+) -> list[tuple[str, Tensor, int]]:
+    found: list[tuple[str, Tensor, int]] = []
+    for parameter in signature.tensors:
+        type_, value = parameter.tensor_type, arguments[parameter.name]
+        for item in [value] if isinstance(value, Tensor) else value or ():
+            axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
+            if axis is not None:
+                found.append((parameter.name, item, axis))
+    return found
+
+
+def _slice_arguments(
+    signature: Signature, arguments: Mapping[str, Any], dim: str, start: int, length: int
+) -> dict[str, Any]:
+    def cut(parameter: Parameter, item: Tensor) -> Tensor:
+        type_ = parameter.tensor_type
+        axis = _axis(type_.shape if type_ is not None else None, dim, item.dim())
+        return item if axis is None else item.narrow(axis, start, length).clone()
+
+    own = dict(arguments)
+    for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if isinstance(value, Tensor):
+            own[parameter.name] = cut(parameter, value)
+        elif value:
+            own[parameter.name] = [cut(parameter, item) for item in value]
+    return own
+
+
+def _slice_truth(signature: Signature, truth: Truth, dim: str, start: int, length: int) -> Truth:
+    """The part of what is right that belongs to a slice."""
+    owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
+    if len(owners) != len(truth.values):
+        raise Inapplicable("lists of results cannot be sliced")
+
+    def cut(position: int, value: Tensor | None) -> Tensor | None:
+        type_ = owners[position].tensor_type
+        shape = type_.shape if type_ is not None else None
+        axis = _axis(shape, dim, truth.values[position].dim())
+        return value if value is None or axis is None else value.narrow(axis, start, length)
+
+    def every(values: list[Any]) -> list[Any]:
+        return [cut(position, value) for position, value in enumerate(values)]
+
+    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        return every(truth.evaluate(given))
+
+    return Truth(
+        truth.names,
+        every(truth.values),
+        every(truth.spread),
+        every(truth.terms),
+        truth.exact,
+        evaluate,
+        truth.arguments,
+    )
+
+
+@check("vmap", "torch.vmap gives what a loop over the batch gives", order=75)
+def vmap(trial: Trial) -> None:
+    """Every tensor batched, then each alone."""
+    signature = trial.signature
+    trial.need(not signature.mutated, "mutates its arguments")
+    trial.need(not signature.data_dependent, "samples give results of different sizes")
+    trial.need(signature.tensors, "takes no tensor")
+    batch = 3
+
+    def one(case: Case) -> None:
+        names = [
+            p.name for p in signature.tensors if p.is_tensor and case.values[p.name] is not None
+        ]
+        samples = [case, *(_shuffled(case, trial.settings.seed + n) for n in range(1, batch))]
+        truths = [trial.truth(sample) for sample in samples]
+        choices = [names, *([name] for name in names)] if len(names) > 1 else [names]
+        for position, batched in enumerate(choices):
+            if not batched or (position > 2):
+                continue
+            _batch(trial, samples, batched, truths if batched == names else None)
+
+    wanted = Wanted(sizes=(2, 3, 1, 4), max_elements=512)
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
+
+
+def _shuffled(case: Case, seed: int) -> Case:
+    """A case with the values of each floating tensor in another order: the same ranges hold."""
+    generator = torch.Generator().manual_seed(seed)
+    values: dict[str, Any] = {}
+    for name, value in case.values.items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            order = torch.randperm(value.numel(), generator=generator)
+            value = value.reshape(-1)[order].reshape(value.shape)
+        values[name] = value
+    return Case(case.signature, values, {}, case.origin)
+
+
+def _batch(
+    trial: Trial, samples: list[Case], batched: list[str], truths: list[Truth] | None
+) -> None:
+    signature, device = trial.signature, trial.subject.device
+    arguments = samples[0].make(device)
+    # The batch dimension goes first for one argument, last for the next.
+    axes = {name: (0 if n % 2 == 0 else -1) for n, name in enumerate(batched)}
+    stacked = [
+        torch.stack([sample.make(device)[name] for sample in samples], axes[name])
+        for name in batched
+    ]
+
+    def function(*inputs: Tensor) -> Any:
+        return trial.call({**arguments, **dict(zip(batched, inputs, strict=True))})
+
+    what = f"vmap over {', '.join(batched)}"
+    try:
+        returned = torch.vmap(function, in_dims=tuple(axes[name] for name in batched))(*stacked)
+    except Exception as error:
+        raise Failure(f"{what} {trial.raised(error)}") from error
+    results = flatten(signature, returned, {})
+    for index, sample in enumerate(samples):
+        if truths is None:
+            own = sample.make(device)
+            mixed = {**samples[0].make("cpu"), **{name: own[name].cpu() for name in batched}}
+            truth = trial.truth(Case(signature, mixed))
+        else:
+            truth = truths[index]
+        trial.compare([result[index] for result in results], truth, f"{what}, sample {index}")

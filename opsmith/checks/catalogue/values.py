@@ -1,0 +1,97 @@
+"""The kernel computes what the reference computes, whatever the sizes and the memory layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsmith.checks import layouts
+from opsmith.checks.case import Case
+from opsmith.checks.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
+from opsmith.checks.protocol import check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.trial import Trial
+
+
+def _agrees(trial: Trial, case: Case) -> None:
+    truth = trial.truth(case)
+    trial.compare(trial.run(case.make(trial.subject.device)), truth)
+
+
+@check("reference", "the results agree with the reference in double precision", order=10)
+def reference(trial: Trial) -> None:
+    """Every dtype of the kernel, contiguous arguments."""
+    trial.each(lambda case: _agrees(trial, case))
+
+
+@check("layouts", "transposed, sliced and expanded arguments give right results", order=20)
+def memory_layouts(trial: Trial) -> None:
+    """Every argument in one layout, then each in its own."""
+    examples = trial.settings.examples // 4
+    for layout in (TRANSPOSED, SLICED, EXPANDED):
+
+        def laid_out(case: Case, layout: str = layout) -> Case:
+            # What is written into cannot have stride 0.
+            mutated = {p.name for p in trial.signature.mutated} if layout == EXPANDED else set()
+            return case.with_layouts(
+                {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
+            )
+
+        def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
+            return _is_strided(case if case.layouts else lay(case))
+
+        trial.each(
+            lambda case: _agrees(trial, case),
+            dtypes=(trial.subject.favourite,),
+            wanted=Wanted(layouts=(layout,)),
+            examples=examples,
+            keep=can_be,
+            adapt=laid_out,
+        )
+    trial.each(
+        lambda case: _agrees(trial, case),
+        wanted=Wanted(layouts=LAYOUTS),
+        examples=examples,
+        registered_cases=False,
+    )
+    trial.need(trial.count, "no argument can be anything but contiguous")
+
+
+def _is_strided(case: Case) -> bool:
+    return any(
+        layouts.possible(tensor, case.layouts.get(name.partition("[")[0], layouts.CONTIGUOUS))
+        for name, tensor in case.tensors()
+    )
+
+
+@check("sizes", "dimensions of size 0 and 1 give right results", order=25)
+def sizes(trial: Trial) -> None:
+    """Every dimension 0 and 1 by itself, then all of them."""
+    dtypes = (trial.subject.favourite,)
+
+    def has_small(case: Case) -> bool:
+        return any(size < 2 for _, tensor in case.tensors() for size in tensor.shape)
+
+    names = [n for n in trial.signature.dims if n not in trial.signature.variadic_dims]
+    trial.each(lambda case: _agrees(trial, case), dtypes=dtypes, examples=0, keep=has_small)
+    for name in names:
+        for size in (0, 1):
+            trial.each(
+                lambda case: _agrees(trial, case),
+                dtypes=dtypes,
+                wanted=Wanted(sizes=(2, 3, 1, 0, 4), forced={name: size}),
+                examples=3,
+                registered_cases=False,
+            )
+    trial.each(
+        lambda case: _agrees(trial, case),
+        dtypes=dtypes,
+        wanted=Wanted(sizes=(0, 1)),
+        examples=8,
+        registered_cases=False,
+    )
+    trial.need(
+        trial.count,
+        "no registered case has a size of 0 or 1, and register_cases(only=True) allows no others"
+        if trial.operator.only_registered_cases
+        else "no argument has a dimension",
+    )

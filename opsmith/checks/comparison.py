@@ -1,0 +1,142 @@
+"""Comparing what a kernel gave with what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import show_shape
+from opsmith.checks.truth import Truth, tolerance
+from opsmith.operators.arguments import dtype_name
+
+#: How much less accurate than the reference in the same dtype a kernel may be.
+_SLACK = 2.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of comparing one call's results.
+
+    Attributes:
+        error: the largest error, in units of the tolerance; at most 1 where all is well.
+        problem: what is wrong, or `None`.
+    """
+
+    error: float
+    problem: str | None = None
+
+
+def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
+    """Compare every result with the truth.
+
+    Args:
+        actual: the results as the kernel gave them, on any device.
+        truth: what is right.
+    """
+    if len(actual) != len(truth.values):
+        return Comparison(float("inf"), f"gave {len(actual)} tensors, expected {len(truth.values)}")
+    worst = Comparison(0.0)
+    for position, name in enumerate(truth.names):
+        value = actual[position].detach().cpu()
+        expected = truth.values[position]
+        if value.shape != expected.shape:
+            return Comparison(
+                float("inf"),
+                f"{name} has shape {show_shape(value.shape)}, expected "
+                f"{show_shape(expected.shape)}",
+            )
+        if value.numel() == 0:
+            continue
+        ratio = _ratios(value, expected, _allowed(truth, position, value))
+        if bool((ratio > 1).any()):
+            ratio = _forgive(ratio, value, truth, position)
+        found = float(ratio.max())
+        if found > 1 and worst.problem is None:
+            worst = Comparison(found, _describe(name, value, truth, position, ratio))
+        elif found > worst.error and worst.problem is None:
+            worst = Comparison(found)
+    return worst
+
+
+def _allowed(truth: Truth, position: int, value: Tensor) -> Tensor:
+    if truth.spread[position] is None or not (value.is_floating_point() or value.is_complex()):
+        return torch.zeros(value.shape, dtype=torch.float64)
+    return tolerance(truth, position, value.dtype)
+
+
+def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:
+    """The error of each element in units of what is allowed; infinite where none is."""
+    if not (value.is_floating_point() or value.is_complex()):
+        if not (expected.is_floating_point() or expected.is_complex()):
+            return torch.where(value == expected, 0.0, torch.inf).to(torch.float64)
+        allowed = torch.zeros(value.shape, dtype=torch.float64)
+    if value.is_complex() or expected.is_complex():
+        wide, right = value.to(torch.complex128), expected.to(torch.complex128)
+    else:
+        wide, right = value.to(torch.float64), expected.to(torch.float64)
+    same = (wide == right) | (torch.isnan(wide) & torch.isnan(right))
+    same |= _overflowed(value, right, allowed)
+    error = (wide - right).abs()
+    ratio = torch.where(allowed > 0, error / allowed.clamp_min(1e-320), torch.inf)
+    ratio = torch.where(torch.isnan(ratio), torch.inf, ratio)
+    return torch.where(same, 0.0, ratio)
+
+
+def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
+    """Where infinity is what the right value becomes in the kernel's dtype."""
+    if not value.is_floating_point():
+        return torch.zeros(value.shape, dtype=torch.bool)
+    largest = torch.finfo(value.dtype).max
+    beyond = right.abs() + allowed >= largest
+    return torch.isinf(value) & beyond & (torch.sign(value.to(torch.float64)) == torch.sign(right))
+
+
+def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tensor:
+    """Take into account how the reference itself does in the kernel's dtype."""
+    expected, allowed = truth.values[position], _allowed(truth, position, value)
+    if value.is_floating_point() or value.is_complex():
+        reached = torch.maximum(allowed, _SLACK * truth.rounding[position])
+        ratio = torch.minimum(ratio, _ratios(value, expected, reached))
+    narrow = truth.narrow
+    if narrow is None or narrow[position].shape != value.shape:
+        return ratio
+    beside = _ratios(value, narrow[position], allowed)
+    return torch.where((ratio > 1) & (beside <= 1), beside, ratio)
+
+
+def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tensor) -> str:
+    wrong = ratio > 1
+    worst = int(ratio.flatten().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(worst), value.shape)]
+    got = value.flatten()[worst].item()
+    expected = truth.values[position].flatten()[worst].item()
+    place = f"{name}{index if index else ''}"
+    text = f"{place} is {_number(got)}, expected {_number(expected)}"
+    allowed = _allowed(truth, position, value).flatten()[worst].item()
+    if allowed:
+        text += f" ± {allowed:.2g}"
+    text += f" ({dtype_name(value.dtype)})"
+    if value.numel() > 1:
+        text += f"; {int(wrong.sum())} of {value.numel()} elements are wrong"
+    return text
+
+
+def _number(value: bool | int | float | complex) -> str:
+    return f"{value:.6g}" if isinstance(value, float | complex) else str(value)
+
+
+def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    """Whether two lists of tensors are equal in shape, dtype and every bit."""
+    if len(first) != len(second):
+        return False
+    return all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bits(a), _bits(b))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

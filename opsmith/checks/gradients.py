@@ -1,0 +1,169 @@
+"""Gradients of an operator and of its reference, for the checks that compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.protocol import Failure
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import Truth, flatten, measure, widen
+from opsmith.operators import Operator
+
+_COTANGENTS = "cotangents"
+
+
+def has_gradient(operator: Operator) -> bool:
+    """Whether a gradient is declared."""
+    return operator.rule.backward is not None or operator.rule.reference
+
+
+def leaves_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`arguments` with every floating tensor requiring a gradient, and those tensors by name."""
+    leaves: dict[str, Tensor] = {}
+
+    def leaf(name: str, value: Any) -> Any:
+        if not isinstance(value, Tensor) or not is_differentiable(value):
+            return value
+        leaves[name] = value.detach().requires_grad_()
+        return leaves[name]
+
+    own: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            own[name] = [leaf(f"{name}[{n}]", item) for n, item in enumerate(value)]
+        else:
+            own[name] = leaf(name, value)
+    return own, leaves
+
+
+def is_differentiable(tensor: Tensor) -> bool:
+    """Whether a tensor's dtype can carry a gradient."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
+    """A random gradient for each floating result of `case`, in that result's dtype."""
+    generator = torch.Generator().manual_seed(trial.settings.seed)
+    with torch.no_grad():
+        results = trial.run(case.make(trial.subject.device))
+    return [
+        torch.randn(
+            result.shape,
+            generator=generator,
+            dtype=torch.complex128 if result.is_complex() else torch.float64,
+        ).to(result.dtype)
+        for result in results
+        if is_differentiable(result)
+    ]
+
+
+@dataclass
+class Backward:
+    """What one forward and backward call gave."""
+
+    results: list[Tensor]
+    leaves: dict[str, Tensor]
+    found: list[Tensor | None]
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients, zero where autograd gave none."""
+        return [
+            torch.zeros_like(leaf) if grad is None else grad
+            for leaf, grad in zip(self.leaves.values(), self.found, strict=True)
+        ]
+
+
+def run_backward(
+    trial: Trial, case: Case, cotangents: Sequence[Tensor], function: Any = None
+) -> Backward:
+    """Call the operator and differentiate its results.
+
+    Args:
+        trial: whose operator.
+        case: the arguments.
+        cotangents: a gradient for each floating result.
+        function: what to call with arguments by name; the operator by default.
+
+    Raises:
+        Failure: a floating result does not require a gradient.
+    """
+    arguments, leaves = leaves_of(case.make(trial.subject.device))
+    returned = (function or trial.call)(arguments)
+    results = flatten(trial.signature, returned, {})
+    outputs = [result for result in results if is_differentiable(result)]
+    if leaves and outputs and not any(output.requires_grad for output in outputs):
+        raise Failure("an argument requires a gradient, and no result does: it is lost silently")
+    pairs = [
+        (output, cotangent.to(output.device))
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if output.requires_grad
+    ]
+    found = torch.autograd.grad(
+        [output for output, _ in pairs],
+        list(leaves.values()),
+        [cotangent for _, cotangent in pairs],
+        allow_unused=True,
+    )
+    return Backward(results, leaves, list(found))
+
+
+def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Truth | None:
+    """The gradients that the reference has in double precision.
+
+    Returns:
+        They are in the order of `Backward.leaves`; `None` if the reference is not differentiable
+        PyTorch.
+
+    Raises:
+        RefusedError: the reference does not take these arguments.
+    """
+    operator = trial.operator
+    names: list[str] = []
+
+    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        arguments, leaves = leaves_of({k: v for k, v in given.items() if k != _COTANGENTS})
+        positional, keywords = operator.split(arguments)
+        with torch.enable_grad():
+            results = flatten(operator.signature, operator.reference(*positional, **keywords), {})
+        pairs = [
+            (result, cotangent.to(result.dtype))
+            for result, cotangent in zip(
+                (r for r in results if is_differentiable(r)), given[_COTANGENTS], strict=True
+            )
+            if result.requires_grad
+        ]
+        if not pairs:
+            raise _NotDifferentiableError
+        found = torch.autograd.grad(
+            [result for result, _ in pairs],
+            list(leaves.values()),
+            [cotangent for _, cotangent in pairs],
+            allow_unused=True,
+        )
+        names[:] = [f"the gradient of {name!r}" for name in leaves]
+        return [
+            torch.zeros_like(leaf) if grad is None else grad
+            for leaf, grad in zip(leaves.values(), found, strict=True)
+        ]
+
+    narrow = {**case.make(), _COTANGENTS: [cotangent.cpu() for cotangent in cotangents]}
+    wide = {name: widen(value) for name, value in narrow.items()}
+    try:
+        evaluate(wide)
+    except _NotDifferentiableError:
+        return None
+    except Exception:
+        pass  # `measure` tries the case's own dtypes, and says what is wrong
+    truth = measure(evaluate, wide, narrow)
+    truth.names = list(names)
+    return truth
+
+
+class _NotDifferentiableError(Exception):
+    pass

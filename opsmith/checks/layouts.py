@@ -1,0 +1,81 @@
+"""The ways in which a tensor can lie in memory, each with the same values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CONTIGUOUS = "contiguous"
+TRANSPOSED = "transposed"
+SLICED = "sliced"
+EXPANDED = "expanded"
+
+LAYOUTS = (CONTIGUOUS, TRANSPOSED, SLICED, EXPANDED)
+
+
+def lay_out(tensor: Tensor, layout: str) -> Tensor:
+    """A copy of `tensor` that lies in memory as `layout` says.
+
+    Args:
+        tensor: of any layout; its values and device are kept.
+        layout: ``transposed`` reverses the order of the dimensions in memory; ``sliced`` is a view
+            into a larger buffer, with an offset and gaps that hold poison (NaN, or the type's
+            largest value), so that a kernel that reads past its strides is found out; ``expanded``
+            gives stride 0 to a dimension along which the values are equal.
+
+    Returns:
+        The copy; contiguous where the layout is not possible (see `possible`).
+    """
+    if layout == TRANSPOSED and tensor.dim() > 1:
+        order = tuple(reversed(range(tensor.dim())))
+        return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
+    if layout in (SLICED, TRANSPOSED):
+        return _sliced(tensor)
+    dim = constant_dim(tensor) if layout == EXPANDED else None
+    if dim is not None:
+        return tensor.narrow(dim, 0, 1).clone().expand(tensor.shape)
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def possible(tensor: Tensor, layout: str) -> bool:
+    """Whether `lay_out` gives something that is not contiguous."""
+    if layout == CONTIGUOUS or tensor.numel() == 0:
+        return False
+    return layout != EXPANDED or constant_dim(tensor) is not None
+
+
+def constant_dim(tensor: Tensor) -> int | None:
+    """The first dimension of two or more elements along which the values are all equal."""
+    if tensor.numel() == 0:
+        return None
+    for dim in range(tensor.dim()):
+        if tensor.shape[dim] > 1 and bool((tensor == tensor.narrow(dim, 0, 1)).all()):
+            return dim
+    return None
+
+
+def make_constant(tensor: Tensor, dim: int) -> Tensor:
+    """A contiguous copy of `tensor` with its first values repeated along `dim`."""
+    return tensor.narrow(dim, 0, 1).expand(tensor.shape).contiguous()
+
+
+def _sliced(tensor: Tensor) -> Tensor:
+    if tensor.dim() == 0:
+        buffer = tensor.new_full((3,), _poison(tensor.dtype))
+        view = buffer[1]
+    else:
+        *outer, inner = tensor.shape
+        buffer = tensor.new_full(
+            (*(size + 1 for size in outer), 2 * inner + 3), _poison(tensor.dtype)
+        )
+        view = buffer[..., 1 : 2 * inner + 1 : 2]
+        for dim, size in enumerate(outer):
+            view = view.narrow(dim, 1, size)
+    view.copy_(tensor)
+    return view
+
+
+def _poison(dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max

@@ -1,0 +1,111 @@
+"""Where an operator was declared, so that another process can declare it again."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from opsmith.errors import OpsmithError
+from opsmith.operators import Operator, registry
+
+
+class NotLocatedError(OpsmithError):
+    """Another process cannot declare the operator as it is here; says why."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """What to import to have an operator, and what it must look like then.
+
+    Attributes:
+        name: ``namespace::name``.
+        modules: names and files of the modules that declare it and its kernels, in order.
+        fingerprint: equal if the same was declared.
+    """
+
+    name: str
+    modules: tuple[tuple[str, str], ...]
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def locate(operator: Operator) -> Location:
+    """Find out where an operator was declared.
+
+    Raises:
+        NotLocatedError: in no file, as in a notebook.
+    """
+    functions = [
+        operator.reference,
+        *(getattr(kernel, "function", None) for kernel in operator.kernels.values()),
+        operator.rule.backward,
+        operator.rule.setup_context,
+        operator.written_fake,
+        *operator.cases,
+    ]
+    names = dict.fromkeys(
+        function.__module__ for function in functions if getattr(function, "__module__", None)
+    )
+    modules = []
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is None or not Path(file).is_file():
+            raise NotLocatedError(f"{operator.name} was declared in no file ({name})")
+        modules.append((name, str(Path(file).resolve())))
+    return Location(operator.name, tuple(modules), fingerprint(operator))
+
+
+def fingerprint(operator: Operator) -> str:
+    """What two declarations of one operator have in common if they are the same."""
+    parts = [
+        operator.signature.schema(),
+        repr(operator.signature.parameters),
+        repr(operator.signature.results),
+        repr(operator.signature.parallel_dims),
+        *(f"{name} {kernel.where}" for name, kernel in operator.kernels.items()),
+        f"{operator.rule.backward is not None} {operator.rule.reference} {len(operator.cases)}",
+    ]
+    return "\n".join(parts)
+
+
+def obtain(location: Location) -> Operator:
+    """Import what declares an operator, and return it.
+
+    Raises:
+        NotLocatedError: the modules, imported here, declare it differently or not at all.
+    """
+    for name, file in location.modules:
+        _import(name, Path(file))
+    operator = registry.find(location.name)
+    if operator is None:
+        raise NotLocatedError(f"importing its module does not declare {location.name}")
+    if fingerprint(operator) != location.fingerprint:
+        raise NotLocatedError(f"importing its module declares {location.name} differently")
+    return operator
+
+
+def _import(name: str, file: Path) -> None:
+    # A script's own name is taken; its operators are found by theirs.
+    name = "__opsmith_main__" if name == "__main__" else name
+    if name in sys.modules:
+        return
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is not None and found.origin and Path(found.origin).resolve() == file:
+        importlib.import_module(name)
+        return
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise NotLocatedError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)

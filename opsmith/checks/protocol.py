@@ -1,0 +1,121 @@
+"""What a check is, and how one is added.
+
+A check is a function that takes a `Trial`, runs cases through it, and raises `Failure` where
+something does not hold::
+
+    @check("aliasing", "results share no memory with arguments")
+    def aliasing(trial: Trial) -> None:
+        def one(case: Case) -> None: ...
+        trial.each(one)
+
+Every module in ``opsmith.checks.catalogue`` is imported, so a file there adds its checks and no
+other file changes; `check` used elsewhere (in a target, in a user's project) does the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opsmith.checks.subject import Subject, subjects_of
+from opsmith.errors import OpsmithError
+from opsmith.operators import Operator
+
+if TYPE_CHECKING:
+    from opsmith.checks.case import Case
+    from opsmith.checks.trial import Trial
+
+
+class Failure(Exception):
+    """Something that must hold does not.
+
+    Attributes:
+        case: the arguments of the call; `None` where no single call shows it.
+    """
+
+    def __init__(self, message: str, case: Case | None = None) -> None:
+        super().__init__(message)
+        self.case = case
+
+
+class Inapplicable(Exception):
+    """The check has nothing to say about this operator and kernel; the message says why."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold.
+
+    Attributes:
+        name: what ``--check`` and the report call it.
+        summary: what must hold, as the end of "checks that …".
+        run: does it.
+        subjects: what of an operator it is run on; its kernels unless said otherwise.
+        order: smaller runs earlier.
+        time_limit: the seconds that one step may take before the check counts as hung, as a
+            multiple of the usual limit.
+        samples: whether it runs cases; then it fails where there are none.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[Trial], None]
+    subjects: Callable[[Operator], list[Subject]] = subjects_of
+    order: int = 100
+    time_limit: float = 1.0
+    samples: bool = True
+
+
+class UnknownCheckError(OpsmithError):
+    """No check has this name."""
+
+    exit_code = 2
+
+
+_CHECKS: dict[str, Check] = {}
+
+
+def check(
+    name: str,
+    summary: str,
+    *,
+    subjects: Callable[[Operator], list[Subject]] = subjects_of,
+    order: int = 100,
+    time_limit: float = 1.0,
+    samples: bool = True,
+) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+    """Make the decorated function a check; see `Check` for the arguments."""
+
+    def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        _CHECKS[name] = Check(name, summary, run, subjects, order, time_limit, samples)
+        return run
+
+    return register
+
+
+def all_checks() -> list[Check]:
+    """Every check, in the order in which they run."""
+    from opsmith.checks import catalogue
+
+    for module in pkgutil.iter_modules(catalogue.__path__):
+        importlib.import_module(f"{catalogue.__name__}.{module.name}")
+    return sorted(_CHECKS.values(), key=lambda one: (one.order, one.name))
+
+
+def selected(names: Sequence[str] | None) -> list[Check]:
+    """The checks called `names`; all where nothing is selected.
+
+    Raises:
+        UnknownCheckError: there is no such check.
+    """
+    everything = all_checks()
+    known = {one.name for one in everything}
+    for name in names or ():
+        if name not in known:
+            raise UnknownCheckError(
+                f"there is no check {name!r}; there are {', '.join(one.name for one in everything)}"
+            )
+    return [one for one in everything if not names or one.name in names]

@@ -1,0 +1,211 @@
+"""What was checked and what came out: as a table, as JSON, as a page."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from opsmith.errors import CheckError
+
+Status = Literal["passed", "failed", "not applicable"]
+
+#: How long a remark in the table may be; failures follow in full.
+_REMARK = 110
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check of one kernel of one operator.
+
+    Attributes:
+        operator: ``namespace::name``.
+        kernel: which of its kernels.
+        check: the check's name.
+        status: what came out.
+        cases: how many cases ran.
+        error: the largest error in units of the tolerance; `None` where nothing was compared.
+        seconds: how long it took.
+        message: what failed, or why the check does not apply.
+        case: the smallest case that fails; empty otherwise.
+        notes: what else is worth knowing.
+        command: repeats this check; empty where no command can.
+        where: the kernel's source.
+    """
+
+    operator: str
+    kernel: str
+    check: str
+    status: Status
+    cases: int = 0
+    error: float | None = None
+    seconds: float = 0.0
+    message: str = ""
+    case: str = ""
+    notes: tuple[str, ...] = ()
+    command: str = ""
+    where: str = ""
+
+    def explain(self) -> str:
+        """A failure in full: what is wrong, the smallest case that shows it, how to repeat it."""
+        lines = [f"{self.operator}: check {self.check!r} failed for the {self.kernel!r} kernel."]
+        lines += [f"  {line}" for line in self.message.splitlines()]
+        if self.case:
+            lines.append(f"  smallest case: {self.case}")
+        if self.where:
+            lines.append(f"  kernel: {self.where}")
+        if self.command:
+            lines.append(f"  repeat: {self.command}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """Every row of one run.
+
+    Attributes:
+        rows: in the order in which they were run.
+        seed: what the sampling started from.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    seed: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was checked and nothing failed."""
+        return bool(self.rows) and not self.failures
+
+    @property
+    def failures(self) -> list[Row]:
+        """The rows that failed."""
+        return [row for row in self.rows if row.status == "failed"]
+
+    def explain(self) -> str:
+        """All failures in full; empty if there are none."""
+        return "\n\n".join(row.explain() for row in self.failures)
+
+    def raise_failures(self) -> None:
+        """Raise if something failed.
+
+        Raises:
+            CheckError: with all failures in full.
+        """
+        if self.failures:
+            raise CheckError(self.explain())
+
+    def summary(self) -> str:
+        """One line: how many checks passed, failed, did not apply."""
+        counts = Counter(row.status for row in self.rows)
+        operators = len({row.operator for row in self.rows})
+        parts = [f"{counts[s]} {s}" for s in ("passed", "failed", "not applicable") if counts[s]]
+        total = sum(row.seconds for row in self.rows)
+        cases = sum(row.cases for row in self.rows)
+        plural = "operator" if operators == 1 else "operators"
+        return f"{operators} {plural}: {', '.join(parts)}; {cases} cases, {total:.0f} s"
+
+    def groups(self) -> Iterator[tuple[str, str, list[Row]]]:
+        """The rows by operator and kernel."""
+        keys = dict.fromkeys((row.operator, row.kernel) for row in self.rows)
+        for operator, kernel in keys:
+            yield (
+                operator,
+                kernel,
+                [row for row in self.rows if (row.operator, row.kernel) == (operator, kernel)],
+            )
+
+    def table(self) -> Any:
+        """A renderable for rich, that fits 100 columns: every row, then failures in full."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table(box=None, pad_edge=False, header_style="bold")
+        drawn.add_column("", width=1)
+        drawn.add_column("check", no_wrap=True)
+        drawn.add_column("cases", justify="right", no_wrap=True)
+        drawn.add_column("error", justify="right", no_wrap=True)
+        drawn.add_column("time", justify="right", no_wrap=True)
+        drawn.add_column("", overflow="fold")
+        marks = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
+        for number, (operator, kernel, rows) in enumerate(self.groups()):
+            if number:
+                drawn.add_row()
+            drawn.add_row("", Text(operator, style="bold"), "", "", "", Text(f"kernel: {kernel}"))
+            for row in rows:
+                mark, style = marks[row.status]
+                drawn.add_row(
+                    Text(mark, style=style),
+                    Text(row.check),
+                    str(row.cases) if row.cases else "",
+                    show_error(row.error),
+                    f"{row.seconds:.1f} s",
+                    Text(_remark(row), style="red" if row.status == "failed" else "dim"),
+                )
+        parts: list[Any] = [drawn]
+        for row in self.failures:
+            parts += [Text(""), Text(row.explain(), style="", overflow="fold")]
+        parts += [
+            Text(""),
+            Text("error: the largest error found, in units of its tolerance", style="dim"),
+            Text(self.summary(), style="bold green" if self.ok else "bold red"),
+        ]
+        return Group(*parts)
+
+    def to_json(self) -> str:
+        """The report as JSON text."""
+        import torch
+
+        from opsmith.kernels.version import version
+
+        document = {
+            "ok": self.ok,
+            "seed": self.seed,
+            "opsmith": version(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "rows": [asdict(row) for row in self.rows],
+        }
+        return json.dumps(document, indent=2, allow_nan=True).replace("Infinity", '"infinite"')
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one self-contained page.
+
+        Args:
+            path: also written there.
+
+        Returns:
+            The page's text.
+        """
+        from opsmith.checks.page import render
+
+        text = render(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+
+def show_error(error: float | None) -> str:
+    """An error in units of the tolerance, short."""
+    if error is None:
+        return ""
+    if error == float("inf"):
+        return "inf"
+    return "0" if error == 0 else f"{error:.2g}"
+
+
+def repeat_command(file: str, check: str, seed: int) -> str:
+    """The command line that repeats a check."""
+    return f"opsmith check {shlex.quote(file)} --check {check} --seed {seed}"
+
+
+def _remark(row: Row) -> str:
+    if row.status == "passed":
+        return "; ".join(row.notes)
+    first = row.message.splitlines()[0] if row.message else ""
+    return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

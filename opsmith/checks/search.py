@@ -1,0 +1,85 @@
+"""Looking for a case that fails, and for the smallest such case.
+
+Hypothesis samples and shrinks. Two things are added: a limit on time, and a record of the smallest
+failing case that does not depend on the failure happening again, since a kernel may fail only
+sometimes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis.errors import HypothesisException
+from hypothesis.strategies import SearchStrategy
+
+Drawn = TypeVar("Drawn")
+
+#: Seconds that looking for a smaller failing case may take.
+SHRINK_SECONDS = 10.0
+
+
+def search(
+    strategy: SearchStrategy[Drawn],
+    test: Callable[[Drawn], None],
+    *,
+    examples: int,
+    seed: int,
+    seconds: float,
+    size: Callable[[Drawn], Any],
+) -> tuple[Drawn, Exception] | None:
+    """Run `test` on samples until one fails, then on ever smaller ones.
+
+    Args:
+        strategy: what is sampled.
+        test: raises where a sample fails.
+        examples: how many samples to try.
+        seed: decides the samples.
+        seconds: after this long no further sample is tried.
+        size: what "smaller" means.
+
+    Returns:
+        The smallest sample that failed and what it raised, or `None` if none did.
+    """
+    started = time.monotonic()
+    failed_at = 0.0
+    best: tuple[Any, Drawn, Exception] | None = None
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    @hypothesis.given(strategy)
+    def go(drawn: Drawn) -> None:
+        nonlocal best, failed_at
+        now = time.monotonic()
+        limit = failed_at + SHRINK_SECONDS if best is not None else started + seconds
+        if now > limit:
+            return
+        try:
+            test(drawn)
+        except HypothesisException:
+            raise
+        except Exception as error:
+            if best is None:
+                failed_at = now
+            mine = size(drawn)
+            if best is None or mine <= best[0]:
+                best = (mine, drawn, error)
+            raise
+
+    # "No sample fits" and "did not fail again" among them; what counts was recorded.
+    with contextlib.suppress(Exception):
+        go()
+    return None if best is None else (best[1], best[2])

@@ -1,0 +1,136 @@
+"""What a check is run on: one operator, and one of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.signature import Signature
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operator and the kernel that calls on one device type reach.
+
+    Attributes:
+        operator: the operator.
+        kernel: the name of the kernel in ``operator.kernels``.
+        device: the device type whose tensors lead to it.
+        missing: why it cannot run on this machine; empty where it can.
+    """
+
+    operator: Operator
+    kernel: str
+    device: str
+    missing: str = ""
+
+    @property
+    def signature(self) -> Signature:
+        """The operator's signature."""
+        return self.operator.signature
+
+    @property
+    def implementation(self) -> PythonKernel | NativeKernel:
+        """The kernel itself."""
+        return self.operator.kernels[self.kernel]
+
+    @cached_property
+    def dtypes(self) -> tuple[str | None, ...]:
+        """The generic dtypes that the kernel has; ``(None,)`` where every dtype is fixed."""
+        generic = self.signature.generic
+        if generic is None:
+            return (None,)
+        kernel = self.implementation
+        if isinstance(kernel, NativeKernel) and kernel.library is not None:
+            own = kernel.library.dtypes()
+            if own:
+                return tuple(name for name in generic.names if name in own)
+        return generic.names
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """Those of `dtypes` that have gradients: floating and complex ones."""
+        return tuple(name for name in self.dtypes if name is not None and is_float(name))
+
+    @property
+    def favourite(self) -> str | None:
+        """The dtype for checks that need one only: float32 if the kernel has it."""
+        for name in ("float32", "float64", *self.floats):
+            if name in self.dtypes:
+                return name
+        return self.dtypes[0]
+
+
+def is_float(name: str) -> bool:
+    """Whether a dtype's values are rounded."""
+    return DTYPES[name].is_floating_point or DTYPES[name].is_complex
+
+
+def subjects_of(operator: Operator) -> list[Subject]:
+    """The kernels of an operator that calls can reach, one by one."""
+    devices = [device for device in operator.kernels if device != REFERENCE]
+    found = [Subject(operator, device, device, _missing(device)) for device in devices]
+    if "cpu" not in devices and _reaches_reference(operator, "cpu"):
+        found.insert(0, Subject(operator, REFERENCE, "cpu"))
+    if not found:
+        found.append(
+            Subject(operator, REFERENCE, "cpu", f"{operator.name} runs on no device type here")
+        )
+    return found
+
+
+def _reaches_reference(operator: Operator, device: str) -> bool:
+    key = {"cpu": "CPU", "cuda": "CUDA"}[device]
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = has(operator.name, "CompositeExplicitAutograd")
+    return bool(composite or has(operator.name, key))
+
+
+def _missing(device: str) -> str:
+    if device == "cpu":
+        return ""
+    name = torch._C._get_privateuse1_backend_name() if device == "privateuseone" else device
+    backend = getattr(torch, name, None)
+    try:
+        here = backend is not None and backend.is_available()
+    except Exception:
+        here = False
+    return "" if here else f"no {device} device on this machine"
+
+
+def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dict[str, Any]]:
+    """The arguments by name that the author's case functions give for a dtype.
+
+    Cases whose generic tensors have another dtype are left out: a function may ignore the dtype it
+    is asked for.
+    """
+    asked = DTYPES[dtype or "float32"]
+    for function in operator.cases:
+        for case in function(asked, seed):
+            arguments = operator.arguments((), dict(case))
+            if dtype is None or _generic_dtype(operator.signature, arguments) in (dtype, None):
+                yield arguments
+
+
+def _generic_dtype(signature: Signature, arguments: dict[str, Any]) -> str | None:
+    for parameter in signature.tensors:
+        type_ = parameter.tensor_type
+        value = arguments[parameter.name]
+        if value is None or type_ is None or not type_.dtypes.generic or type_.shape is None:
+            continue
+        first = value if isinstance(value, torch.Tensor) else next(iter(value), None)
+        if first is not None:
+            return dtype_name(first.dtype)
+    return None
+
+
+Subjects = Callable[[Operator], list[Subject]]

@@ -1,0 +1,330 @@
+"""One check at work on one operator and kernel: it draws cases, announces each, and counts."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.comparison import Comparison, compare
+from opsmith.checks.protocol import Failure, Inapplicable
+from opsmith.checks.sampling import Wanted, cases, pairs
+from opsmith.checks.search import search
+from opsmith.checks.subject import Subject, registered
+from opsmith.checks.truth import RefusedError, Truth, flatten, truth_of
+from opsmith.operators import Operator
+from opsmith.signature import Signature
+
+Announce = Callable[[str, str, int], None]
+"""Takes a case's description, its key and its size before the case runs."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How thoroughly to look.
+
+    Attributes:
+        seed: decides every sample.
+        examples: how many cases a check samples, shared among the dtypes.
+        seconds: after this long a check samples no further case.
+    """
+
+    seed: int = 0
+    examples: int = 60
+    seconds: float = 20.0
+
+
+@dataclass
+class Trial:
+    """What a check works with.
+
+    Attributes:
+        subject: the operator and kernel.
+        name: the check's.
+        settings: how thoroughly to look.
+        announce: told of every case before it runs, so that a crash has a name.
+        crashed: cases by digest that took a process down before, and how.
+        count: how many cases ran.
+        refused: how many sampled cases the reference did not take, and what it said last.
+        error: the largest error so far in units of the tolerance; `None` before any comparison.
+        notes: what the report says beside the outcome.
+    """
+
+    subject: Subject
+    name: str
+    settings: Settings = field(default_factory=Settings)
+    announce: Announce = lambda description, key, size: None
+    crashed: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+    refused: int = 0
+    refusal: str = ""
+    error: float | None = None
+    notes: list[str] = field(default_factory=list)
+    _started: float = field(default_factory=time.monotonic)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator."""
+        return self.subject.operator
+
+    @property
+    def signature(self) -> Signature:
+        """The operator's signature."""
+        return self.subject.signature
+
+    # --- drawing cases -----------------------------------------------------------------------
+
+    def each(
+        self,
+        body: Callable[[Case], None],
+        *,
+        dtypes: Sequence[str | None] | None = None,
+        wanted: Wanted | None = None,
+        examples: int | None = None,
+        registered_cases: bool = True,
+        keep: Callable[[Case], bool] | None = None,
+        adapt: Callable[[Case], Case] | None = None,
+    ) -> None:
+        """Run `body` on the author's cases and on sampled ones.
+
+        Args:
+            body: raises `Failure`, or anything else, where the case fails.
+            dtypes: the generic dtypes to go through; all of the kernel's by default.
+            wanted: what to sample.
+            examples: how many to sample, shared among `dtypes`.
+            registered_cases: whether to run the author's cases too.
+            keep: leaves cases out.
+            adapt: changes the author's cases before they run (their layouts).
+
+        Raises:
+            Failure: with the smallest case that fails.
+        """
+        every = tuple(dtypes) if dtypes is not None else self.subject.dtypes
+        total = self.settings.examples if examples is None else examples
+        for dtype in every:
+            if registered_cases:
+                self._author(body, dtype, keep, adapt)
+            if not self.operator.only_registered_cases and total:
+                strategy = cases(self.signature, replace(wanted or Wanted(), dtype=dtype))
+                kept = strategy.filter(keep) if keep is not None else strategy
+                self._sampled(
+                    kept,
+                    lambda case: self._one(body, case),
+                    max(1, round(total / len(every))),
+                    dtype,
+                    _size_of_case,
+                )
+
+    def each_pair(
+        self,
+        body: Callable[[Case, Case], None],
+        *,
+        dtypes: Sequence[str | None],
+        wanted: Wanted,
+        examples: int,
+    ) -> bool:
+        """Run `body` on pairs of cases that differ in sizes only; whether there was any."""
+        before = self.count
+        for dtype in dtypes:
+            for pair in self._author_pairs(dtype):
+                self._two(body, pair)
+            if self.operator.only_registered_cases:
+                continue
+            strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(
+                lambda pair: shapes_of(pair[0]) != shapes_of(pair[1])
+            )
+            self._sampled(
+                strategy,
+                lambda pair: self._two(body, pair),
+                examples,
+                dtype,
+                lambda pair: _size_of_case(pair[0]),
+            )
+        return self.count > before
+
+    def author_cases(self, dtype: str | None, seeds: int = 1) -> list[Case]:
+        """The author's cases, the smallest first."""
+        found: list[Case] = []
+        names = [function.__name__ for function in self.operator.cases]
+        for offset in range(seeds):
+            seed = self.settings.seed + offset
+            for number, arguments in enumerate(registered(self.operator, dtype, seed), 1):
+                origin = f"no. {number} of {', '.join(names)}"
+                if offset:
+                    origin += f", seed {seed}"
+                found.append(Case(self.signature, arguments, {}, origin))
+        return sorted(found, key=_size_of_case)
+
+    def _author(
+        self,
+        body: Callable[[Case], None],
+        dtype: str | None,
+        keep: Callable[[Case], bool] | None,
+        adapt: Callable[[Case], Case] | None,
+    ) -> None:
+        # Where nothing is sampled, the author's cases of other seeds take its place.
+        seeds = 3 if self.operator.only_registered_cases else 1
+        for case in self.author_cases(dtype, seeds):
+            if keep is not None and not keep(case):
+                continue
+            self._one(body, adapt(case) if adapt is not None else case)
+
+    def _author_pairs(self, dtype: str | None) -> list[tuple[Case, Case]]:
+        groups: dict[Any, list[Case]] = {}
+        for case in self.author_cases(dtype):
+            if all(size > 1 for _, tensor in case.tensors() for size in tensor.shape):
+                groups.setdefault(_skeleton(case), []).append(case)
+        for group in groups.values():
+            first, *rest = group
+            for other in rest:
+                if shapes_of(other) != shapes_of(first):
+                    return [(first, other)]
+        return []
+
+    def _sampled(
+        self,
+        strategy: Any,
+        test: Callable[[Any], None],
+        examples: int,
+        dtype: str | None,
+        size: Callable[[Any], Any],
+    ) -> None:
+        left = self.settings.seconds - (time.monotonic() - self._started)
+        if left <= 0:
+            self.notes.append(f"stopped after {self.settings.seconds:.0f} s")
+            return
+        # Every check and dtype has its own samples, whichever others run.
+        seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
+        found = search(strategy, test, examples=examples, seed=seed, seconds=left, size=size)
+        if found is not None:
+            raise found[1]
+
+    def _one(self, body: Callable[[Case], None], case: Case) -> None:
+        self.enter(case)
+        try:
+            body(case)
+        except RefusedError as error:
+            self._refuse(case, error)
+        except Failure as failure:
+            failure.case = failure.case or case
+            raise
+        except (Inapplicable, hypothesis.errors.HypothesisException):
+            raise
+        except Exception as error:
+            raise Failure(self.raised(error), case) from error
+
+    def _two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
+        self._one(lambda first: body(first, pair[1]), pair[0])
+
+    def _refuse(self, case: Case, error: RefusedError) -> None:
+        self.count -= 1
+        if case.origin:
+            raise Failure(f"the reference refuses a registered case: {error}", case) from error
+        self.refused += 1
+        self.refusal = str(error)
+        hypothesis.reject()
+
+    def enter(self, case: Case, doing: str = "") -> None:
+        """Announce that `case` is about to run.
+
+        Raises:
+            Failure: this case took the process down before.
+        """
+        self.count += 1
+        description = f"{case.describe()}; {doing}" if doing else case.describe()
+        key = f"{case.digest} {doing}" if doing else case.digest
+        if key in self.crashed:
+            raise Failure(self.crashed[key], case)
+        self.announce(description, key, case.numel)
+
+    # --- calling and comparing ---------------------------------------------------------------
+
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Call the operator through the dispatcher."""
+        positional, keywords = self.operator.split(arguments)
+        return self.operator(*positional, **keywords)
+
+    def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
+        """Call the operator; every tensor that it gave: results, then what it wrote into."""
+        return flatten(self.signature, self.call(arguments), arguments)
+
+    def truth(self, case: Case) -> Truth:
+        """What is right for `case`.
+
+        Raises:
+            RefusedError: the reference does not take it.
+        """
+        return truth_of(self.operator, case.make())
+
+    def compare(self, actual: Sequence[Tensor], truth: Truth, what: str = "") -> None:
+        """Compare with what is right, and remember the largest error.
+
+        Args:
+            actual: what the kernel gave.
+            truth: what is right.
+            what: how the kernel was called; begins the message.
+
+        Raises:
+            Failure: a result is outside its tolerance.
+        """
+        self.record(compare(actual, truth), what)
+
+    def record(self, comparison: Comparison, what: str = "") -> None:
+        """Remember a comparison's error.
+
+        Raises:
+            Failure: it found something wrong.
+        """
+        self.error = max(self.error or 0.0, comparison.error)
+        if comparison.problem is not None:
+            raise Failure(f"{what}: {comparison.problem}" if what else comparison.problem)
+
+    def raised(self, error: BaseException) -> str:
+        """What a call raised, with the innermost line that is the user's."""
+        text = f"raised {type(error).__name__}: {str(error).strip()}"
+        own = Path(__file__).parents[1]
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            path = Path(frame.filename)
+            inside = path.is_relative_to(own) or "site-packages" in path.parts
+            if not inside and path.is_file():
+                return f"{text}\n  at {frame.filename}:{frame.lineno}"
+        return text
+
+    def need(self, condition: object, reason: str) -> None:
+        """State a precondition of the check.
+
+        Raises:
+            Inapplicable: it does not hold.
+        """
+        if not condition:
+            raise Inapplicable(reason)
+
+
+def shapes_of(case: Case) -> tuple[Any, ...]:
+    """The shapes of all tensors of a case."""
+    return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
+
+
+def _size_of_case(case: Case) -> tuple[int, int]:
+    return case.numel, len(case.describe())
+
+
+def _skeleton(case: Case) -> Any:
+    """What a compiler would bake in, equal for cases that differ in sizes only."""
+    parts: list[Any] = []
+    for name, value in case.values.items():
+        if isinstance(value, Tensor):
+            parts.append((name, value.dim(), value.dtype))
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            parts.append((name, tuple((item.dim(), item.dtype) for item in value)))
+        else:
+            parts.append((name, repr(value)))
+    return tuple(parts)

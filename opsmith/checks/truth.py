@@ -1,0 +1,360 @@
+"""What is right: the reference in double precision, and how far a kernel may be from it.
+
+The tolerance of one result element is
+
+    u * (4 |f| + 4 sqrt(n) (|f| + s)) + 4 d
+
+with ``u`` the unit roundoff of the result's dtype, ``d`` its smallest subnormal number, ``f`` the
+reference in double precision, ``s`` the size of the terms that make up the element, and ``n`` how
+many there are. This is the probabilistic bound for rounding errors (Higham and Mary, "A New
+Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
+each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
+
+``s`` and ``n`` are measured at the very element, not guessed from shapes, so that a pooled cell of
+1000 points gets a wider tolerance than its neighbour of one point. Every floating input is
+multiplied by ``1 + t r`` with a tiny t and random r, and the reference evaluated again:
+
+* r = random signs: the change has the size ``s = sqrt(sum_i (df/dx_i x_i)^2)``, the 2-norm of the
+  terms, estimated by the root mean square over a few probes.
+* r = Cauchy distributed: the change is Cauchy distributed with the scale
+  ``sum_i |df/dx_i x_i|``, their 1-norm (Indyk's 1-stable sketch, J. ACM 53, 2006), estimated by
+  the geometric mean.
+
+``n = (1-norm / 2-norm)^2`` is the effective number of terms: exactly n for n equal ones, 1 where
+one dominates.
+
+No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
+reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
+last bits, and twice the largest rounding error that it makes at an element is granted there. (For
+double precision this is seen in single precision, and scaled.) Where the reference jumps
+(``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
+right as well. Integers and booleans are compared exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.operators import Operator
+from opsmith.signature import Signature
+
+_PROBES = 6
+_STEP = 1e-9
+_ROUNDING_SAMPLES = 4
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+
+Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
+"""From arguments by name to every tensor that a call gives."""
+
+
+class RefusedError(Exception):
+    """The reference does not take these arguments; says why."""
+
+
+@dataclass
+class Truth:
+    """The right results of one case.
+
+    Attributes:
+        names: what each result is called.
+        values: the results, floating ones in double precision, on the CPU.
+        spread: for each floating result the 2-norm of the terms of each element.
+        terms: for each floating result the effective number of terms of each element.
+        exact: whether `values` were computed in double precision; a reference that insists on
+            another dtype is believed to that dtype's precision.
+        evaluate: gives `values` for other arguments.
+        arguments: the case's own arguments, in its own dtypes.
+    """
+
+    names: list[str]
+    values: list[Tensor]
+    spread: list[Tensor | None]
+    terms: list[Tensor | None]
+    exact: bool
+    evaluate: Evaluate
+    arguments: Mapping[str, Any]
+
+    @cached_property
+    def narrow(self) -> list[Tensor] | None:
+        """The results of the reference in the case's own dtypes; `None` if it has none."""
+        try:
+            return [value.detach() for value in self.evaluate(self.arguments)]
+        except Exception:
+            return None
+
+    @cached_property
+    def rounding(self) -> list[Tensor]:
+        """The largest rounding error that the reference makes near here, for each element."""
+        largest = [torch.zeros(value.shape, dtype=torch.float64) for value in self.values]
+        if not self.exact:
+            return largest
+        generator = torch.Generator().manual_seed(1)
+        for sample in range(_ROUNDING_SAMPLES):
+            own, scale = _narrowed(self.arguments)
+            if sample:
+                own = {name: _jitter(value, generator) for name, value in own.items()}
+            try:
+                pairs = zip(
+                    self.evaluate(own),
+                    self.evaluate({name: widen(value) for name, value in own.items()}),
+                    strict=True,
+                )
+            except Exception:
+                continue
+            for position, (rough, fine) in enumerate(pairs):
+                if rough.shape == fine.shape == largest[position].shape and _is_inexact(fine):
+                    error = _size(rough.detach().to(fine.dtype) - fine.detach()) * scale
+                    error = torch.nan_to_num(error, nan=0.0, posinf=torch.inf)
+                    largest[position] = torch.maximum(largest[position], error)
+        return largest
+
+
+def widen(value: Any) -> Any:
+    """`value` with floating tensors in double precision, on the CPU."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return value.to(_WIDE.get(value.dtype, value.dtype))
+    if _is_list(value):
+        return [widen(item) for item in value]
+    return value
+
+
+def output_names(signature: Signature, returned: Any) -> list[str]:
+    """What `flatten` gives is called: results, then what was written into."""
+    names: list[str] = []
+    many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
+    for result, value in zip(signature.results, many, strict=True):
+        shown = "the result" if len(signature.results) == 1 else result.name
+        if isinstance(value, list | tuple):
+            names.extend(f"{shown}[{position}]" for position in range(len(value)))
+        else:
+            names.append(shown)
+    names.extend(f"{parameter.name} (written into)" for parameter in signature.mutated)
+    return names
+
+
+def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """Every tensor that a call gave: its results, and the arguments that it wrote into."""
+    many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
+    found: list[Tensor] = []
+    for value in many:
+        found.extend(value if isinstance(value, list | tuple) else [value])
+    for parameter in signature.mutated:
+        value = arguments[parameter.name]
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
+    """Call the reference itself, below the dispatcher.
+
+    Args:
+        operator: whose reference.
+        arguments: by name; what it writes into is copied first.
+
+    Returns:
+        What it returned, and that flat.
+    """
+    signature = operator.signature
+    own = dict(arguments)
+    for parameter in signature.mutated:
+        if own[parameter.name] is not None:
+            own[parameter.name] = own[parameter.name].clone()
+    positional, keywords = operator.split(own)
+    returned = operator.reference(*positional, **keywords)
+    return returned, flatten(signature, returned, own)
+
+
+def truth_of(operator: Operator, arguments: Mapping[str, Any]) -> Truth:
+    """The right results for `arguments`.
+
+    Raises:
+        RefusedError: the reference raises for these arguments.
+    """
+    cpu = {name: _to_cpu(value) for name, value in arguments.items()}
+    wide = {name: widen(value) for name, value in arguments.items()}
+    names: list[str] = []
+
+    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        returned, flat = run_reference(operator, given)
+        names[:] = output_names(operator.signature, returned)
+        return flat
+
+    found = measure(evaluate, wide, cpu)
+    if len(names) != len(found.values):
+        names = [f"result {position}" for position in range(len(found.values))]
+    found.names = names
+    return found
+
+
+def measure(evaluate: Evaluate, wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> Truth:
+    """Evaluate in double precision, and measure how sensitive each element is.
+
+    Args:
+        evaluate: what is right, as a function of arguments by name.
+        wide: the arguments in double precision.
+        narrow: the same in the kernel's dtypes.
+
+    Raises:
+        RefusedError: `evaluate` raises for both.
+    """
+    exact = True
+    try:
+        values = evaluate(wide)
+    except Exception as error:
+        # A reference with a fixed dtype inside does not take wider arguments.
+        try:
+            values = evaluate(narrow)
+        except Exception:
+            raise RefusedError(f"{type(error).__name__}: {error}") from None
+        exact = False
+    values = [value.detach().clone() for value in values]
+    floats = sum(tensor.numel() for tensor in _tensors(wide) if _is_inexact(tensor))
+    if exact:
+        spread, terms = _probe(evaluate, wide, values, floats)
+    else:
+        spread = [_size(value) if _is_inexact(value) else None for value in values]
+        terms = [
+            None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
+            for size in spread
+        ]
+    return Truth([""] * len(values), values, spread, terms, exact, evaluate, narrow)
+
+
+def _narrowed(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """`arguments` in a dtype whose rounding double precision shows, and what to scale it by."""
+    double = any(tensor.dtype in _HALVED for tensor in _tensors(arguments))
+    if not double:
+        return dict(arguments), 1.0
+    narrowed = {
+        name: [_halve(item) for item in value] if _is_list(value) else _halve(value)
+        for name, value in arguments.items()
+    }
+    return narrowed, torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+
+
+def _halve(value: Any) -> Any:
+    return value.to(_HALVED.get(value.dtype, value.dtype)) if isinstance(value, Tensor) else value
+
+
+def _jitter(value: Any, generator: torch.Generator) -> Any:
+    if _is_list(value):
+        return [_jitter(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not _is_inexact(value):
+        return value
+    bits = torch.randint(-2, 3, value.shape, generator=generator)
+    return value * (1 + bits * torch.finfo(value.dtype).eps).to(value.dtype)
+
+
+def _probe(
+    evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    inexact = [_is_inexact(value) for value in values]
+    squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
+    logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
+    generator = torch.Generator().manual_seed(0)
+    counts = [0, 0]
+    for probe in range(2 * _PROBES if floats and any(inexact) else 0):
+        cauchy = probe % 2 == 1
+        moved = {name: _move(value, generator, cauchy) for name, value in wide.items()}
+        try:
+            results = evaluate(moved)
+        except Exception:
+            continue  # this side of a bound is no argument
+        if [r.shape for r in results] != [v.shape for v in values]:
+            continue
+        counts[cauchy] += 1
+        for position, (result, value) in enumerate(zip(results, values, strict=True)):
+            if not inexact[position]:
+                continue
+            change = _size(result.detach() - value) / _STEP
+            change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
+            if cauchy:
+                logarithms[position] += torch.log(change.clamp_min(1e-300))
+            else:
+                squares[position] += change * change
+    spread: list[Tensor | None] = []
+    terms: list[Tensor | None] = []
+    for position in range(len(values)):
+        if not inexact[position]:
+            spread.append(None)
+            terms.append(None)
+            continue
+        two = torch.sqrt(squares[position] / max(counts[0], 1))
+        one = torch.exp(logarithms[position] / max(counts[1], 1)) if counts[1] else two
+        ratio = torch.where(two > 0, one / two.clamp_min(1e-300), torch.ones_like(two))
+        spread.append(two)
+        terms.append((ratio * ratio).clamp(1.0, float(max(floats, 1))))
+    return spread, terms
+
+
+def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
+    if _is_list(value):
+        return [_move(item, generator, cauchy) for item in value]
+    if not isinstance(value, Tensor) or not _is_inexact(value):
+        return value
+    uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64)
+    if cauchy:
+        factor = torch.tan(math.pi * (uniform - 0.5)).clamp(-1e4, 1e4)
+    else:
+        # Signs of slightly different sizes, so that two equal terms do not cancel.
+        sign = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)
+        factor = sign * (0.5 + uniform)
+    return value * (1 + _STEP * factor)
+
+
+def tolerance(truth: Truth, position: int, dtype: torch.dtype) -> Tensor:
+    """How far each element of a floating result of `dtype` may be from the truth."""
+    value, spread, terms = truth.values[position], truth.spread[position], truth.terms[position]
+    assert spread is not None and terms is not None
+    info = torch.finfo(dtype)
+    unit = info.eps / 2
+    if not truth.exact:
+        unit = max(unit, torch.finfo(value.dtype).eps / 2)
+    size = torch.nan_to_num(_size(value), nan=0.0, posinf=0.0)
+    smallest = info.smallest_normal * info.eps
+    return unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread)) + 4 * smallest
+
+
+def _size(value: Tensor) -> Tensor:
+    return value.abs().to(torch.float64)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
+
+
+def _is_inexact(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in arguments.values():
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif _is_list(value):
+            found.extend(value)
+    return found
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if _is_list(value):
+        return [item.detach().cpu() for item in value]
+    return value
