@@ -1,8 +1,8 @@
 """Integer expressions over dimensions and scalar arguments, as shapes and ranges write them.
 
 One expression serves three readers: Python evaluates it (with `int` or symbolic sizes), generated
-C++ evaluates it, and messages show it as the user wrote it. ``//`` and ``%`` round towards
-negative infinity in all of them, as Python does.
+C++ evaluates it (`opsmith.kernels` writes it), and messages show it as the user wrote it. ``//``
+and ``%`` round towards negative infinity in all of them, as Python does.
 """
 
 from __future__ import annotations
@@ -220,38 +220,4 @@ def _render(
             first = _render(left, dim, scalar, level)
             second = _render(right, dim, scalar, level + 1)
             return f"({first}{op}{second})" if level < outer else f"{first}{op}{second}"
-    raise AssertionError(expression)
-
-
-def cpp(
-    expression: Expression,
-    dim: Callable[[str], str],
-    scalar: Callable[[str, int | None], str],
-) -> str:
-    """`expression` as a C++ ``int64_t`` expression.
-
-    Args:
-        expression: what to write.
-        dim: gives the C++ text of a dimension.
-        scalar: gives the C++ text of an argument, or of one of its elements.
-    """
-    match expression:
-        case Integer(value):
-            return f"int64_t{{{value}}}"
-        case Name(name):
-            return dim(name)
-        case Scalar(parameter, index):
-            return scalar(parameter, index)
-        case Binary(op, left, right):
-            first, second = cpp(left, dim, scalar), cpp(right, dim, scalar)
-            if op == "//":
-                return f"opsmith::floor_div({first}, {second})"
-            if op == "%":
-                return f"opsmith::floor_mod({first}, {second})"
-            return f"({first} {op} {second})"
-        case Call(function, arguments):
-            result = cpp(arguments[0], dim, scalar)
-            for argument in arguments[1:]:
-                result = f"std::{function}<int64_t>({result}, {cpp(argument, dim, scalar)})"
-            return result
     raise AssertionError(expression)
