@@ -90,6 +90,7 @@ class Trial:
         wanted: Wanted | None = None,
         examples: int | None = None,
         registered_cases: bool = True,
+        most: int | None = None,
         keep: Callable[[Case], bool] | None = None,
         adapt: Callable[[Case], Case] | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class Trial:
             wanted: what to sample.
             examples: how many to sample, shared among `dtypes`.
             registered_cases: whether to run the author's cases too.
+            most: how many of the author's cases to run, from the smallest to the largest.
             keep: leaves cases out.
             adapt: changes the author's cases before they run (their layouts).
 
@@ -111,7 +113,7 @@ class Trial:
         total = self.settings.examples if examples is None else examples
         for dtype in every:
             if registered_cases:
-                self._author(body, dtype, keep, adapt)
+                self._author(body, dtype, most, keep, adapt)
             if not self.operator.only_registered_cases and total:
                 strategy = cases(self.signature, replace(wanted or Wanted(), dtype=dtype))
                 kept = strategy.filter(keep) if keep is not None else strategy
@@ -167,14 +169,16 @@ class Trial:
         self,
         body: Callable[[Case], None],
         dtype: str | None,
+        most: int | None,
         keep: Callable[[Case], bool] | None,
         adapt: Callable[[Case], Case] | None,
     ) -> None:
         # Where nothing is sampled, the author's cases of other seeds take its place.
-        seeds = 3 if self.operator.only_registered_cases else 1
-        for case in self.author_cases(dtype, seeds):
-            if keep is not None and not keep(case):
-                continue
+        seeds = 3 if self.operator.only_registered_cases and most is None else 1
+        kept = [c for c in self.author_cases(dtype, seeds) if keep is None or keep(c)]
+        if most is not None and len(kept) > most:
+            kept = [kept[n * (len(kept) - 1) // max(most - 1, 1)] for n in range(most)]
+        for case in kept:
             self._one(body, adapt(case) if adapt is not None else case)
 
     def _author_pairs(self, dtype: str | None) -> list[tuple[Case, Case]]:

@@ -48,7 +48,7 @@ def dispatch(trial: Trial) -> None:
             cotangents = random_cotangents(trial, case)
             _count(trial, lambda: run_backward(trial, case, cotangents), "a differentiated call")
 
-    trial.each(one, examples=12)
+    trial.each(one, examples=12, most=3)
 
 
 def _count(trial: Trial, call: Callable[[], object], what: str) -> None:

@@ -55,7 +55,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
     returned = trial.call(arguments)
     real, names = flatten(signature, returned, arguments), output_names(signature, returned)
     # Sizes that only the data decides are symbols in any case.
-    environment = ShapeEnv() if symbolic or signature.data_dependent else None
+    environment = ShapeEnv(duck_shape=False) if symbolic or signature.data_dependent else None
     mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=False)
     own = {
         name: _fake_value(mode, name, value, symbolic)
