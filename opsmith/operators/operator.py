@@ -17,6 +17,7 @@ from opsmith.operators.arguments import named
 from opsmith.operators.fake import fake_kernel
 from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
 from opsmith.operators.registration import Registration
+from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, signature_of
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
@@ -34,6 +35,7 @@ class Operator:
             and runs wherever no kernel is registered.
         kernels: the registered kernels by device type, and the reference under ``"reference"``.
         rule: how the operator is differentiated.
+        onnx_translations: what `register_onnx` was given.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Operator:
         self.arguments = named(signature)
         self.cases: list[Cases] = []
         self.only_registered_cases = False
+        self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
         own = PythonKernel("reference", reference)
         self.kernels: dict[str, PythonKernel | NativeKernel] = {"reference": own}
@@ -275,6 +278,56 @@ class Operator:
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
+
+    def register_onnx(
+        self,
+        how: str | Callable[..., Any] | None = None,
+        /,
+        *,
+        opset: int = 1,
+        inputs: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Say how standard ONNX operators compute this one; both exporters then use it.
+
+        May be called again for a later opset: the latest that an export allows is taken.
+
+        Args:
+            how: the name of the ONNX operator that does the same in one node; or a function
+                ``how(op, *arguments)`` that makes nodes by calling ``op.Name(inputs…,
+                attribute=value…)`` and returns the results. Without it this is a decorator.
+            opset: the first opset of ONNX in which it holds.
+            inputs: with a name, the parameters that are the node's inputs, in its order; every
+                tensor by default.
+            attributes: with a name, the node's attributes: a parameter's name, a function of the
+                arguments by name, or the value itself.
+
+        Raises:
+            DeclarationError: `inputs` or `attributes` name no parameter.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::leaky")
+            ... def leaky(x: Float[Tensor, "*n"], slope: float = 0.1) -> Float[Tensor, "*n"]:
+            ...     return torch.where(x < 0, x * slope, x)
+            >>> leaky.register_onnx("LeakyRelu", opset=6, attributes={"alpha": "slope"})
+            'LeakyRelu'
+        """
+        if how is None:
+            return functools.partial(
+                self.register_onnx, opset=opset, inputs=inputs, attributes=attributes
+            )
+        values = (attributes or {}).values()
+        for name in [*(inputs or ()), *(v for v in values if isinstance(v, str))]:
+            if name not in self.signature.by_name:
+                raise DeclarationError(
+                    f"{self.name}: register_onnx names {name!r}, which is no parameter; there are "
+                    f"{', '.join(self.signature.by_name)}"
+                )
+        self.onnx_translations.append(OnnxTranslation(how, opset, inputs, attributes or {}))
+        return how
 
     def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
         """Register cases that random sampling cannot invent; usable as a decorator.
