@@ -3,19 +3,21 @@
 // atomic.
 #pragma once
 
+#include <opsmith/kernel.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <type_traits>
 
-#include <opsmith/kernel.h>
-
 namespace bev {
 
-// Half types are added up in float.
+// Half types are added up in float, beside the output.
 template <typename T>
 using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <typename T>
+inline constexpr bool kInPlace = std::is_same_v<T, Sum<T>>;
 
 // Neighbouring channels in one register. A vector type and not an array: of an array, GCC's
 // unroll-and-jam makes a loop that keeps the sums in memory, five times slower.
@@ -42,7 +44,7 @@ inline constexpr int kLanes = Vector<Sum<T>>::kLanes;
 template <typename T>
 inline Lanes<T> load(const T* from) {
   Lanes<T> lanes;
-  if constexpr (std::is_same_v<T, Sum<T>>) {
+  if constexpr (kInPlace<T>) {
     std::memcpy(&lanes, from, sizeof lanes);
   } else {
     // The compiler converts neither half type by vectors from their classes.
@@ -123,12 +125,11 @@ inline void for_each_point(const Args& a, F f) {
 template <typename T, typename F>
 void sum_rows(const opsmith::Context& ctx, T* out, int64_t rows, int64_t length, F add) {
   if (rows * length == 0) return;
-  constexpr bool kInPlace = std::is_same_v<T, Sum<T>>;
   constexpr int64_t kScratchBytes = 1 << 19;
   const int64_t parts = std::min<int64_t>(rows, ctx.num_threads());
   int64_t block = (rows + parts - 1) / parts;
   std::span<Sum<T>> scratch;
-  if constexpr (!kInPlace) {
+  if constexpr (!kInPlace<T>) {
     const int64_t fit = kScratchBytes / (parts * length * static_cast<int64_t>(sizeof(Sum<T>)));
     block = std::min(block, std::max<int64_t>(fit, 1));
     scratch = ctx.scratch<Sum<T>>(parts * block * length);
@@ -140,7 +141,7 @@ void sum_rows(const opsmith::Context& ctx, T* out, int64_t rows, int64_t length,
         const int64_t last = std::min(first + block, part_end);
         T* place = out + first * length;
         const int64_t count = (last - first) * length;
-        if constexpr (kInPlace) {
+        if constexpr (kInPlace<T>) {
           std::fill_n(place, count, T(0));
           add(first, last, place);
         } else {
