@@ -11,6 +11,7 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.protocol import Failure
+from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import Truth, flatten, measure, widen
 from opsmith.operators import Operator
@@ -104,12 +105,13 @@ def run_backward(
         for output, cotangent in zip(outputs, cotangents, strict=True)
         if output.requires_grad
     ]
-    found = torch.autograd.grad(
-        [output for output, _ in pairs],
-        list(leaves.values()),
-        [cotangent for _, cotangent in pairs],
-        allow_unused=True,
-    )
+    with threads(trial.threads):
+        found = torch.autograd.grad(
+            [output for output, _ in pairs],
+            list(leaves.values()),
+            [cotangent for _, cotangent in pairs],
+            allow_unused=True,
+        )
     return Backward(results, leaves, list(found))
 
 

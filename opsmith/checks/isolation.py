@@ -176,6 +176,8 @@ class Worker:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            # Threads that wait must not take the cores from those that work.
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
         }
         with open(self._folder / "output", "wb") as output:

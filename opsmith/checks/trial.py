@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
@@ -19,7 +20,8 @@ from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.subject import Subject, registered
-from opsmith.checks.truth import RefusedError, Truth, flatten, truth_of
+from opsmith.checks.threads import threads
+from opsmith.checks.truth import RefusedError, Truth, flatten, require_accepted, truth_of
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 
@@ -56,6 +58,7 @@ class Trial:
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
         notes: what the report says beside the outcome.
+        threads: with how many the kernel runs.
     """
 
     subject: Subject
@@ -68,6 +71,7 @@ class Trial:
     refusal: str = ""
     error: float | None = None
     notes: list[str] = field(default_factory=list)
+    threads: int = field(default_factory=torch.get_num_threads)
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -214,7 +218,9 @@ class Trial:
     def _one(self, body: Callable[[Case], None], case: Case) -> None:
         self.enter(case)
         try:
-            body(case)
+            # The kernel itself runs with all threads: see `call`.
+            with threads(1):
+                body(case)
         except RefusedError as error:
             self._refuse(case, error)
         except Failure as failure:
@@ -252,9 +258,10 @@ class Trial:
     # --- calling and comparing ---------------------------------------------------------------
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Call the operator through the dispatcher."""
+        """Call the operator through the dispatcher, with as many threads as there are."""
         positional, keywords = self.operator.split(arguments)
-        return self.operator(*positional, **keywords)
+        with threads(self.threads):
+            return self.operator(*positional, **keywords)
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator; every tensor that it gave: results, then what it wrote into."""
@@ -267,6 +274,15 @@ class Trial:
             RefusedError: the reference does not take it.
         """
         return truth_of(self.operator, case.make())
+
+    def accept(self, case: Case) -> None:
+        """Make sure that the reference takes `case`, where it was sampled.
+
+        Raises:
+            RefusedError: it does not.
+        """
+        if not case.origin:
+            require_accepted(self.operator, case.make())
 
     def compare(self, actual: Sequence[Tensor], truth: Truth, what: str = "") -> None:
         """Compare with what is right, and remember the largest error.

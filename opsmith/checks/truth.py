@@ -33,7 +33,6 @@ right as well. Integers and booleans are compared exactly.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -201,6 +200,22 @@ def truth_of(operator: Operator, arguments: Mapping[str, Any]) -> Truth:
     return found
 
 
+def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
+    """Make sure that the reference takes some arguments.
+
+    Raises:
+        RefusedError: it does not, neither in their own dtypes nor in double precision.
+    """
+    cpu = {name: _to_cpu(value) for name, value in arguments.items()}
+    try:
+        run_reference(operator, cpu)
+    except Exception as error:
+        try:
+            run_reference(operator, {name: widen(value) for name, value in cpu.items()})
+        except Exception:
+            raise RefusedError(f"{type(error).__name__}: {error}") from None
+
+
 def measure(evaluate: Evaluate, wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> Truth:
     """Evaluate in double precision, and measure how sensitive each element is.
 
@@ -307,13 +322,14 @@ def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
         return [_move(item, generator, cauchy) for item in value]
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
-    uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64)
     if cauchy:
-        factor = torch.tan(math.pi * (uniform - 0.5)).clamp(-1e4, 1e4)
+        # The quotient of two normal variates is Cauchy distributed.
+        normal = torch.randn((2, *value.shape), generator=generator, dtype=torch.float64)
+        factor = (normal[0] / normal[1]).clamp(-1e4, 1e4)
     else:
         # Signs of slightly different sizes, so that two equal terms do not cancel.
-        sign = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)
-        factor = sign * (0.5 + uniform)
+        uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        factor = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)
     return value * (1 + _STEP * factor)
 
 

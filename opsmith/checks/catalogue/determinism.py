@@ -24,9 +24,10 @@ def determinism(trial: Trial) -> None:
     tags = [tag.name for tag in trial.operator._opoverload.tags if tag in _TAGS]
     trial.need(not tags, f"tagged {', '.join(tags)}")
     device = trial.subject.device
+    trial.threads = max(2, trial.threads)
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         _repeat(trial, lambda: trial.run(case.make(device)), "")
         if has_gradient(trial.operator) and case.dtype in trial.subject.floats:
 
@@ -48,13 +49,10 @@ def _repeat(trial: Trial, run: Callable[[], list[Tensor]], what: str) -> None:
             raise Failure(f"{what}two equal calls gave different bits")
     if trial.subject.device != "cpu":
         return
-    threads = torch.get_num_threads()
+    trial.threads, many = 1, trial.threads
     try:
-        torch.set_num_threads(1)
         alone = run()
-        torch.set_num_threads(max(2, threads))
-        shared = run()
     finally:
-        torch.set_num_threads(threads)
-    if not same_bits(alone, shared):
-        raise Failure(f"{what}1 thread and {max(2, threads)} threads gave different bits")
+        trial.threads = many
+    if not same_bits(alone, first):
+        raise Failure(f"{what}1 thread and {many} threads gave different bits")

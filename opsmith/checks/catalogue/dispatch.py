@@ -27,7 +27,7 @@ def dispatch(trial: Trial) -> None:
     device = subject.device
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
 
         def plain() -> None:
             trial.call(case.make(device))

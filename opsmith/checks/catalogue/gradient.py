@@ -41,7 +41,7 @@ def gradient(trial: Trial) -> None:
 
     def one(case: Case) -> None:
         nonlocal numeric_only
-        trial.truth(case)
+        trial.accept(case)
         cotangents = random_cotangents(trial, case)
         truth = true_gradients(trial, case, cotangents)
         if truth is None:
@@ -65,7 +65,7 @@ def gradient(trial: Trial) -> None:
         return
 
     def numeric(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         _gradcheck(trial, case)
 
     small = Wanted(sizes=(1, 2, 3), max_elements=64)

@@ -66,7 +66,7 @@ def mutation(trial: Trial) -> None:
     mutated = {parameter.name for parameter in trial.signature.mutated}
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         arguments = case.make(trial.subject.device)
         before = [_Snapshot.take(name, tensor) for name, tensor in _tensors(arguments)]
         trial.call(arguments)
@@ -87,6 +87,7 @@ def mutation(trial: Trial) -> None:
     trial.each(
         one,
         wanted=Wanted(layouts=(CONTIGUOUS, SLICED)),
+        examples=trial.settings.examples // 2,
         adapt=lambda case: case.with_layouts({p.name: SLICED for p in trial.signature.tensors}),
     )
 
@@ -97,7 +98,7 @@ def aliasing(trial: Trial) -> None:
     trial.need(trial.signature.results, "returns nothing")
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         arguments = case.make(trial.subject.device)
         returned = trial.call(arguments)
         many = returned if isinstance(returned, list | tuple) else [returned]

@@ -51,7 +51,7 @@ def refusal(trial: Trial) -> None:
     tried: set[str] = set()
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         for bad in _bad_arguments(trial.signature, case.make(trial.subject.device)):
             trial.enter(case, bad.what)
             trial.count -= 1

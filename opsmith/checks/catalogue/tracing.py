@@ -36,7 +36,7 @@ def opcheck(trial: Trial) -> None:
     grads = has_gradient(trial.operator)
 
     def one(case: Case) -> None:
-        trial.truth(case)
+        trial.accept(case)
         arguments = case.make(trial.subject.device)
         if grads:
             arguments, _ = leaves_of(arguments)
@@ -196,7 +196,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
 def _dynamic_shape(trial: Trial, name: str, value: Any) -> Any:
     type_ = trial.signature.by_name[name].tensor_type
     if type_ is None or value is None:
-        return [None] * len(value) if isinstance(value, list | tuple) else None
+        return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
     if isinstance(value, Tensor):
         return _dynamic_dims(type_, value)
     return [_dynamic_dims(type_, item) for item in value]
