@@ -12,6 +12,7 @@ from opsmith.errors import (
     OpsmithError,
 )
 from opsmith.operators import Operator, op
+from opsmith.operators.classes import CustomClass, custom_class, method
 from opsmith.signature import Between, Extent, Index
 from opsmith.targets import export, load
 
@@ -23,6 +24,7 @@ __all__ = [
     "Between",
     "BuildError",
     "CheckError",
+    "CustomClass",
     "DeclarationError",
     "DifferentiationError",
     "ExportError",
@@ -31,7 +33,9 @@ __all__ = [
     "MissingError",
     "Operator",
     "OpsmithError",
+    "custom_class",
     "export",
     "load",
+    "method",
     "op",
 ]

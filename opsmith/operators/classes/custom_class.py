@@ -1,0 +1,370 @@
+"""`opsmith.custom_class`: from a decorated class to one that TorchBind knows."""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators import autograd
+from opsmith.operators.arguments import named
+from opsmith.operators.classes import fake, runtime
+from opsmith.operators.classes.declare import Declared, read_class
+from opsmith.operators.kernel import NativeKernel, source_path
+from opsmith.operators.operator import Operator
+from opsmith.operators.validation import Validator
+from opsmith.signature.class_model import ClassModel, MethodModel
+
+_CLASSES: dict[str, CustomClass] = {}
+_PYTHON_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+
+
+class CustomClass:
+    """A custom class, callable to make an object of it.
+
+    Made by `opsmith.custom_class`. An object is a ``torch.ScriptObject``, as
+    ``torch.classes.ns.Name(...)`` makes it; calling this class makes the same, and checks the
+    fields. The methods are attributes (`Method`), and so are the class's own static and class
+    methods.
+
+    Attributes:
+        declared: what was read from the decorated class.
+        methods: the methods by name.
+    """
+
+    def __init__(self, declared: Declared, python_class: type) -> None:
+        model = declared.model
+        self.declared = declared
+        self.methods: dict[str, Method] = {}
+        self.__name__ = python_class.__name__
+        self.__qualname__ = python_class.__qualname__
+        self.__module__ = python_class.__module__
+        self.__doc__ = python_class.__doc__
+        self.__wrapped__ = python_class
+        self._arguments = named(model.constructor)
+        self._validate = Validator(model.constructor)
+        # First of all: it is what may be refused.
+        runtime.define(model)
+        for method in model.methods:
+            self.methods[method.name] = Method(self, method, _operator(declared, method))
+        fake.register(self)
+        _CLASSES[self.name] = self
+
+    @property
+    def model(self) -> ClassModel:
+        """What the declaration says."""
+        return self.declared.model
+
+    @property
+    def name(self) -> str:
+        """``namespace::Name``."""
+        return self.model.qualname
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.ScriptObject:
+        """Make an object; arguments are the fields, in their order or by name.
+
+        Tensors are held as they are given, not copied.
+
+        Raises:
+            ArgumentError: a field does not fit its annotation.
+            RuntimeError: PyTorch cannot convert what is in a list.
+        """
+        values = self._arguments(args, kwargs)
+        for field in self.model.fields:
+            expected = _PYTHON_TYPES.get(getattr(field.type, "kind", "") if field.is_scalar else "")
+            value = values[field.name]
+            if expected and not isinstance(value, expected) and value is not None:
+                raise ArgumentError(
+                    f"{self.name}: argument {field.name!r} is {type(value).__name__}, expected "
+                    f"{field.type}."
+                )
+        make = torch._C._get_custom_class_python_wrapper(self.model.namespace, self.model.name)
+        made = make(*values.values())
+        self._validate(values)
+        return made
+
+    def __instancecheck__(self, instance: object) -> bool:
+        """Whether `instance` is an object of this class."""
+        return (
+            isinstance(instance, torch.ScriptObject)
+            and instance._type().qualified_name() == self.model.torch_name
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "declared" not in vars(self):
+            raise AttributeError(name)
+        if name in self.methods:
+            return self.methods[name]
+        helper = self.declared.helpers.get(name)
+        if isinstance(helper, classmethod):
+            return types.MethodType(helper.__func__, self)
+        if helper is not None:
+            return helper.__func__ if isinstance(helper, staticmethod) else helper
+        known = ", ".join(self.methods)
+        raise AttributeError(f"{self.name} has no method {name!r}; there are {known}")
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field.name}: {field.annotation}" for field in self.model.fields)
+        return f"<opsmith custom class {self.name}({fields})>"
+
+    # Models may hold the class too; copying or pickling one must not copy it.
+    def __deepcopy__(self, memo: dict[int, Any]) -> CustomClass:
+        return self
+
+    def __copy__(self) -> CustomClass:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get, (self.name,)
+
+    def state(self, instance: torch.ScriptObject) -> dict[str, Any]:
+        """The fields of an object by name; tensors are copies.
+
+        Raises:
+            OpsmithError: it is no object of this class.
+        """
+        if not self.__instancecheck__(instance):
+            raise OpsmithError(f"{instance!r} is no object of {self.name}")
+        flattened: Any = instance
+        return dict(flattened.__obj_flatten__())
+
+    def moved(
+        self,
+        instance: torch.ScriptObject,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> torch.ScriptObject:
+        """A new object whose tensors are on `device`, the floating ones in `dtype`.
+
+        ``module.to(...)`` does not reach an object that the module holds.
+
+        Args:
+            instance: an object of this class; it stays as it is.
+            device: where the tensors go.
+            dtype: what the floating point tensors become.
+        """
+
+        def move(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.to(device, dtype if value.is_floating_point() else None)
+            if isinstance(value, list) and value and isinstance(value[0], Tensor):
+                return [move(item) for item in value]
+            return value
+
+        return self(**{name: move(value) for name, value in self.state(instance).items()})
+
+    def libraries(self) -> tuple[Path, Path]:
+        """What a program without Python loads, in this order, to have the class.
+
+        The first is the same for every class. The second's methods call operators, whose own
+        libraries are loaded as for any operator.
+
+        Returns:
+            The paths, in the cache.
+
+        Raises:
+            BuildError: they do not compile.
+            MissingError: there is no compiler.
+        """
+        return runtime.runtime_library(), runtime.class_library(self.model)
+
+
+class Method:
+    """A method of a custom class.
+
+    Has what an `opsmith.Operator` has (``register_autograd``, ``register_cases``, ``kernels``, …):
+    it is the operator ``ns::Class_method``, whose first arguments are the fields.
+
+    Attributes:
+        model: what the declaration says of it.
+        operator: the operator; a method that only returns a field needs none.
+    """
+
+    def __init__(self, owner: CustomClass, model: MethodModel, operator: Operator | None) -> None:
+        self.model = model
+        self._owner = owner
+        self._operator = operator
+        self.__name__ = model.name
+        self.__doc__ = operator.__doc__ if operator is not None else None
+
+    @property
+    def name(self) -> str:
+        """``namespace::Class.method``."""
+        return f"{self._owner.name}.{self.model.name}"
+
+    @property
+    def operator(self) -> Operator:
+        """The operator that does the work.
+
+        Raises:
+            OpsmithError: the method only returns a field.
+        """
+        if self._operator is None:
+            raise OpsmithError(
+                f"{self.name} only returns the field {self.model.getter!r}: it runs everywhere "
+                "and needs no kernel"
+            )
+        return self._operator
+
+    def __call__(self, instance: torch.ScriptObject, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the method of `instance`."""
+        return getattr(instance, self.model.name)(*args, **kwargs)
+
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        function: Callable[..., Any] | None = None,
+        *,
+        source: str | Path | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register an implementation, as `opsmith.Operator.register_kernel` does.
+
+        Args:
+            device_types: ``"cpu"``, ``"cuda"``, …
+            function: a Python function of the operator's arguments: the fields, then the method's.
+            source: a C++ or CUDA file instead, relative to the file that declares the class.
+            options: see `opsmith.Operator.register_kernel`.
+        """
+        operator = self.operator
+        if source is None:
+            return operator.register_kernel(device_types, function, **options)
+        reference = self._owner.declared.references[self.model.name]
+        path = source_path(source, reference.method, self.name)
+        operator.register_kernel(device_types, function, source=path, **options)
+        if not any(p.is_tensor or p.is_tensor_list for p in operator.signature.parameters):
+            # Without a tensor the dispatcher does not get as far as building when first called.
+            operator.build()
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_operator" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.operator, name)
+
+    def __repr__(self) -> str:
+        return f"<opsmith method {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._owner, self.model.name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Method:
+        return self
+
+    @property
+    def native(self) -> Mapping[str, NativeKernel]:
+        """The compiled kernels by device type; none where the method runs in Python only."""
+        if self._operator is None:
+            return {}
+        return {
+            device: kernel
+            for device, kernel in self._operator.kernels.items()
+            if isinstance(kernel, NativeKernel)
+        }
+
+
+def _operator(declared: Declared, method: MethodModel) -> Operator | None:
+    if method.operator is None:
+        return None
+    return Operator(
+        method.operator,
+        declared.references[method.name],
+        rule=autograd.Rule(reference=declared.options[method.name].autograd == "reference"),
+        device_types=None,
+        tags=(),
+    )
+
+
+def custom_class(
+    qualname: str, python_class: type | None = None, /
+) -> Callable[[type], CustomClass] | CustomClass:
+    """Declare a class that models hold, with state and methods, for every runtime.
+
+    The annotated attributes of the class are its fields, which the constructor takes. Its methods
+    are annotated like operators (`opsmith.op`); their bodies are the references, and kernels are
+    registered by ``Class.method.register_kernel``. `opsmith.method` says what annotations cannot.
+
+    Args:
+        qualname: ``namespace::Name``.
+        python_class: the class; without it this is a decorator.
+
+    Returns:
+        A `CustomClass`.
+
+    Raises:
+        DeclarationError: quoting the annotation that cannot be taken.
+        BuildError: the library that defines classes, built once for a PyTorch, does not compile.
+        MissingError: there is no compiler to build it.
+
+    Example:
+        >>> import opsmith
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.custom_class("docs::Scale")
+        ... class Scale:
+        ...     factor: float
+        ...
+        ...     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        ...         return x * self.factor
+        >>> torch.classes.docs.Scale(2.0).forward(torch.ones(2))
+        tensor([2., 2.])
+    """
+    if python_class is None:
+        return functools.partial(custom_class, qualname)  # type: ignore[return-value]
+    declared = read_class(python_class, qualname)
+    _warn_of_a_clash(qualname, python_class)
+    return CustomClass(declared, python_class)
+
+
+def _warn_of_a_clash(qualname: str, python_class: type) -> None:
+    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
+    earlier = find(qualname)
+    if earlier is None or earlier.__module__ in (python_class.__module__, "__main__"):
+        return
+    warnings.warn(
+        f"{qualname} was declared in {earlier.__module__} and is now declared again in "
+        f"{python_class.__module__}; the later one takes its place",
+        stacklevel=3,
+    )
+
+
+def all_classes() -> tuple[CustomClass, ...]:
+    """Every custom class declared in this process, in the order in which they first were."""
+    return tuple(_CLASSES.values())
+
+
+def find(name: str) -> CustomClass | None:
+    """The class called ``namespace::Name``, or `None`."""
+    return _CLASSES.get(name)
+
+
+def get(name: str) -> CustomClass:
+    """The class called ``namespace::Name``.
+
+    Raises:
+        OpsmithError: no class of that name was declared.
+    """
+    found = find(name)
+    if found is None:
+        declared = ", ".join(_CLASSES) or "none"
+        raise OpsmithError(f"no custom class {name!r} was declared; declared are: {declared}")
+    return found
+
+
+def class_of(instance: object) -> CustomClass | None:
+    """The custom class of an object, or of the fake of one; `None` where opsmith made none."""
+    name = getattr(instance, "script_class_name", None)
+    if isinstance(instance, torch.ScriptObject):
+        name = instance._type().qualified_name()
+    for found in _CLASSES.values():
+        if found.model.torch_name == name:
+            return found
+    return None

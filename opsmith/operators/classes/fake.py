@@ -1,0 +1,127 @@
+"""The fake class: what tracing runs in place of an object's methods."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library import fake_class_registry
+
+from opsmith.errors import OpsmithError
+from opsmith.operators.arguments import named
+from opsmith.operators.classes.reference import make_state
+from opsmith.signature import Signature
+from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
+
+if TYPE_CHECKING:
+    from opsmith.operators.classes.custom_class import CustomClass
+
+
+def register(owner: CustomClass) -> None:
+    """Register the fake class of a custom class, in place of an earlier one."""
+    methods: dict[str, Any] = {
+        method.name: _fake_method(owner, method) for method in owner.model.methods
+    }
+    fake: Any = type(
+        f"Fake{owner.model.name}",
+        (_FakeObject,),
+        {**methods, "__obj_unflatten__": classmethod(_unflatten)},
+    )
+    with _quiet():
+        torch._library.register_fake_class(owner.name, fake)
+
+
+class _FakeObject:
+    """An object's fields as attributes, its tensors fake."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        vars(self).update(fields)
+
+
+def _unflatten(cls: type, flattened: Any) -> Any:
+    return cls(dict(flattened))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    # Declaring a class again is no reason for a warning.
+    logger = logging.getLogger(fake_class_registry.__name__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:
+    if method.getter is not None:
+        read = method.getter
+
+        def get(self: _FakeObject) -> Any:
+            _refuse_what_changes(owner, method, [read])
+            return vars(self)[read]
+
+        return get
+    arguments_of = method_arguments(owner, method)
+    operator = owner.methods[method.name].operator
+    returned = len(method.returns)
+
+    def run(self: _FakeObject, *args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        if method.returns_scalars:
+            return _run_for_numbers(owner, method, vars(self), arguments)
+        positional, keywords = operator.split({**vars(self), **arguments})
+        results = operator._opoverload(*positional, **keywords)
+        if len(operator.signature.results) > 1:
+            results = tuple(results)[:returned]
+            return results[0] if returned == 1 else results or None
+        return results if returned else None
+
+    return run
+
+
+def method_arguments(
+    owner: CustomClass, method: MethodModel
+) -> Callable[[tuple[Any, ...], Any], dict[str, Any]]:
+    """A function from a method's ``(args, kwargs)`` to its arguments by name."""
+    # The method as a signature of its own, for the wording of errors.
+    signature = Signature(
+        owner.model.namespace, f"{owner.model.name}.{method.name}", method.parameters, ()
+    )
+    return named(signature)
+
+
+def _run_for_numbers(
+    owner: CustomClass, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
+) -> Any:
+    """A traced program keeps a number as it is, so that it must be the same in every call."""
+    if owner.model.mutable:
+        _refuse_what_changes(owner, method, owner.model.mutable)
+    declared = owner.declared
+    state = make_state(declared.state, owner.model.fields, fields, f"{owner.name}.{method.name}")
+    returned = declared.references[method.name].method(state, **arguments)
+    many = returned if isinstance(returned, tuple | list) else (returned,)
+    for value, kind in zip(many, method.returns, strict=True):
+        if kind in RESULT_DTYPES and not isinstance(value, int | float | bool):
+            raise OpsmithError(
+                f"{owner.name}.{method.name}: returns {kind} computed from a tensor's values or "
+                "from a size that is not fixed, which a traced program cannot keep as a number. "
+                f'Return a tensor (-> Float[Tensor, ""]) to use it in a model.'
+            )
+    return returned
+
+
+def _refuse_what_changes(owner: CustomClass, method: MethodModel, read: Any) -> None:
+    changing = [name for name in owner.model.mutable if name in read]
+    tensors = {f.name for f in owner.model.fields if f.is_tensor or f.is_tensor_list}
+    if method.getter in tensors or not changing:
+        return
+    raise OpsmithError(
+        f"{owner.name}.{method.name}: returns a number, and methods change {changing[0]!r}: a "
+        "traced program would keep the number of today. Return a tensor "
+        '(-> Int64[Tensor, ""]) to use it in a model.'
+    )

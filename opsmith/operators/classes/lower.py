@@ -1,0 +1,241 @@
+"""An exported program without its custom classes: method calls become calls of operators.
+
+What a runtime then sees are plain operators, whose first arguments (the fields) are constants. So
+every target that carries operators carries custom classes, as long as no method changes a field.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._guards import detect_fake_mode
+from torch._higher_order_ops.torchbind import call_torchbind
+from torch._library.fake_class_registry import maybe_unwrap_fake_script_object
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    CustomObjArgument,
+    InputKind,
+    InputSpec,
+    TensorArgument,
+)
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_aggregate
+
+from opsmith.errors import ExportError
+from opsmith.operators.classes.custom_class import CustomClass, class_of
+from opsmith.operators.classes.fake import method_arguments
+from opsmith.signature.class_model import MethodModel
+
+
+def lower_torchbind(program: ExportedProgram, *, keep_mutating: bool = False) -> ExportedProgram:
+    """Turn every call of a custom class's method into the call of its operator.
+
+    Fields that are numbers or strings become the operator's arguments, tensors become constants of
+    the program. Objects that opsmith did not make stay.
+
+    Args:
+        program: what is exported; it stays as it is.
+        keep_mutating: leave objects with a method that changes a field, for a runtime that can
+            hold them.
+
+    Returns:
+        The new program, or `program` where there is nothing to do.
+
+    Raises:
+        ExportError: naming the method: a program without the object cannot hold a field that
+            changes.
+    """
+    objects = _objects(program)
+    _refuse_inner_calls(program)
+    lowered = {
+        name: (owner, value)
+        for name, (owner, value) in objects.items()
+        if not (keep_mutating and owner.model.mutable)
+    }
+    for owner, _ in lowered.values():
+        _refuse_mutating(owner)
+    if not lowered:
+        return program
+    return _Lowering(program, lowered).run()
+
+
+def classes_in(program: ExportedProgram) -> dict[CustomClass, list[MethodModel]]:
+    """The custom classes whose objects a program holds, with the methods that it calls."""
+    objects = _objects(program)
+    found: dict[CustomClass, list[MethodModel]] = {owner: [] for owner, _ in objects.values()}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target is call_torchbind:
+            if str(node.args[0]) not in objects:
+                continue
+            owner, _ = objects[str(node.args[0])]
+            method = owner.model.by_name[str(node.args[1])]
+            if method not in found[owner]:
+                found[owner].append(method)
+    return found
+
+
+def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.ScriptObject]]:
+    """The objects that opsmith's classes made, by the program's name of each."""
+    found: dict[str, tuple[CustomClass, torch.ScriptObject]] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.CUSTOM_OBJ and spec.target is not None:
+            # A strict export leaves the fake object there, which holds the real one.
+            value: Any = maybe_unwrap_fake_script_object(program.constants[spec.target])
+            owner = class_of(value)
+            if owner is not None:
+                found[spec.arg.name] = (owner, value)
+    return found
+
+
+def _refuse_mutating(owner: CustomClass) -> None:
+    for method in owner.model.methods:
+        if method.mutates:
+            raise ExportError(
+                f"{owner.name}.{method.name} changes {method.mutates[0]!r}, and the program that "
+                "this target runs keeps nothing between calls. Export to aotinductor, which "
+                "carries the object, or return the new value and pass it in again."
+            )
+
+
+def _refuse_inner_calls(program: ExportedProgram) -> None:
+    for module in program.graph_module.modules():
+        if module is program.graph_module or not isinstance(module, GraphModule):
+            continue
+        for node in module.graph.nodes:
+            if node.op == "call_function" and node.target is call_torchbind:
+                raise ExportError(
+                    f"a method of a custom class ({node.args[1]}) is called in a branch or loop "
+                    "(torch.cond, while_loop); call it before, and use the result there"
+                )
+
+
+class _Lowering:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        objects: Mapping[str, tuple[CustomClass, torch.ScriptObject]],
+    ) -> None:
+        self.program = program
+        self.objects = objects
+        self.module = copy.deepcopy(program.graph_module)
+        self.graph = self.module.graph
+        given = program.graph_signature
+        self.signature = dataclasses.replace(
+            given, input_specs=list(given.input_specs), output_specs=list(given.output_specs)
+        )
+        self.constants = dict(program.constants)
+        values = [node.meta.get("val") for node in self.graph.nodes]
+        self.fake_mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)])
+        # Each object's fields as they stand in the graph: constants, and nodes for tensors.
+        self.fields: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> ExportedProgram:
+        for node in list(self.graph.nodes):
+            if node.op == "placeholder" and node.name in self.objects:
+                self._open(node)
+        for node in list(self.graph.nodes):
+            if node.op == "call_function" and node.target is call_torchbind:
+                holder = node.args[0].name
+                if holder in self.objects:
+                    self._replace(node, holder)
+        self._drop_objects()
+        self.graph.lint()
+        self.module.recompile()
+        return self.program._update(self.module, self.signature, constants=self.constants)
+
+    def _open(self, placeholder: Node) -> None:
+        """Put an object's tensors beside it as constants."""
+        owner, value = self.objects[placeholder.name]
+        specs = self.signature.input_specs
+        (spec,) = (spec for spec in specs if spec.arg.name == placeholder.name)
+        path = str(spec.target).replace(".", "_")
+
+        def constant(tensor: Tensor, name: str) -> Node:
+            target = self._unused(f"{path}_{name}")
+            self.constants[target] = tensor.detach()
+            with self.graph.inserting_before(placeholder):
+                node = self.graph.placeholder(f"c_{target}")
+            assert self.fake_mode is not None or not isinstance(tensor, Tensor)
+            with self.fake_mode:
+                node.meta["val"] = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
+            specs.insert(
+                specs.index(spec),
+                InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), target),
+            )
+            return node
+
+        opened: dict[str, Any] = {}
+        for name, field in owner.state(value).items():
+            if isinstance(field, Tensor):
+                opened[name] = constant(field, name)
+            elif isinstance(field, list) and field and isinstance(field[0], Tensor):
+                opened[name] = [constant(t, f"{name}_{i}") for i, t in enumerate(field)]
+            else:
+                opened[name] = field
+        self.fields[placeholder.name] = opened
+
+    def _unused(self, target: str) -> str:
+        taken = {*self.constants, *self.program.state_dict}
+        while target in taken:
+            target += "_"
+        return target
+
+    def _replace(self, node: Node, holder: str) -> None:
+        owner, _ = self.objects[holder]
+        method = owner.model.by_name[str(node.args[1])]
+        fields = self.fields[holder]
+        if method.getter is not None:
+            self._put(node, fields[method.getter])
+            return
+        if method.returns_scalars:
+            # What tracing found is a constant, and so are the tensors beside it, or unused.
+            if not node.users:
+                self.graph.erase_node(node)
+                return
+            if len(method.returns) == 1:
+                self._put(node, node.meta["val"])
+                return
+        operator = owner.methods[method.name].operator
+        arguments = method_arguments(owner, method)(tuple(node.args[2:]), node.kwargs)
+        positional, keywords = operator.split({**fields, **arguments})
+        with self.graph.inserting_before(node):
+            call = self.graph.call_function(operator._opoverload, positional, keywords)
+        call.meta = dict(node.meta)
+        node.replace_all_uses_with(call)
+        self.graph.erase_node(node)
+        self._rename_output(node.name, call.name)
+        # Numbers among several results went into the program as constants while it was traced.
+        for unused in [*call.users, call]:
+            if not unused.users:
+                self.graph.erase_node(unused)
+
+    def _put(self, node: Node, value: Any) -> None:
+        """Use `value` wherever `node` was used."""
+        if isinstance(value, Node):
+            node.replace_all_uses_with(value)
+            self._rename_output(node.name, value.name)
+        for user in list(node.users):
+            user.args = map_aggregate(user.args, lambda a: value if a is node else a)
+            user.kwargs = map_aggregate(user.kwargs, lambda a: value if a is node else a)
+        self.graph.erase_node(node)
+
+    def _rename_output(self, old: str, new: str) -> None:
+        specs = self.signature.output_specs
+        for position, spec in enumerate(specs):
+            if isinstance(spec.arg, TensorArgument) and spec.arg.name == old:
+                specs[position] = dataclasses.replace(spec, arg=TensorArgument(name=new))
+
+    def _drop_objects(self) -> None:
+        for node in list(self.graph.nodes):
+            if node.op == "placeholder" and node.name in self.objects and not node.users:
+                self.graph.erase_node(node)
+                specs = self.signature.input_specs
+                (spec,) = (spec for spec in specs if spec.arg.name == node.name)
+                assert isinstance(spec.arg, CustomObjArgument)
+                specs.remove(spec)
+                self.constants.pop(str(spec.target), None)

@@ -1,0 +1,184 @@
+"""The reference of a method as the reference of its operator: fields in, new values out."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArgumentError
+from opsmith.operators.arguments import DTYPES
+from opsmith.signature import Parameter, ScalarType, SequenceType, TensorType
+from opsmith.signature.class_model import RESULT_DTYPES, Returned
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int, torch.SymInt),
+    "float": (float, int, torch.SymFloat),
+    "bool": (bool, torch.SymBool),
+}
+
+
+class State:
+    """Mixed into a copy of the user's class: an object whose fields are those of one call.
+
+    Only the fields that the running method declares may be given new values.
+    """
+
+    _opsmith_changes: tuple[str, ...]
+    _opsmith_method: str
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._opsmith_changes:
+            fields = vars(self)
+            what = "changes" if name in fields else "sets"
+            hint = (
+                f'declare it: @opsmith.method(mutates=("{name}",))'
+                if name in fields
+                else "an object holds its declared fields and nothing else"
+            )
+            raise ArgumentError(f"{self._opsmith_method}: the reference {what} {name!r}; {hint}.")
+        object.__setattr__(self, name, value)
+
+
+def state_type(python_class: type) -> type:
+    """The user's class with guarded fields."""
+    return types.new_class(python_class.__name__, (State, python_class))
+
+
+def make_state(
+    kind: type,
+    fields: Sequence[Parameter],
+    values: Mapping[str, Any],
+    method: str = "",
+    changes: Sequence[str] = (),
+) -> Any:
+    """An object of a `state_type` with `values` as its fields."""
+    state: Any = object.__new__(kind)
+    for field in fields:
+        value = values[field.name]
+        if isinstance(field.type, SequenceType) and field.type.length is not None and value:
+            value = tuple(value)
+        object.__setattr__(state, field.name, value)
+    object.__setattr__(state, "_opsmith_changes", tuple(changes))
+    object.__setattr__(state, "_opsmith_method", method)
+    return state
+
+
+class Reference:
+    """A method of the user's class as a function of the fields and its own arguments.
+
+    What `opsmith.op` looks at in a function (name, module, code, annotations) is the method's own,
+    so that messages and relative paths lead to the user's file.
+
+    Args:
+        method: the user's function.
+        label: ``ns::Class.method``, for messages.
+        kind: the `state_type`.
+        fields: of the class.
+        mutates: the fields that the method changes.
+        returns: what the method returns.
+        parameters: the operator's, in order.
+        annotations: the operator's, by parameter, and ``return``.
+    """
+
+    def __init__(
+        self,
+        method: types.FunctionType,
+        label: str,
+        kind: type,
+        fields: Sequence[Parameter],
+        mutates: Sequence[str],
+        returns: Sequence[Returned],
+        parameters: Sequence[inspect.Parameter],
+        annotations: Mapping[str, Any],
+    ) -> None:
+        self.method = method
+        self._label = label
+        self._kind = kind
+        self._fields = tuple(fields)
+        self._mutates = tuple(mutates)
+        self._returns = tuple(returns)
+        self.__name__ = method.__name__
+        self.__qualname__ = method.__qualname__
+        self.__module__ = method.__module__
+        self.__doc__ = method.__doc__
+        self.__code__ = method.__code__
+        self.__globals__ = method.__globals__
+        self.__annotations__ = dict(annotations)
+        self.__signature__ = inspect.Signature(list(parameters))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method on an object made of the first arguments."""
+        count = len(self._fields)
+        values = {f.name: v for f, v in zip(self._fields, args[:count], strict=False)}
+        for field in self._fields[len(values) :]:
+            values[field.name] = kwargs.pop(field.name)
+        state = make_state(self._kind, self._fields, values, self._label, self._mutates)
+        returned = self.method(state, *args[count:], **kwargs)
+        device = _device([*args, *values.values(), *kwargs.values()])
+        results = self._results(returned, device)
+        for field in self._fields:
+            if field.name not in self._mutates:
+                continue
+            new = getattr(state, field.name)
+            if isinstance(field.type, TensorType):
+                self._write(field.name, values[field.name], new)
+            else:
+                assert isinstance(field.type, ScalarType)
+                results.append(_number(new, field.type.kind, device, self._says(field.name)))
+        if not results:
+            return None
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _says(self, field: str) -> str:
+        return f"{self._label}: the reference set {field!r} to"
+
+    def _results(self, returned: Any, device: torch.device) -> list[Any]:
+        label = f"{self._label}: the reference returned"
+        if not self._returns:
+            if returned is not None:
+                raise ArgumentError(f"{label} {type(returned).__name__}, declared is None.")
+            return []
+        many = (returned,) if len(self._returns) == 1 else returned
+        if not isinstance(many, tuple | list) or len(many) != len(self._returns):
+            raise ArgumentError(
+                f"{label} {type(returned).__name__}, declared are {len(self._returns)} results."
+            )
+        return [
+            _number(value, kind, device, label) if kind in RESULT_DTYPES else value
+            for value, kind in zip(many, self._returns, strict=True)
+        ]
+
+    def _write(self, field: str, old: Tensor, new: Any) -> None:
+        """Give the caller's tensor what the method put in its place."""
+        if new is old:
+            return
+        if not isinstance(new, Tensor) or (new.shape, new.dtype) != (old.shape, old.dtype):
+            got = f"{new.dtype} {tuple(new.shape)}" if isinstance(new, Tensor) else repr(new)
+            raise ArgumentError(
+                f"{self._says(field)} {got}, but it is {old.dtype} {tuple(old.shape)}: a method "
+                "changes the values of a tensor, not its dtype or shape."
+            )
+        old.copy_(new)
+
+
+def _device(values: Sequence[Any]) -> torch.device:
+    for value in values:
+        if isinstance(value, Tensor):
+            return value.device
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            return value[0].device
+    return torch.device("cpu")
+
+
+def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:
+    fits = isinstance(value, _PYTHON_TYPES[kind]) and (
+        kind == "bool" or not isinstance(value, bool)
+    )
+    if not fits:
+        raise ArgumentError(f"{label} {type(value).__name__}, declared is {kind}.")
+    return torch.tensor(value, dtype=DTYPES[RESULT_DTYPES[kind]], device=device)
