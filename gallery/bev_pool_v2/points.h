@@ -112,10 +112,11 @@ inline Sum<T> dot(const T* left, const T* right, int64_t count) {
 // Calls f(p) for every point p that an interval holds, in order, as often as intervals hold it.
 template <typename Args, typename F>
 inline void for_each_point(const Args& a, F f) {
-  for (int64_t i = 0; i < a.I; ++i) {
-    const int64_t begin = a.interval_starts[i];
-    const int64_t end = begin + a.interval_lengths[i];
-    for (int64_t p = begin; p < end; ++p) f(p);
+  const int32_t *starts = a.interval_starts.data(), *lengths = a.interval_lengths.data();
+  const int64_t count = a.I;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t end = int64_t{starts[i]} + lengths[i];
+    for (int64_t p = starts[i]; p < end; ++p) f(p);
   }
 }
 

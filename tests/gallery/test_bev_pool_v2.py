@@ -169,9 +169,8 @@ def test_ranks_are_what_the_contract_calls_fast() -> None:
     for start, length in zip(ranks.interval_starts, ranks.interval_lengths, strict=True):
         assert len(ranks.ranks_bev[start : start + length].unique()) == 1
     p = 7
-    frame, camera, _, row, column = torch.unravel_index(
-        ranks.ranks_depth[p].long(), (2, 3, 5, 2, 4)
-    )
+    index = ranks.ranks_depth[p].long()
+    frame, camera, _, row, column = torch.unravel_index(index, (2, 3, 5, 2, 4))
     assert ranks.ranks_feat[p] == ((frame * 3 + camera) * 2 + row) * 4 + column
     x, y, z = points.reshape(-1, 3)[index].tolist()
     cell = ((int(frame) * 2 + (z + 2) // 2) * 8 + (y + 8) // 2) * 16 + (x + 8) // 1
