@@ -1,0 +1,169 @@
+"""From an ExportedProgram to ``model.pt2``, remembered by everything that decides the result."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import threading
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from opsmith.errors import ExportError
+from opsmith.kernels import cache_folder, toolchain
+from opsmith.kernels.version import version
+from opsmith.targets.aotinductor import machine
+from opsmith.targets.aotinductor.libraries import Plan
+
+_LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
+_LOCK = threading.Lock()
+
+
+def compile_model(
+    program: ExportedProgram, plans: Sequence[Plan], settings: Mapping[str, Any], out: Path
+) -> None:
+    """Compile and package.
+
+    Args:
+        program: what is compiled.
+        plans: its custom operators, built.
+        settings: further settings of inductor, by their names in ``torch._inductor.config``.
+        out: the ``.pt2`` file to write.
+
+    Raises:
+        ExportError: inductor cannot compile the model; in its words.
+        MissingError: there is no compiler.
+    """
+    from filelock import FileLock
+
+    compiler = toolchain.find_compiler("AOTInductor")
+    direct = {item.operator._opoverload: [item.declaration] for item in plans if not item.proxy}
+    configs: dict[str, Any] = {**machine.inductor_settings(), **settings}
+    key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
+    folder = cache_folder() / "aotinductor" / (key or "")
+    if key is not None and _reuse(folder / "model.pt2", out):
+        return
+    if direct:
+        configs["aot_inductor.custom_ops_to_c_shims"] = direct
+        # By the file's whole name: `-l:libname.so`.
+        files = [path for item in plans if not item.proxy for path, _ in item.files]
+        configs["aot_inductor.custom_op_libs"] = [f":{path.name}" for path in files]
+        search = [str(path.parent) for path in files]
+    else:
+        search = []
+    if key is None:
+        _compile(program, configs, search, out)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        # Another process may have compiled it while this one waited.
+        if _reuse(folder / "model.pt2", out):
+            return
+        _compile(program, configs, search, out)
+        partial = folder / "model.partial"
+        shutil.copyfile(out, partial)
+        os.replace(partial, folder / "model.pt2")
+
+
+def _reuse(known: Path, out: Path) -> bool:
+    try:
+        with zipfile.ZipFile(known) as package:
+            if package.testzip() is not None:
+                return False
+        shutil.copyfile(known, out)
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return True
+
+
+def _compile(
+    program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
+) -> None:
+    with _LOCK, _search(search), _sign_of_life(), warnings.catch_warnings():
+        # PyTorch's own deprecations.
+        warnings.simplefilter("ignore")
+        try:
+            torch._inductor.aoti_compile_and_package(
+                program, package_path=str(out), inductor_configs=configs
+            )
+        except Exception as error:
+            raise ExportError(f"AOTInductor could not compile the model:\n{error}") from error
+
+
+@contextmanager
+def _search(folders: Sequence[str]) -> Iterator[None]:
+    """Folders in which the linker that inductor runs looks for libraries.
+
+    Inductor has a setting for libraries, and none for where they are.
+    """
+    before = os.environ.get("LIBRARY_PATH")
+    os.environ["LIBRARY_PATH"] = ":".join([*folders, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LIBRARY_PATH"]
+        else:
+            os.environ["LIBRARY_PATH"] = before
+
+
+@contextmanager
+def _sign_of_life() -> Iterator[None]:
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("compiling the model with AOTInductor …"):
+        yield
+
+
+def _key(
+    program: ExportedProgram, plans: Sequence[Plan], settings: Mapping[str, Any]
+) -> str | None:
+    """A digest of all that decides what is compiled; `None` where the model is not remembered."""
+    weights = [*program.state_dict.values(), *program.constants.values()]
+    if any(not isinstance(value, torch.Tensor) for value in weights):
+        return None
+    if sum(value.nbytes for value in weights) > _LARGEST_REMEMBERED:
+        return None
+    try:
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+        facts = {
+            "opsmith": version(),
+            "torch": torch.__version__,
+            "git": torch.version.git_version,
+            "inductor": torch._inductor.config.get_hash().hex(),
+            "settings": settings,
+            "processor": toolchain.processor(),
+            "machine": machine.describe(),
+            "operators": [
+                [item.operator.name, item.device, item.proxy, item.tag, _tags(item)]
+                for item in plans
+            ],
+            "module": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+        }
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        with zipfile.ZipFile(buffer) as archive:
+            for name in sorted(archive.namelist()):
+                # The example's values decide nothing.
+                if "/data/sample_inputs/" not in name:
+                    digest.update(name.encode() + archive.read(name))
+    except Exception:  # what cannot be written down is compiled each time
+        return None
+    return digest.hexdigest()[:24]
+
+
+def _tags(item: Plan) -> list[str]:
+    return sorted(str(tag) for tag in item.operator._opoverload.tags)

@@ -1,0 +1,283 @@
+"""The operator libraries of an artifact: how compiled code reaches each kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.fx import Node
+
+from opsmith import kernels
+from opsmith.errors import ExportError
+from opsmith.kernels.audit import dynamic_symbols
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+from opsmith.signature.model import TensorListType
+from opsmith.targets.aotinductor import shims
+from opsmith.targets.artifact import OperatorUse
+
+FOLDER = "libraries"
+DEFINITION = Path(__file__).with_name("definition.cpp.j2")
+
+# What stands in a C++ string literal for itself.
+_PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]*')
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One library as the manifest lists it.
+
+    Attributes:
+        file: its path within the artifact.
+        operator: the operator that it is for; empty for one that the user passed.
+        schema: the operator's schema.
+        call: ``"direct"``: compiled code links it; ``"proxy"``: it registers the operator's kernel
+            with PyTorch's dispatcher; ``"definition"``: it defines the operator.
+    """
+
+    file: str
+    operator: str
+    schema: str
+    call: str
+
+
+@dataclass
+class Plan:
+    """One operator of the model on one device.
+
+    Attributes:
+        operator: the operator.
+        kernel: its compiled kernel.
+        calls: the calls of the model.
+        proxy: why compiled code must go through the dispatcher; empty where it calls directly.
+        tag: what sets this build apart; see `shims.symbol`.
+        files: the libraries, in the order in which they are loaded.
+    """
+
+    operator: Operator
+    kernel: NativeKernel
+    calls: Sequence[Node]
+    proxy: str = ""
+    tag: str = ""
+    files: list[tuple[Path, str]] = field(default_factory=list)
+
+    @property
+    def device(self) -> str:
+        """The device type."""
+        return self.kernel.device
+
+    @property
+    def use(self) -> OperatorUse:
+        """The line of the report and the manifest."""
+        how = f"through the dispatcher: {self.proxy}" if self.proxy else "directly"
+        return OperatorUse(self.operator.name, "library", len(self.calls), f"called {how}")
+
+    @property
+    def declaration(self) -> str:
+        """The C declaration of the shim."""
+        return shims.declaration(self.operator.signature, self.device, self.tag)
+
+    def build(self) -> None:
+        """Build the libraries, or find them in the cache.
+
+        Raises:
+            BuildError: the kernel does not compile.
+            MissingError: there is no compiler.
+        """
+        source, signature = self.kernel.source, self.operator.signature
+        own = source.build()
+        name = f"{signature.namespace}__{signature.name}__{self.device}"
+        defines = ["USE_CUDA"] if self.device == "cuda" else []
+        common: dict[str, Any] = {
+            "include_dirs": [*source.include_dirs, shims.INCLUDE],
+            "link_libraries": source.link_libraries,
+            "flags": source.flags,
+            "cuda": source.path.suffix == ".cu",
+            "what": f"{source.what} for AOTInductor",
+        }
+        if source.api == "torch":
+            _refuse_python(own, source.what)
+            if not self.kernel.defines_operator:
+                text = kernels.render(DEFINITION, signature)
+                defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
+                self.files.append((defined, "definition"))
+            self.files.append((own, "proxy"))
+            return
+        if self.proxy:
+            generated = source.generated()
+            defines.append("OPSMITH_STATIC_REGISTRATION")
+            path = kernels.build_library(
+                f"{name}__registered", [source.path], generated, defines=defines, **common
+            )
+            self.files.append((path, "proxy"))
+            return
+        # A library is told apart by what was built from the same sources before.
+        self.tag = hashlib.sha256(own.read_bytes() + _shim_digest()).hexdigest()[:12]
+        path = kernels.build_library(
+            f"{name}__{self.tag}", [source.path], self._generated(), defines=defines, **common
+        )
+        self.files.append((path, "direct"))
+
+    def _generated(self) -> kernels.Generated:
+        source, signature = self.kernel.source, self.operator.signature
+
+        def render() -> dict[str, str]:
+            shim = shims.source(signature, self.device, source.strided, self.tag)
+            files = kernels.kernel_files(signature)
+            return {**files, f"{signature.name}_shim_{self.device}.cpp": shim}
+
+        key = kernels.generated_key(
+            signature, self.device, source.strided, self.tag, _shim_digest().hex()
+        )
+        return kernels.Generated(key, render)
+
+
+def plan(operators: Mapping[Operator, Sequence[Node]]) -> list[Plan]:
+    """How each operator is called, found out before anything is built.
+
+    Raises:
+        ExportError: an operator has no compiled kernel for a device that the model uses.
+    """
+    plans = [
+        Plan(operator, _native(operator, device, len(calls)), calls)
+        for operator, all_calls in operators.items()
+        for device, calls in _by_device(all_calls).items()
+    ]
+    taken: dict[str, str] = {}
+    for item in plans:
+        name = shims.function_name(item.operator.signature, item.device)
+        item.proxy = _why_proxy(item) or _clash(name, taken, item)
+        if not item.proxy:
+            taken[name] = item.operator.name
+    return plans
+
+
+def _native(operator: Operator, device: str, count: int) -> NativeKernel:
+    kernel = operator.kernels.get(device)
+    if isinstance(kernel, NativeKernel):
+        return kernel
+    what = "only a Python kernel" if kernel is not None else "no kernel"
+    calls = "once" if count == 1 else f"{count} times"
+    raise ExportError(
+        f"{operator.name}: has {what} for {device!r}, and an AOTInductor artifact runs without "
+        f"Python; the model calls it {calls}. Add a C++ kernel, "
+        f'{operator.signature.name}.register_kernel("{device}", source="….cpp"), or pass '
+        f'form={{"{operator.name}": "inline"}} to have its reference compiled in its place.'
+    )
+
+
+def _by_device(calls: Iterable[Node]) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in calls:
+        values = [argument.meta.get("val") for argument in node.all_input_nodes]
+        values += [node.meta.get("val")]
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        device = tensors[0].device.type if tensors else "cpu"
+        found.setdefault(device, []).append(node)
+    return found
+
+
+def _why_proxy(item: Plan) -> str:
+    from torch._inductor import config
+
+    signature = item.operator.signature
+    if item.kernel.source.api == "torch":
+        return "the kernel registers itself with PyTorch"
+    if not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
+        return "this PyTorch compiles no direct calls"
+    for node in item.calls:
+        for parameter, value in _arguments(item.operator, node):
+            # Inductor writes a string between quotes as it is.
+            if isinstance(value, str) and not re.fullmatch(
+                r'[^"\\\x00-\x1f\x7f-\U0010ffff]*', value
+            ):
+                return f"argument {parameter!r} is {value!r}, which compiled code cannot spell"
+            type_ = signature.parameter(parameter)
+            if type_.optional and isinstance(value, list | tuple) and not value:
+                return f"argument {parameter!r} is an empty sequence where None may stand"
+            if isinstance(type_.type, TensorListType) and type_.mutated:
+                return f"argument {parameter!r} is a list that is written into"
+    return ""
+
+
+def _arguments(operator: Operator, node: Node) -> list[tuple[str, Any]]:
+    """A call's arguments by the signature's names; through ``auto_functionalized`` too."""
+    names = [parameter.name for parameter in operator.signature.parameters]
+    args = node.args if node.target is operator._opoverload else node.args[1:]
+    return [
+        *zip(names, args, strict=False),
+        *((n, v) for n, v in node.kwargs.items() if n in names),
+    ]
+
+
+def _clash(name: str, taken: Mapping[str, str], item: Plan) -> str:
+    if name in taken:
+        return f"compiled code would call both it and {taken[name]} as {name}"
+    if name in _pytorch_shims(item.device):
+        return f"PyTorch has a function {name} itself"
+    return ""
+
+
+def _pytorch_shims(device: str) -> set[str]:
+    """The functions that PyTorch's own operators have, which compiled code includes."""
+    import torch
+
+    folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
+    found: set[str] = set()
+    for header in [*folder.glob("c/shim*.h"), *folder.glob("generated/c_shim*.h")]:
+        found.update(re.findall(rf"\baoti_torch_{device}_\w+", header.read_text(errors="replace")))
+    return found
+
+
+def _refuse_python(library: Path, what: str) -> None:
+    needed = [s.name for s in dynamic_symbols(library) if not s.defined and not s.weak]
+    found = sorted(name for name in needed if re.match(r"_?Py[A-Z_]|_ZN8pybind11", name))
+    if found:
+        raise ExportError(
+            f"{what}: the kernel needs Python ({', '.join(found[:3])}"
+            f"{', …' if len(found) > 3 else ''}), and an AOTInductor artifact runs without. "
+            "Include <torch/library.h> in place of <torch/extension.h>."
+        )
+
+
+def _shim_digest() -> bytes:
+    files = [shims.TEMPLATE, Path(shims.__file__), *sorted(shims.INCLUDE.rglob("*.h"))]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).digest()
+
+
+def write(plans: Sequence[Plan], more: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
+    """Copy the built libraries into the artifact.
+
+    Args:
+        plans: the model's operators, built.
+        more: the user's own libraries, which come first.
+        folder: the artifact.
+
+    Returns:
+        What the manifest lists, in the order in which the libraries are loaded.
+
+    Raises:
+        ExportError: a library that the user passed is not there, or two have one name.
+    """
+    entries = [(path, Entry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
+    for item in plans:
+        signature = item.operator.signature
+        for path, call in item.files:
+            file = f"{FOLDER}/{path.name}"
+            entries.append((path, Entry(file, signature.qualname, signature.schema(), call)))
+    seen: set[str] = set()
+    for path, entry in entries:
+        if not path.is_file():
+            raise ExportError(f"libraries: there is no file {path}")
+        if entry.file in seen:
+            raise ExportError(f"libraries: two are called {path.name}; rename yours")
+        seen.add(entry.file)
+        (folder / FOLDER).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / entry.file)
+    return [asdict(entry) for _, entry in entries]

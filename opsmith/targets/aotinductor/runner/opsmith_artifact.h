@@ -1,0 +1,415 @@
+// Runs what opsmith.export(..., target="aotinductor") left, in a program without Python:
+//
+//   opsmith::Artifact model("dist");
+//   std::vector<at::Tensor> outputs = model.run({image, ranks});
+//
+// Needs this file, opsmith_json.h, opsmith_sha256.h, and libtorch of the version that exported (or
+// a later one). Compile as C++20 and link torch, torch_cpu, c10 and dl; CMakeLists.txt shows how.
+#pragma once
+
+#include "opsmith_json.h"
+#include "opsmith_sha256.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <dlfcn.h>
+#include <sys/utsname.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+
+namespace opsmith {
+
+// The artifact is incomplete, changed, or not for this machine.
+struct ArtifactError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// A library of the artifact does not load; holds the loader's words.
+struct LibraryError : ArtifactError {
+  using ArtifactError::ArtifactError;
+};
+// The inputs of a call do not fit.
+struct ArgumentError : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// One input or output.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;               // as in "float32"
+  std::vector<std::string> shape;  // numbers, symbols, or expressions over symbols
+
+  std::string text() const;  // "x: float32 (batch, 4)"
+};
+
+class Artifact {
+ public:
+  // Reads the manifest, compares the SHA-256 of the model and of each library, and loads them.
+  // Throws ArtifactError and LibraryError, naming the file.
+  explicit Artifact(std::filesystem::path folder);
+
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+
+  // One tensor per input, in the order of `inputs`; returns one per output. Several threads may
+  // call at once; they wait for each other. Throws ArgumentError where an input does not fit, and
+  // std::runtime_error with the message of a kernel that failed.
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) const;
+
+ private:
+  struct Input {
+    std::vector<int64_t> order;  // its dimensions from the outermost in memory to the innermost
+    bool written = false;        // whether a call writes into it
+  };
+  using Bound = std::map<std::string, int64_t>;
+
+  void read_manifest();
+  void check_machine() const;
+  void verify(const std::string& file) const;
+  void load_libraries();
+  void check_inputs(const std::vector<at::Tensor>& inputs) const;
+  void check_size(const TensorSpec& spec, size_t axis, int64_t size, Bound& bound) const;
+  std::optional<int64_t> evaluate(const std::string& expression, const Bound& bound) const;
+  std::string where() const { return folder_.string(); }
+
+  std::filesystem::path folder_;
+  Json manifest_;
+  std::vector<TensorSpec> inputs_, outputs_;
+  std::vector<Input> layouts_;
+  std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader_;
+};
+
+namespace detail {
+
+template <typename Items>
+std::string joined(const Items& items) {
+  std::ostringstream text;
+  const char* comma = "";
+  for (const auto& item : items) text << std::exchange(comma, ", ") << item;
+  return text.str();
+}
+
+template <typename Sizes>
+std::string shape_text(const Sizes& sizes) {
+  return "(" + joined(sizes) + (sizes.size() == 1 ? ",)" : ")");
+}
+
+// torch.float32 is "float" in C++ and "float32" everywhere else.
+inline std::string dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool:
+      return "bool";
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kComplexFloat:
+      return "complex64";
+    case at::kComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+inline bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+inline std::vector<TensorSpec> specs(const Json& json) {
+  std::vector<TensorSpec> found;
+  for (const Json& item : json.array()) {
+    TensorSpec spec{item.at("name").string(), item.at("dtype").string(), {}};
+    for (const Json& size : item.at("shape").array())
+      spec.shape.push_back(size.is_string() ? size.string() : std::to_string(size.integer()));
+    found.push_back(std::move(spec));
+  }
+  return found;
+}
+
+}  // namespace detail
+
+inline std::string TensorSpec::text() const {
+  return name + ": " + dtype + " " + detail::shape_text(shape);
+}
+
+inline Artifact::Artifact(std::filesystem::path folder) : folder_(std::move(folder)) {
+  std::string model;
+  try {
+    read_manifest();
+    check_machine();
+    model = manifest_.at("details").at("model").string();
+    verify(model);
+    load_libraries();
+  } catch (const ArtifactError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ArtifactError((folder_ / "manifest.json").string() + " is damaged: " + error.what());
+  }
+  try {
+    loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>((folder_ / model).string());
+  } catch (const c10::Error& error) {
+    throw LibraryError((folder_ / model).string() +
+                       " does not load: " + error.what_without_backtrace());
+  }
+}
+
+inline void Artifact::read_manifest() {
+  const std::filesystem::path path = folder_ / "manifest.json";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const bool there = std::filesystem::exists(folder_);
+    throw ArtifactError(where() + " is not an opsmith artifact: " +
+                        (there ? "it has no manifest.json" : "no such folder"));
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  manifest_ = Json::parse(text);
+  if (const int64_t version = manifest_.at("manifest").integer(); version != 1) {
+    throw ArtifactError(path.string() + " has version " + std::to_string(version) +
+                        ", and this program reads version 1");
+  }
+  if (const std::string& target = manifest_.at("target").string(); target != "aotinductor") {
+    throw ArtifactError(where() + " was exported for the target '" + target +
+                        "', and this program runs 'aotinductor'");
+  }
+  inputs_ = detail::specs(manifest_.at("inputs"));
+  outputs_ = detail::specs(manifest_.at("outputs"));
+  for (const Json& item : manifest_.at("details").at("inputs").array()) {
+    Input input;
+    for (const Json& axis : item.at("order").array()) input.order.push_back(axis.integer());
+    input.written = item.at("written").integer() != 0;
+    layouts_.push_back(std::move(input));
+  }
+  if (layouts_.size() != inputs_.size()) throw std::runtime_error("its inputs are described twice");
+}
+
+// Code compiled for a richer processor would end this process without a word.
+inline void Artifact::check_machine() const {
+  const Json& machine = manifest_.at("details").at("machine");
+  utsname here{};
+  uname(&here);
+  const std::string wanted = machine.at("architecture").string();
+  if (wanted != here.machine) {
+    throw ArtifactError(where() + " was compiled for " + wanted + ", this machine is " +
+                        here.machine + ". Export the model on a machine like this one.");
+  }
+  std::ifstream file("/proc/cpuinfo");
+  std::set<std::string> features;
+  for (std::string line; features.empty() && std::getline(file, line);) {
+    if (line.rfind("flags", 0) != 0) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) features.insert(word);
+  }
+  std::vector<std::string> missing;
+  for (const Json& feature : machine.at("features").array()) {
+    if (!features.empty() && features.count(feature.string()) == 0)
+      missing.push_back(feature.string());
+  }
+  if (!missing.empty()) {
+    throw ArtifactError(where() + " was compiled for a processor with " + detail::joined(missing) +
+                        ", which this one lacks. Export the model on a machine like this one, or "
+                        "with OPSMITH_ARCH set to an older processor.");
+  }
+}
+
+inline void Artifact::verify(const std::string& file) const {
+  const std::filesystem::path path = folder_ / file;
+  if (!manifest_.at("files").has(file))
+    throw ArtifactError((folder_ / "manifest.json").string() + " lists no file '" + file + "'");
+  if (std::filesystem::path(file).is_absolute() || file.find("..") != file.npos)
+    throw ArtifactError(where() + ": the manifest names '" + file + "', outside the artifact");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    const bool there = std::filesystem::exists(path);
+    throw ArtifactError(path.string() +
+                        (there ? " cannot be read" : " is missing; the manifest lists it"));
+  }
+  Sha256 sha;
+  std::vector<char> piece(1 << 20);
+  while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())), stream.gcount() > 0)
+    sha.update(piece.data(), static_cast<size_t>(stream.gcount()));
+  const std::string known = manifest_.at("files").at(file).at("sha256").string();
+  if (const std::string found = sha.finish(); found != known) {
+    throw ArtifactError(path.string() +
+                        " is not the file that was exported, and is not loaded: its SHA-256 is " +
+                        found + ", the manifest says " + known);
+  }
+}
+
+inline void Artifact::load_libraries() {
+  const Json::Array& libraries = manifest_.at("details").at("libraries").array();
+  // A library that only registers an operator is left out where the process has the operator, say
+  // from another artifact: PyTorch admits one definition.
+  std::set<std::string> present;
+  for (const Json& library : libraries) {
+    const std::string& op = library.at("operator").string();
+    if (!op.empty() && c10::Dispatcher::singleton().findSchema({op, ""})) present.insert(op);
+  }
+  for (const Json& library : libraries) {
+    const bool registers = library.at("call").string() != "direct";
+    if (registers && present.count(library.at("operator").string()) != 0) continue;
+    const std::string& file = library.at("file").string();
+    verify(file);
+    const std::filesystem::path path = std::filesystem::absolute(folder_ / file);
+    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+      const char* words = dlerror();
+      throw LibraryError(path.string() + " does not load: " + (words ? words : "no reason given"));
+    }
+  }
+}
+
+inline std::vector<at::Tensor> Artifact::run(std::vector<at::Tensor> inputs) const {
+  const at::NoGradGuard no_grad;
+  check_inputs(inputs);
+  const std::vector<at::Tensor> given = inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Compiled code reads memory in the order of the example's dimensions.
+    const std::vector<int64_t>& order = layouts_[i].order;
+    inputs[i] = given[i].permute(order);
+    if (inputs[i].is_contiguous()) {
+      inputs[i] = given[i];
+      continue;
+    }
+    std::vector<int64_t> back(order.size());
+    for (size_t axis = 0; axis < order.size(); ++axis)
+      back[static_cast<size_t>(order[axis])] = static_cast<int64_t>(axis);
+    inputs[i] = inputs[i].contiguous().permute(back);
+  }
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = loader_->run(inputs);
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (layouts_[i].written && !inputs[i].is_same(given[i])) given[i].copy_(inputs[i]);
+  }
+  return outputs;
+}
+
+inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const {
+  if (inputs.size() != inputs_.size()) {
+    std::vector<std::string> names;
+    for (const TensorSpec& spec : inputs_) names.push_back(spec.name);
+    throw ArgumentError(where() + ": takes " + std::to_string(inputs_.size()) + " inputs (" +
+                        detail::joined(names) + "), got " + std::to_string(inputs.size()) + ".");
+  }
+  const std::string& device = manifest_.at("details").at("device").string();
+  Bound bound;
+  // Symbols before the expressions over them.
+  for (const bool symbols : {true, false}) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const TensorSpec& spec = inputs_[i];
+      const at::Tensor& tensor = inputs[i];
+      const std::string what = where() + ": input '" + spec.name + "'";
+      if (!tensor.defined()) throw ArgumentError(what + " is no tensor.");
+      const std::string dtype = detail::dtype_name(tensor.scalar_type());
+      const std::string got =
+          "\n  got: shape " + detail::shape_text(tensor.sizes()) + ", dtype " + dtype;
+      if (dtype != spec.dtype)
+        throw ArgumentError(what + " has dtype " + dtype + ", expected " + spec.dtype + "." + got);
+      if (const std::string on = c10::DeviceTypeName(tensor.device().type(), true); on != device)
+        throw ArgumentError(what + " is on " + on + ", expected " + device + "." + got);
+      if (static_cast<size_t>(tensor.dim()) != spec.shape.size()) {
+        throw ArgumentError(what + " has " + std::to_string(tensor.dim()) +
+                            " dimensions, expected " + std::to_string(spec.shape.size()) + " for " +
+                            spec.text() + "." + got);
+      }
+      try {
+        for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+          if (manifest_.at("dims").has(spec.shape[axis]) == symbols)
+            check_size(spec, axis, tensor.size(static_cast<int64_t>(axis)), bound);
+        }
+      } catch (const ArgumentError& error) {
+        throw ArgumentError(what + " does not fit " + spec.text() + ": " + error.what() + got);
+      }
+    }
+  }
+}
+
+inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t size,
+                                 Bound& bound) const {
+  const std::string& expected = spec.shape[axis];
+  const std::string found = "dimension " + std::to_string(axis) +
+                            (detail::is_number(expected) ? "" : " (" + expected + ")") + " is " +
+                            std::to_string(size);
+  if (manifest_.at("dims").has(expected)) {
+    const Json::Array& limits = manifest_.at("dims").at(expected).array();
+    const int64_t low = limits.at(0).integer();
+    if (size < low || (!limits.at(1).is_null() && size > limits.at(1).integer())) {
+      throw ArgumentError(
+          found + ", the export allows " + std::to_string(low) + " <= " + expected +
+          (limits.at(1).is_null() ? "" : " <= " + std::to_string(limits.at(1).integer())) + ".");
+    }
+    const int64_t first = bound.emplace(expected, size).first->second;
+    if (first != size) throw ArgumentError(found + ", expected " + std::to_string(first) + ".");
+    return;
+  }
+  const std::optional<int64_t> wanted =
+      detail::is_number(expected) ? std::stoll(expected) : evaluate(expected, bound);
+  if (wanted && *wanted != size)
+    throw ArgumentError(found + ", expected " + std::to_string(*wanted) + ".");
+}
+
+// The value of a size like "2*batch", which the manifest spells in postfix notation; nothing where
+// only PyTorch can tell.
+inline std::optional<int64_t> Artifact::evaluate(const std::string& expression,
+                                                 const Bound& bound) const {
+  const Json& sizes = manifest_.at("details").at("sizes");
+  if (!sizes.has(expression)) return std::nullopt;
+  std::vector<int64_t> stack;
+  for (const Json& item : sizes.at(expression).array()) {
+    const std::string& word = item.string();
+    if (detail::is_number(word)) {
+      stack.push_back(std::stoll(word));
+    } else if (const auto found = bound.find(word); found != bound.end()) {
+      stack.push_back(found->second);
+    } else {
+      if (stack.size() < 2) return std::nullopt;
+      const int64_t right = stack.back();
+      stack.pop_back();
+      int64_t& left = stack.back();
+      if ((word == "//" || word == "%") && right <= 0) return std::nullopt;
+      if (word == "+")
+        left += right;
+      else if (word == "-")
+        left -= right;
+      else if (word == "*")
+        left *= right;
+      else if (word == "//")
+        left = left / right - (left % right < 0);
+      else if (word == "%")
+        left = (left % right + right) % right;
+      else if (word == "min")
+        left = std::min(left, right);
+      else if (word == "max")
+        left = std::max(left, right);
+      else
+        return std::nullopt;
+    }
+  }
+  return stack.size() == 1 ? std::optional(stack[0]) : std::nullopt;
+}
+
+}  // namespace opsmith

@@ -1,0 +1,205 @@
+"""The target itself: what an export does, and how Python runs what it left."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opsmith.errors import ExportError
+from opsmith.signature import expressions
+from opsmith.targets.artifact import Artifact, OperatorUse
+from opsmith.targets.model import Model
+from opsmith.targets.protocol import Option, Outcome, Runner, Target
+
+MODEL = "model.pt2"
+RUNNER = "runner"
+
+
+class AOTInductor(Target):
+    """Models compiled ahead of time by PyTorch's inductor; run from Python, or from C++ alone."""
+
+    name = "aotinductor"
+    title = "AOTInductor"
+    options = (
+        Option(
+            "form",
+            "library or inline (the reference, compiled), for every custom operator; or a mapping "
+            "from their names to these",
+            "auto",
+        ),
+        Option("libraries", "further operator libraries that the model needs: paths", ""),
+        Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
+        Option("runner", "the C++ program: source, or built too", "source", ("source", "built")),
+    )
+
+    def available(self) -> str | None:
+        """See `Target.available`."""
+        if platform.system() != "Linux":
+            return f"opsmith packages for AOTInductor on Linux only, this is {platform.system()}"
+        if not hasattr(torch._C, "_aoti"):
+            return "this PyTorch was built without AOTInductor; install one from pytorch.org"
+        return None
+
+    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """See `Target.export`."""
+        # Late, so that loading an artifact imports no compiler.
+        from opsmith.targets.aotinductor import forms, libraries, machine
+        from opsmith.targets.aotinductor.compile import compile_model
+
+        settings = _settings(options["inductor"])
+        more = _paths(options["libraries"])
+        layouts, device = _inputs(model)
+        _refuse_state(model)
+        inline = forms.chosen_inline(model, options["form"])
+        uses = [
+            OperatorUse(operator.name, "inline", len(calls))
+            for operator, calls in model.operators().items()
+            if operator in inline
+        ]
+        model = forms.inlined(model, inline)
+        plans = libraries.plan(model.operators())
+        uses += [item.use for item in plans] + _foreign(model, more)
+        for item in plans:
+            item.build()
+        listed = libraries.write(plans, more, folder)
+        compile_model(model.program, plans, settings, folder / MODEL)
+        self._write_runner(folder, built=options["runner"] == "built")
+        return Outcome(
+            operators=uses,
+            details={
+                "model": MODEL,
+                "libraries": listed,
+                "device": device,
+                "inputs": layouts,
+                "sizes": _postfix(model),
+                "machine": machine.describe(),
+            },
+        )
+
+    def _write_runner(self, folder: Path, *, built: bool) -> None:
+        from opsmith.targets.aotinductor import build_runner
+
+        shutil.copytree(build_runner.SOURCES, folder / RUNNER)
+        if built:
+            shutil.copy2(build_runner.build_runner(), folder / RUNNER / build_runner.PROGRAM)
+
+    def load(self, artifact: Artifact) -> Runner:
+        """See `Target.load`."""
+        from opsmith.targets.aotinductor.runtime import load
+
+        return load(artifact)
+
+
+def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        settings = json.loads(option) if isinstance(option, str) else dict(option)
+    except ValueError as error:
+        raise ExportError(f"inductor={option!r} is no JSON: {error}") from None
+    known = torch._inductor.config
+    for name in settings:
+        place: Any = known
+        for part in name.split("."):
+            place = getattr(place, part, None)
+        if place is None and not hasattr(known, name.split(".")[0]):
+            raise ExportError(f"inductor has no setting {name!r}")
+    return settings
+
+
+def _inputs(model: Model) -> tuple[list[dict[str, Any]], str]:
+    """How each input lies in memory, whether it is written, and the device that all are on.
+
+    Raises:
+        ExportError: an input is no dense tensor, or they are on several devices.
+    """
+    example = model.flatten(model.args, model.kwargs)
+    written = model.mutated_inputs()
+    found = []
+    for spec, tensor in zip(model.inputs, example, strict=True):
+        strides = tensor.stride()
+        order = sorted(range(tensor.dim()), key=strides.__getitem__, reverse=True)
+        if tensor.is_contiguous():
+            order = list(range(tensor.dim()))
+        if not tensor.permute(*order).is_contiguous():
+            raise ExportError(
+                f"the example of the input {spec.name!r} has shape {tuple(tensor.shape)} and "
+                f"strides {tuple(tensor.stride())}: compiled code would want every input with such "
+                "gaps. Pass example.contiguous()."
+            )
+        found.append({"order": order, "written": int(spec.name in written)})
+    devices = sorted({tensor.device.type for tensor in example}) or ["cpu"]
+    if len(devices) > 1:
+        raise ExportError(
+            f"the inputs are on {' and '.join(devices)}; an AOTInductor model runs on one device"
+        )
+    return found, devices[0]
+
+
+def _refuse_state(model: Model) -> None:
+    buffers = model.mutated_buffers()
+    if buffers:
+        raise ExportError(
+            f"the model writes into its buffer {buffers[0]!r}: what one call leaves would change "
+            "the next, on every thread. Take it as an argument, and return what it becomes."
+        )
+
+
+def _foreign(model: Model, libraries: Sequence[Path]) -> list[OperatorUse]:
+    """The model's operators that opsmith did not declare.
+
+    Raises:
+        ExportError: one cannot run without Python, or no library was passed that could define it.
+    """
+    found = model.foreign_operators()
+    for name in found:
+        if torch._library.custom_ops._maybe_get_opdef(name) is not None:
+            raise ExportError(
+                f"{name}: is written in Python (torch.library.custom_op), and an AOTInductor "
+                "artifact runs without. Declare it with opsmith.op and register a C++ kernel."
+            )
+        if not libraries:
+            raise ExportError(
+                f"{name}: opsmith does not know this operator, so its library would be missing "
+                "from the artifact. Pass the library that defines it: libraries=[…/lib….so]."
+            )
+    note = "called through the dispatcher: opsmith did not declare it"
+    return [OperatorUse(name, "library", len(calls), note) for name, calls in found.items()]
+
+
+def _paths(option: str | Sequence[str | Path]) -> list[Path]:
+    listed = option.split(",") if isinstance(option, str) else option
+    return [Path(path).expanduser() for path in listed if str(path).strip()]
+
+
+def _postfix(model: Model) -> dict[str, list[str]]:
+    """The sizes that are expressions, in postfix notation for the C++ runner."""
+    found: dict[str, list[str]] = {}
+    for spec in model.inputs:
+        for size in spec.shape:
+            if isinstance(size, str) and size not in model.dims:
+                try:
+                    found[size] = _words_of(expressions.parse(size))
+                except expressions.ExpressionError:
+                    continue
+    return found
+
+
+def _words_of(expression: expressions.Expression) -> list[str]:
+    match expression:
+        case expressions.Integer(value):
+            return [str(value)]
+        case expressions.Name(name):
+            return [name]
+        case expressions.Binary(op, left, right):
+            return [*_words_of(left), *_words_of(right), op]
+        case expressions.Call(function, arguments):
+            words = _words_of(arguments[0])
+            for argument in arguments[1:]:
+                words += [*_words_of(argument), function]
+            return words
+    raise expressions.ExpressionError(str(expression))
