@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 namespace gemm {
 
@@ -39,20 +41,32 @@ struct Vector {
   static type fill(T value) { return type{} + value; }
   // The first `count` lanes; the others are zero.
   static type first(type value, int64_t count) {
-    type index;
-    for (int i = 0; i < lanes; ++i) index[i] = static_cast<T>(i);
-    return index < fill(static_cast<T>(count)) ? value : type{};
+    return []<int... lane>(type from, T stop, std::integer_sequence<int, lane...>) {
+      return type{static_cast<T>(lane)...} < fill(stop) ? from : type{};
+    }(value, static_cast<T>(count), std::make_integer_sequence<int, lanes>{});
   }
-  static T sum(type value) {
-    T part[lanes];
-    std::memcpy(part, &value, sizeof value);
-    // Halves upon halves: a chain of additions would wait for each.
-#pragma GCC unroll 4
-    for (int half = lanes / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-      for (int i = 0; i < half; ++i) part[i] += part[i + half];
+  static T sum(type value) { return fold<lanes / 2>(value); }
+
+ private:
+  // Adds the upper half of the lanes to the lower one, and so on: a chain of additions would wait
+  // for each. The indices are constants, which is what makes this a few shuffles.
+  template <int half>
+  static T fold(type value) {
+    if constexpr (half == 0) {
+      return value[0];
+    } else {
+      return fold<half / 2>(value + swapped<half>(value, std::make_integer_sequence<int, lanes>{}));
     }
-    return part[0];
+  }
+  template <int half, int... lane>
+  static type swapped(type value, std::integer_sequence<int, lane...>) {
+#if defined(__clang__)
+    return __builtin_shufflevector(value, value, (lane ^ half)...);
+#else
+    using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    typedef Index indices __attribute__((vector_size(vector_bytes)));
+    return __builtin_shuffle(value, indices{(lane ^ half)...});
+#endif
   }
 };
 
