@@ -313,7 +313,6 @@ class Operator:
             ... def leaky(x: Float[Tensor, "*n"], slope: float = 0.1) -> Float[Tensor, "*n"]:
             ...     return torch.where(x < 0, x * slope, x)
             >>> leaky.register_onnx("LeakyRelu", opset=6, attributes={"alpha": "slope"})
-            'LeakyRelu'
         """
         if how is None:
             return functools.partial(
@@ -327,7 +326,7 @@ class Operator:
                     f"{', '.join(self.signature.by_name)}"
                 )
         self.onnx_translations.append(OnnxTranslation(how, opset, inputs, attributes or {}))
-        return how
+        return None if isinstance(how, str) else how
 
     def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
         """Register cases that random sampling cannot invent; usable as a decorator.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -183,16 +183,17 @@ def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given.get(name, option.default) for name, option in known.items()}
 
 
+_TRAINS_OTHERWISE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RNNBase)
+
+
 @contextmanager
-def _evaluating(model: nn.Module | ExportedProgram, say: Callable[[str], None]) -> Any:
+def _evaluating(model: nn.Module | ExportedProgram, say: Callable[[str], None]) -> Iterator[None]:
     """Evaluation mode for the length of the export."""
-    training = isinstance(model, nn.Module) and [m for m in model.modules() if m.training]
-    if not training:
-        yield
-        return
-    assert isinstance(model, nn.Module)
-    say(f"{type(model).__name__} is exported in evaluation mode (it is in training mode now)")
-    model.eval()
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
+    if any(isinstance(module, _TRAINS_OTHERWISE) for module in training):
+        say(f"{type(model).__name__} is in training mode; it is exported in evaluation mode")
+    for module in training:
+        module.training = False
     try:
         yield
     finally:

@@ -1,0 +1,41 @@
+"""Target ``onnx``: a file that any ONNX runtime can run, with no library beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsmith.targets.artifact import Artifact
+from opsmith.targets.model import Model
+from opsmith.targets.onnx.export import MODEL, OPTIONS, export, missing_packages
+from opsmith.targets.protocol import Outcome, Runner, Target
+
+
+class OnnxTarget(Target):
+    """ONNX alone: custom operators become standard ones; ONNX's own evaluator runs the result."""
+
+    name = "onnx"
+    title = "ONNX"
+    options = OPTIONS
+
+    def available(self) -> str | None:
+        """See `Target.available`."""
+        return missing_packages()
+
+    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """See `Target.export`."""
+        from opsmith.targets.onnx.evaluator import versions
+
+        exported = export(model, folder, options, library=None)
+        details = {"model": MODEL, "opset": exported.opset, "exporter": options["exporter"]}
+        return Outcome(exported.uses, versions(), details)
+
+    def load(self, artifact: Artifact) -> Runner:
+        """See `Target.load`."""
+        from opsmith.targets.onnx.evaluator import Evaluator
+
+        return Evaluator(artifact)
+
+
+TARGET = OnnxTarget()

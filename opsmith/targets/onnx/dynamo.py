@@ -1,0 +1,199 @@
+"""Export by the exporter that torch.onnx uses now, which translates an ExportedProgram."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.targets.model import Model
+from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
+from opsmith.targets.onnx.forms import Choice
+from opsmith.targets.onnx.lower import Lowered, overload_of
+from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
+
+DEFAULT_OPSET = 20
+OPSETS = (18, 23)
+"""The first and the last opset that the exporter writes without converting afterwards."""
+
+
+class DynamoEmitter(Emitter):
+    """Writes nodes into the graph that torch.onnx is building."""
+
+    def _emit(
+        self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int
+    ) -> Sequence[Any]:
+        return add_node(domain, op_type, inputs, attributes, outputs, None)
+
+    def _dtype_of(self, value: Any) -> str | None:
+        numbers = {number: name for name, number in ELEMENT_TYPES.items()}
+        return None if value.dtype is None else numbers.get(int(value.dtype))
+
+    def _is_value(self, value: Any) -> bool:
+        import onnx_ir
+
+        return isinstance(value, onnx_ir.Value)
+
+
+def add_node(
+    domain: str,
+    op_type: str,
+    inputs: Sequence[Any],
+    attributes: Attributes,
+    outputs: int,
+    version: int | None,
+) -> Sequence[Any]:
+    """Add a node to the graph that torch.onnx is building; returns its outputs."""
+    import onnx_ir
+    from onnxscript import evaluator
+
+    def attribute(name: str, kind: str, value: Any) -> Any:
+        if kind == "TENSOR":
+            value = onnx_ir.tensor(value)
+        return onnx_ir.Attr(name, onnx_ir.AttributeType[kind], value)
+
+    node = onnx_ir.Node(
+        domain,
+        op_type,
+        list(inputs),
+        [attribute(*item) for item in attributes],
+        num_outputs=outputs,
+        version=version,
+    )
+    # While the exporter translates, its recorder is onnxscript's evaluator.
+    recorder: Any = evaluator.default()
+    recorder.nodes.append(node)
+    return node.outputs
+
+
+def attribute_kind(value: Any) -> str:
+    """ONNX's name of the type of one of `NodeLayout.attribute_values`."""
+    many = isinstance(value, list)
+    sample = (value[0] if value else 0) if many else value
+    kind = {int: "INT", float: "FLOAT", str: "STRING"}[type(sample)]
+    return f"{kind}S" if many else kind
+
+
+def typed_attributes(layout: NodeLayout, arguments: Any) -> Attributes:
+    """The attributes of an operator's own node, typed by the signature."""
+    found: Attributes = []
+    for name, value in layout.attribute_values(arguments).items():
+        kind = attribute_kind(value)
+        if value == [] and layout.signature.by_name[name].type.kind == "float":  # type: ignore[union-attr]
+            kind = "FLOATS"
+        found.append((name, kind, value))
+    return found
+
+
+def translation_table(choices: Sequence[Choice], opset: int) -> dict[Any, Callable[..., Any]]:
+    """What ``custom_translation_table`` wants, for the operators that keep a form of their own."""
+    return {
+        overload_of(choice.operator): _standard(choice, opset)
+        if choice.form == "standard"
+        else _own_node(choice.operator)
+        for choice in choices
+    }
+
+
+def _standard(choice: Choice, opset: int) -> Callable[..., Any]:
+    operator, translation = choice.operator, choice.translation
+    assert translation is not None
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        emitter = DynamoEmitter(operator, opset)
+        values = translate(translation, emitter, operator, operator.arguments(args, kwargs))
+        # The exporter names what comes back; an input must not come back as it is.
+        values = tuple(
+            emitter.node("Identity", value) if value.producer() is None else value
+            for value in values
+        )
+        return values[0] if len(values) == 1 else values
+
+    return run
+
+
+def _own_node(operator: Operator) -> Callable[..., Any]:
+    layout = NodeLayout(operator.signature)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        arguments = operator.arguments(args, kwargs)
+        outputs = add_node(
+            operator.signature.namespace,
+            operator.signature.name,
+            layout.inputs(arguments),
+            typed_attributes(layout, arguments),
+            layout.output_count,
+            DOMAIN_VERSION,
+        )
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    return run
+
+
+def export(model: Model, lowered: Lowered, opset: int) -> Any:
+    """Translate a lowered program; returns the ``onnx_ir.Model``.
+
+    Raises:
+        ExportError: the exporter cannot translate something, in its own words.
+    """
+    table = translation_table(lowered.kept, opset)
+    with quietly():
+        try:
+            program = torch.onnx.export(
+                lowered.program,
+                dynamo=True,
+                verbose=False,
+                opset_version=opset,
+                custom_translation_table=table,
+                input_names=[spec.name for spec in model.inputs],
+                output_names=[spec.name for spec in model.outputs],
+            )
+        except Exception as error:
+            raise ExportError(reason(error)) from error
+    assert program is not None
+    return program.model
+
+
+def knows(overload: torch._ops.OpOverload) -> bool:
+    """Whether the exporter itself can translate `overload`."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        with quietly():
+            return bool(ONNXRegistry.from_torchlib().is_registered(overload))
+    except (ImportError, AttributeError):
+        return True  # it will say so itself
+
+
+def reason(error: BaseException) -> str:
+    """The deepest cause that says something, opsmith's own words first."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    for cause in causes:
+        if isinstance(cause, ExportError):
+            return str(cause)
+    text = str(causes[-1]).strip() or type(causes[-1]).__name__
+    return f"torch.onnx could not translate the model: {text}"
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep an exporter's notes to itself: what matters of them is in its exceptions."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

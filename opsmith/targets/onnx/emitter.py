@@ -1,0 +1,293 @@
+"""What a `register_onnx` function writes nodes with: ``op.Add(x, y)``, for both exporters.
+
+An exporter derives from `Emitter`; a function written once then serves both.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.translation import OnnxTranslation
+
+Attributes = list[tuple[str, str, Any]]
+"""Name, ONNX's name of the type (``INT``, ``FLOATS``, …) and value of each attribute."""
+
+
+class Emitter(abc.ABC):
+    """Writes nodes of standard ONNX operators.
+
+    ``op.Name(input, …, attribute=value, …)`` makes one node and returns its output, or a tuple
+    with ``outputs=2``. Inputs are values, `None` for an absent one, numbers, or tensors (which
+    become constants, numbers in the dtype of the other inputs). ``op.node("domain::Name", …)`` is
+    for names that Python cannot spell.
+
+    Attributes:
+        opset: the opset that is exported.
+    """
+
+    def __init__(self, operator: Operator, opset: int) -> None:
+        self.opset = opset
+        self._operator = operator
+        self._known: dict[Any, str] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(self.node, name)
+
+    def node(self, name: str, /, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """Make one node.
+
+        Args:
+            name: ``Name`` or ``domain::Name``.
+            inputs: its inputs in order.
+            outputs: how many outputs it has.
+            attributes: its attributes; those that are `None` are left out.
+
+        Raises:
+            ExportError: the opset has no such operator, or it has no such attribute.
+        """
+        domain, _, op_type = name.rpartition("::")
+        schema = self._schema(domain, op_type)
+        typed = self._typed(schema, name, attributes)
+        values = [self._value(schema, position, inputs) for position in range(len(inputs))]
+        while values and values[-1] is None:
+            values.pop()
+        made = self._emit(domain, op_type, values, typed, outputs)
+        self._remember(schema, values, typed, made)
+        return made[0] if outputs == 1 else tuple(made)
+
+    @abc.abstractmethod
+    def _emit(
+        self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int
+    ) -> Sequence[Any]:
+        """Make the node in the exporter's graph; returns its outputs."""
+
+    @abc.abstractmethod
+    def _dtype_of(self, value: Any) -> str | None:
+        """The dtype of a value of the exporter's graph, where it knows."""
+
+    @abc.abstractmethod
+    def _is_value(self, value: Any) -> bool:
+        """Whether `value` is one of the exporter's graph."""
+
+    def _schema(self, domain: str, op_type: str) -> Any:
+        from onnx import defs
+
+        if domain not in ("", "ai.onnx", "ai.onnx.ml"):
+            return None
+        try:
+            return defs.get_schema(op_type, self.opset, domain.replace("ai.onnx", "", 1))
+        except defs.SchemaError:
+            pass
+        try:
+            newest = f"; opset {defs.get_schema(op_type).since_version} has it"
+        except defs.SchemaError:
+            newest = ""
+        raise ExportError(
+            f"{self._operator.name}: its ONNX form uses {op_type}, which opset {self.opset} does "
+            f"not have{newest}"
+        )
+
+    def _typed(self, schema: Any, name: str, attributes: Mapping[str, Any]) -> Attributes:
+        found: Attributes = []
+        for key, value in attributes.items():
+            if value is None:
+                continue
+            if schema is not None and key not in schema.attributes:
+                known = ", ".join(schema.attributes) or "none"
+                raise ExportError(
+                    f"{self._operator.name}: {name} of ONNX has no attribute {key!r}; it has "
+                    f"{known}"
+                )
+            kind = _kind(value) if schema is None else schema.attributes[key].type.name
+            found.append((key, kind, _converted(kind, value)))
+        return found
+
+    def _value(self, schema: Any, position: int, inputs: Sequence[Any]) -> Any:
+        value = inputs[position]
+        if value is None or self._is_value(value):
+            return value
+        if not isinstance(value, Tensor):
+            dtype = self._expected(schema, position, inputs)
+            if dtype is None and not isinstance(value, list | tuple):
+                dtype = "bool" if isinstance(value, bool) else None
+            try:
+                value = torch.tensor(value, dtype=DTYPES[dtype] if dtype else None)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ExportError(
+                    f"{self._operator.name}: its ONNX form uses {value!r} as an input: {error}"
+                ) from None
+        (made,) = self._emit("", "Constant", [], [("value", "TENSOR", value)], 1)
+        self._known[_key(made)] = dtype_name(value.dtype)
+        return made
+
+    def _expected(self, schema: Any, position: int, inputs: Sequence[Any]) -> str | None:
+        """The dtype of the inputs that must have the same as the one at `position`."""
+        if schema is None or not schema.inputs:
+            return None
+        kinds = [schema.inputs[min(i, len(schema.inputs) - 1)].type_str for i in range(len(inputs))]
+        if match := re.fullmatch(r"tensor\((\w+)\)", kinds[position]):
+            return {"float": "float32", "double": "float64"}.get(match[1], match[1])
+        for kind, other in zip(kinds, inputs, strict=True):
+            if kind == kinds[position] and other is not None and self._is_value(other):
+                return self._known.get(_key(other)) or self._dtype_of(other)
+        return None
+
+    def _remember(
+        self, schema: Any, inputs: Sequence[Any], attributes: Attributes, made: Sequence[Any]
+    ) -> None:
+        """Work out the dtypes of new values, which later constants follow."""
+        from onnx import TensorProto
+
+        if schema is None:
+            return
+        names = {int(getattr(TensorProto, n)): d for n, d in _ONNX_NAMES.items()}
+        to = {key: value for key, kind, value in attributes if key in ("to", "dtype")}
+        for position, value in enumerate(made):
+            kind = schema.outputs[min(position, len(schema.outputs) - 1)].type_str
+            dtype = {"tensor(bool)": "bool", "tensor(int64)": "int64"}.get(kind)
+            for index, given in enumerate(inputs):
+                formal = schema.inputs[min(index, len(schema.inputs) - 1)].type_str
+                if dtype is None and formal == kind and given is not None:
+                    dtype = self._known.get(_key(given)) or self._dtype_of(given)
+            dtype = names.get(next(iter(to.values()), 0), dtype)
+            if dtype is not None:
+                self._known[_key(value)] = dtype
+
+
+def translate(
+    translation: OnnxTranslation,
+    emitter: Emitter,
+    operator: Operator,
+    arguments: Mapping[str, Any],
+) -> tuple[Any, ...]:
+    """Write the nodes of one call.
+
+    Args:
+        translation: how.
+        emitter: of the exporter.
+        operator: which is called.
+        arguments: its arguments by name, tensors as the exporter's values.
+
+    Returns:
+        One value per result, then one per mutated argument.
+
+    Raises:
+        ExportError: the translation cannot be written, or gives another number of values.
+    """
+    how = translation.how
+    if isinstance(how, str):
+        tensors = [p.name for p in operator.signature.tensors]
+        inputs: list[Any] = []
+        for name in tensors if translation.inputs is None else translation.inputs:
+            value = arguments[name]
+            inputs += value if isinstance(value, list | tuple) else [value]
+        attributes = {
+            key: value(arguments)
+            if callable(value)
+            else arguments[value]
+            if isinstance(value, str)
+            else value
+            for key, value in translation.attributes.items()
+        }
+        returned = emitter.node(how, *inputs, outputs=_outputs(operator), **attributes)
+    else:
+        positional, keywords = operator.split(arguments)
+        writer = GraphContext(emitter) if translation.symbolic else emitter
+        try:
+            returned = how(writer, *positional, **keywords)
+        except ExportError:
+            raise
+        except Exception as error:
+            what = "symbolic" if translation.symbolic else "register_onnx function"
+            raise ExportError(
+                f"{operator.name}: its {what} failed: {type(error).__name__}: {error}"
+            ) from error
+    values = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    if len(values) != _outputs(operator):
+        raise ExportError(
+            f"{operator.name}: its ONNX form gives {len(values)} values, expected "
+            f"{_outputs(operator)}: one per result, then one per mutated argument"
+        )
+    return values
+
+
+def _outputs(operator: Operator) -> int:
+    return len(operator.signature.results) + len(operator.signature.mutated)
+
+
+class GraphContext:
+    """The ``g`` of a ``torch.autograd.Function.symbolic``, for the exporter that has none.
+
+    ``g.op("Mul", x, y, alpha_f=1.0)``, with the type of each attribute in its suffix.
+    """
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self.opset = emitter.opset
+
+    def op(self, name: str, /, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """Make one node."""
+        plain = {re.sub(r"_[ifstz]$", "", key): value for key, value in attributes.items()}
+        name = name.removeprefix("onnx::").removeprefix("aten::")
+        if name == "Constant" and isinstance(plain.get("value"), Tensor):
+            return self._emitter._value(None, 0, [plain["value"]])
+        return self._emitter.node(name, *inputs, outputs=outputs, **plain)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"its symbolic uses g.{name}, which only the TorchScript exporter has; write a "
+            'register_onnx function instead, or export with exporter="torchscript"'
+        )
+
+
+_ONNX_NAMES = {
+    "FLOAT": "float32",
+    "UINT8": "uint8",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+    "FLOAT16": "float16",
+    "DOUBLE": "float64",
+    "BFLOAT16": "bfloat16",
+}
+
+
+def _key(value: Any) -> Any:
+    name = getattr(value, "debugName", None)
+    return name() if name is not None else id(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{_kind(value[0])}S" if value else "INTS"
+    if isinstance(value, Tensor):
+        return "TENSOR"
+    return {bool: "INT", int: "INT", float: "FLOAT", str: "STRING"}[type(value)]
+
+
+def _converted(kind: str, value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        from onnx import TensorProto
+
+        names = {dtype: name for name, dtype in _ONNX_NAMES.items()}
+        return int(getattr(TensorProto, names[dtype_name(value)]))
+    single = {"INT": int, "FLOAT": float, "STRING": str}
+    if kind in single:
+        return single[kind](value)
+    if kind.rstrip("S") in single and isinstance(value, list | tuple):
+        return [single[kind.rstrip("S")](item) for item in value]
+    return value

@@ -1,0 +1,116 @@
+"""From a model to an ONNX file, by either exporter; what both ONNX targets share."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsmith.errors import ExportError
+from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.model import Model
+from opsmith.targets.onnx.forms import Choice, Chooser, Library
+from opsmith.targets.protocol import Option
+
+MODEL = "model.onnx"
+
+OPTIONS = (
+    Option(
+        "form",
+        "auto, standard, library or inline, for every custom operator; or a mapping from their "
+        "names to these",
+        default="auto",
+    ),
+    Option(
+        "exporter", "which of torch.onnx's", default="dynamo", choices=("dynamo", "torchscript")
+    ),
+    Option("opset", "the version of ONNX's operators; the exporter's default", kind=int),
+)
+
+_ATTEMPTS = 32
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What became of the custom operators."""
+
+    choices: tuple[tuple[Choice, int], ...]
+    opset: int
+
+    @property
+    def uses(self) -> list[OperatorUse]:
+        """For the report and the manifest."""
+        return [choice.use(count) for choice, count in self.choices]
+
+
+def missing_packages(*more: str) -> str | None:
+    """What has to be installed to export to ONNX, `None` if all is here."""
+    missing = [name for name in ("onnx", "onnxscript", *more) if not _installed(name)]
+    if not missing:
+        return None
+    verb = "is" if len(missing) == 1 else "are"
+    return f'{", ".join(missing)} {verb} not installed. Get it: pip install "opsmith[onnx]"'
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def export(
+    model: Model, folder: Path, options: Mapping[str, Any], library: Library | None
+) -> Exported:
+    """Write ``model.onnx`` into `folder`.
+
+    Args:
+        model: what is exported.
+        folder: where.
+        options: the values of `OPTIONS`.
+        library: makes the runtime's library of an operator; `None` where it has none.
+
+    Raises:
+        ExportError: see `opsmith.targets.protocol.Target.export`.
+    """
+    from opsmith.targets.onnx import dynamo, torchscript
+    from opsmith.targets.onnx.dynamo import quietly
+    from opsmith.targets.onnx.finish import finish
+    from opsmith.targets.onnx.lower import lower, require_known_operators
+
+    exporter = torchscript if options["exporter"] == "torchscript" else dynamo
+    opset = exporter.DEFAULT_OPSET if options["opset"] is None else int(options["opset"])
+    first, last = exporter.OPSETS
+    if not first <= opset <= last:
+        raise ExportError(
+            f"opset {opset}: the {options['exporter']} exporter writes opsets {first} to {last}"
+        )
+    require_known_operators(model, exporter.knows)
+    chooser = Chooser(options["form"], opset, library)
+    chooser.require_known([operator.name for operator in model.operators()])
+    for _ in range(_ATTEMPTS):
+        with quietly():
+            lowered = lower(model, chooser)
+        try:
+            made = exporter.export(model, lowered, opset)
+        except ExportError as error:
+            _exclude_failing(lowered.kept, chooser, error)
+            continue
+        finish(made, model, folder / MODEL)
+        return Exported(lowered.choices, opset)
+    raise AssertionError("every form of every operator was tried")
+
+
+def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: ExportError) -> None:
+    """Take its form from the operator that could not be translated.
+
+    Raises:
+        ExportError: the failure is with no one operator, or the form is what was asked for.
+    """
+    for choice in kept:
+        if str(error).startswith(f"{choice.operator.name}:"):
+            chooser.exclude(choice.operator, choice.form, str(error))
+            return
+    raise error

@@ -1,0 +1,98 @@
+"""What is done to every exported ONNX model before it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels.version import version
+from opsmith.targets.model import Model
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_INDEX_TYPES = {"tensor(int64)"}
+
+
+def finish(model: Any, source: Model, path: Path) -> None:
+    """Name the dimensions as the user did, mend what the exporters get wrong, and write.
+
+    Args:
+        model: the ``onnx_ir.Model``; it is changed.
+        source: what was exported.
+        path: the file; what is too big for it lies beside it.
+    """
+    import onnx_ir
+
+    _name_dimensions(model, source.dim_names)
+    for value, spec in zip(model.graph.outputs, source.outputs, strict=True):
+        value.shape = onnx_ir.Shape(list(spec.shape))
+    _widen_indices(model)
+    for node in model.graph.all_nodes():
+        # Tracebacks: paths of the machine that exported, and most of the file.
+        for key in [key for key in node.metadata_props if key.endswith("stack_trace")]:
+            del node.metadata_props[key]
+    model.metadata_props["opsmith"] = version()
+    large = sum(tensor.nbytes for tensor in _initializers(model)) > 1 << 30
+    onnx_ir.save(model, path, external_data=f"{path.name}.data" if large else None)
+
+
+def _initializers(model: Any) -> Iterator[Any]:
+    for value in model.graph.initializers.values():
+        if value.const_value is not None:
+            yield value.const_value
+
+
+def _values(model: Any) -> Iterator[Any]:
+    yield from model.graph.inputs
+    yield from model.graph.initializers.values()
+    for node in model.graph.all_nodes():
+        yield from node.outputs
+
+
+def _name_dimensions(model: Any, names: Mapping[str, str]) -> None:
+    import onnx_ir
+
+    if not names:
+        return
+
+    def renamed(size: Any) -> Any:
+        text = getattr(size, "value", None)
+        if not isinstance(text, str):
+            return size
+        return onnx_ir.SymbolicDim(_NAME.sub(lambda m: names.get(m[0], m[0]), text))
+
+    for value in _values(model):
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape([renamed(size) for size in value.shape])
+
+
+def _widen_indices(model: Any) -> None:
+    """Cast indices to int64 where an operator takes no other.
+
+    torch.onnx hands int32 indices to ScatterND (of ``index_add``, for one), and ONNX Runtime then
+    refuses the model.
+    """
+    import onnx
+    import onnx_ir
+
+    opset = model.graph.opset_imports.get("", 0)
+    int32, int64 = onnx_ir.DataType.INT32, onnx_ir.DataType.INT64
+    for node in list(model.graph.all_nodes()):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset)
+        except onnx.defs.SchemaError:
+            continue
+        for position, value in enumerate(node.inputs):
+            if value is None or value.dtype != int32 or not schema.inputs:
+                continue
+            formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+            if set(formal.types) != _INDEX_TYPES:
+                continue
+            cast = onnx_ir.Node("", "Cast", [value], [onnx_ir.AttrInt64("to", int(int64))])
+            (wide,) = cast.outputs
+            wide.dtype, wide.shape, wide.name = int64, value.shape, f"{value.name}_int64"
+            node.graph.insert_before(node, cast)
+            node.replace_input_with(position, wide)

@@ -1,0 +1,139 @@
+"""How a call of an operator becomes one ONNX node in the operator's own domain.
+
+The exporters write nodes by this layout, the ONNX Runtime adapter reads them by it.
+
+* Inputs: the tensor arguments in the signature's order, absent ones left empty; then the tensors of
+  every list, one list after the other (ONNX allows one input of any length, the last).
+* Attributes: everything else, under the argument's name, typed: INT (bools too), FLOAT, STRING,
+  INTS, FLOATS. ``None`` is left out. A FLOAT has 32 bits: where that is not exact, the attribute
+  ``<name>_exact`` has the number as text.
+* ``opsmith_counts``: INTS, the length of each list, -1 for ``None``; only where there are lists.
+* Outputs: the results, then the mutated arguments with their new contents.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from opsmith.errors import ExportError
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+
+DOMAIN_VERSION = 1
+COUNTS = "opsmith_counts"
+EXACT = "_exact"
+
+# Numbers of onnx.TensorProto.DataType and of ONNX Runtime's element types; they are the same.
+ELEMENT_TYPES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "complex64": 14,
+    "complex128": 15,
+    "bfloat16": 16,
+}
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """The inputs, attributes and outputs of an operator's node."""
+
+    signature: Signature
+
+    @cached_property
+    def tensors(self) -> tuple[Parameter, ...]:
+        """The parameters that are one input each."""
+        return tuple(p for p in self.signature.parameters if p.is_tensor)
+
+    @cached_property
+    def lists(self) -> tuple[Parameter, ...]:
+        """The parameters whose tensors follow, one list after the other."""
+        return tuple(p for p in self.signature.parameters if p.is_tensor_list)
+
+    @cached_property
+    def attributes(self) -> tuple[Parameter, ...]:
+        """The parameters that are attributes."""
+        return tuple(p for p in self.signature.parameters if p.is_scalar or p.is_sequence)
+
+    @property
+    def output_count(self) -> int:
+        """Results, then mutated arguments."""
+        return len(self.signature.results) + len(self.signature.mutated)
+
+    def inputs(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """A call's values in the order of the node's inputs, `None` where one is absent."""
+        found = [arguments[parameter.name] for parameter in self.tensors]
+        for parameter in self.lists:
+            found += arguments[parameter.name] or ()
+        while found and found[-1] is None:
+            found.pop()
+        return found
+
+    def attribute_values(
+        self, arguments: Mapping[str, Any]
+    ) -> dict[str, int | float | str | list[int] | list[float]]:
+        """A call's attributes by name, typed as ONNX has them.
+
+        Raises:
+            ExportError: a value is not known until the model runs, or ONNX has no type for it.
+        """
+        found: dict[str, Any] = {}
+        for parameter in self.attributes:
+            value = arguments[parameter.name]
+            if value is None:
+                continue
+            found[parameter.name] = self._attribute(parameter, value)
+            exact = _inexact(found[parameter.name])
+            if exact:
+                found[parameter.name + EXACT] = exact
+        if self.lists:
+            values = [arguments[parameter.name] for parameter in self.lists]
+            found[COUNTS] = [-1 if value is None else len(value) for value in values]
+        return found
+
+    def _attribute(self, parameter: Parameter, value: Any) -> Any:
+        type_ = parameter.type
+        assert isinstance(type_, ScalarType | SequenceType)
+        converted: dict[str, Any] = {"int": int, "bool": int, "float": float, "str": str}
+        many = isinstance(type_, SequenceType)
+        if many and type_.kind == "str":
+            raise ExportError(
+                f"{self.signature.qualname}: argument {parameter.name!r} is a sequence of strings, "
+                "which a kernel in C++ does not take"
+            )
+        for item in value if many else [value]:
+            if not isinstance(item, bool | int | float | str):
+                raise ExportError(
+                    f"{self.signature.qualname}: argument {parameter.name!r} is computed while "
+                    f"the model runs ({item}), and an attribute of an ONNX node is fixed. Give it "
+                    "a constant, export with sizes that do not change, or use the inline form."
+                )
+        convert = converted[type_.kind]
+        return [convert(item) for item in value] if many else convert(value)
+
+
+def _inexact(value: Any) -> str:
+    """The numbers as text where a FLOAT of 32 bits would round them."""
+    numbers: Sequence[Any] = value if isinstance(value, list) else [value]
+    if not numbers or not isinstance(numbers[0], float):
+        return ""
+    if all(_narrow(number) == number or number != number for number in numbers):
+        return ""
+    return " ".join(repr(number) for number in numbers)
+
+
+def _narrow(number: float) -> float:
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return float("inf")
+    return rounded

@@ -1,0 +1,433 @@
+"""Export by the TorchScript exporter, which traces the module again and knows nothing of programs.
+
+While it traces, calls of inlined operators go to their references and calls of mutating operators
+to their functional twins; what stays becomes nodes by functions that are registered for the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.signature import Parameter, TensorType, expressions
+from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.targets.model import Model
+from opsmith.targets.onnx.dynamo import quietly, reason, typed_attributes
+from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
+from opsmith.targets.onnx.forms import Choice, call_arguments
+from opsmith.targets.onnx.functional import twin
+from opsmith.targets.onnx.lower import Lowered, overload_of
+from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
+
+DEFAULT_OPSET = 17
+OPSETS = (9, 20)
+
+_SUFFIXES = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t"}
+
+
+def knows(overload: torch._ops.OpOverload) -> bool:
+    """Whether the exporter itself can translate `overload`."""
+    try:
+        from torch.onnx._internal.torchscript_exporter import registration
+    except ImportError:
+        return True  # it will say so itself
+    return bool(registration.registry.is_registered_op(overload._schema.name, OPSETS[1]))
+
+
+def export(model: Model, lowered: Lowered, opset: int) -> Any:
+    """Trace and translate; returns the ``onnx_ir.Model``.
+
+    Raises:
+        ExportError: the exporter cannot trace or translate something, in its own words.
+    """
+    import onnx_ir
+
+    module = _Flat(model)
+    inputs = tuple(value.clone() for value in model.flatten(model.args, model.kwargs))
+    specs = (*model.inputs, *model.outputs)
+    axes = {
+        spec.name: {axis: size for axis, size in enumerate(spec.shape) if isinstance(size, str)}
+        for spec in specs
+    }
+    domains = {choice.operator.signature.namespace: DOMAIN_VERSION for choice in lowered.kept}
+    domains.pop("aten", None)
+    problems: list[ExportError] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="opsmith-onnx-") as folder,
+        quietly(),
+        _registered(lowered.kept, opset, problems),
+        _Substitution(model, lowered),
+        torch.no_grad(),
+    ):
+        path = Path(folder) / "model.onnx"
+        try:
+            torch.onnx.export(
+                module,
+                inputs,
+                str(path),
+                dynamo=False,
+                opset_version=opset,
+                input_names=[spec.name for spec in model.inputs],
+                output_names=[spec.name for spec in model.outputs],
+                dynamic_axes={name: sizes for name, sizes in axes.items() if sizes},
+                custom_opsets=domains,
+            )
+        except Exception as error:
+            # What a function of ours raised passes through C++ and comes out as something else.
+            raise (problems[0] if problems else ExportError(reason(error))) from error
+        loaded = onnx_ir.load(path)
+        # Whatever lies beside the file has to be read before the folder goes.
+        for value in loaded.graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = onnx_ir.tensor(value.const_value.numpy(), name=value.name)
+    return loaded
+
+
+class _Flat(nn.Module):
+    """The model with tensors alone for arguments and results, as the manifest lists them."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        module = model.module
+        self.module = model.program.module() if module is None else module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        args, kwargs = self.model.unflatten(inputs)
+        leaves = pytree.tree_leaves(self.module(*args, **kwargs))
+        found = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+        return found[0] if len(found) == 1 else found
+
+
+class _Substitution(TorchFunctionMode):
+    """Sends calls of custom operators where their forms say."""
+
+    def __init__(self, model: Model, lowered: Lowered) -> None:
+        super().__init__()
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._inlined = {
+            choice.operator._opoverload for choice, _ in lowered.choices if choice.form == "inline"
+        }
+        calls = model.operators()
+        for choice, _ in lowered.choices:
+            operator = choice.operator
+            function: Callable[..., Any] = operator.reference
+            if choice.form != "inline":
+                function = (
+                    _mutating(operator) if operator.signature.mutated else overload_of(operator)
+                )
+            fixed = _fixed(operator, calls.get(operator, []))
+            self._functions[operator._opoverload] = _with_constants(operator, function, fixed)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        substitute = self._functions.get(func)
+        if substitute is None:
+            return func(*args, **(kwargs or {}))
+        # A reference may call further operators; a kept operator is called by what is substituted.
+        with self if func in self._inlined else contextlib.nullcontext():
+            return substitute(*args, **(kwargs or {}))
+
+
+def _mutating(operator: Operator) -> Callable[..., Any]:
+    count = len(operator.signature.results)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        made = twin(operator)(*args, **kwargs)
+        values = (made,) if isinstance(made, Tensor) else tuple(made)
+        arguments = operator.arguments(args, kwargs)
+        for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
+            arguments[parameter.name].copy_(value)
+        results = values[:count]
+        return None if not results else results[0] if count == 1 else results
+
+    return run
+
+
+def _fixed(operator: Operator, nodes: Sequence[Any]) -> list[str]:
+    """The arguments that every call in the program gives a number."""
+    names = [p.name for p in operator.signature.parameters if p.is_scalar or p.is_sequence]
+    calls = [call_arguments(operator, node) for node in nodes]
+
+    def is_fixed(value: Any) -> bool:
+        items = value if isinstance(value, list | tuple) else [value]
+        return all(item is None or isinstance(item, bool | int | float | str) for item in items)
+
+    return [name for name in names if calls and all(is_fixed(call[name]) for call in calls)]
+
+
+def _with_constants(
+    operator: Operator, function: Callable[..., Any], names: Sequence[str]
+) -> Callable[..., Any]:
+    """`function` with numbers for arguments that tracing turned into tensors, as sizes are."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        arguments = operator.arguments(args, kwargs)
+        for name in names:
+            value = arguments[name]
+            if isinstance(value, Tensor):
+                arguments[name] = value.item()
+            elif isinstance(value, list | tuple):
+                arguments[name] = [v.item() if isinstance(v, Tensor) else v for v in value]
+        positional, keywords = operator.split(arguments)
+        return function(*positional, **keywords)
+
+    return run
+
+
+@contextlib.contextmanager
+def _registered(
+    choices: Sequence[Choice], opset: int, problems: list[ExportError]
+) -> Iterator[None]:
+    """The functions that make nodes, known to the exporter for the length of the block."""
+    functions: dict[str, Callable[..., Any]] = {_INDEX_ADD: _index_add}
+    for choice in choices:
+        make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
+        name = overload_of(choice.operator)._schema.name
+        functions[name] = _symbolic(choice.operator, make, problems)
+    # The exporter looks a domain's operators up by the domain's version, its own by the opset.
+    own = {choice.operator.signature.namespace for choice in choices} - {"aten"}
+    versions = {
+        name: DOMAIN_VERSION if name.partition("::")[0] in own else opset for name in functions
+    }
+    try:
+        for name, function in functions.items():
+            torch.onnx.register_custom_op_symbolic(name, function, versions[name])
+        yield
+    finally:
+        for name in functions:
+            torch.onnx.unregister_custom_op_symbolic(name, versions[name])
+
+
+_INDEX_ADD = "aten::index_add"
+
+
+def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
+    """``index_add`` as ScatterND that adds; the exporter's own drops what comes twice."""
+    from torch.onnx import symbolic_helper
+
+    if g.opset < 16:
+        raise ExportError(f"{_INDEX_ADD}: needs opset 16, and the export is of opset {g.opset}")
+    axis = symbolic_helper._get_const(dim, "i", "dim")
+    rank = symbolic_helper._get_tensor_rank(data)
+    factor = 1 if alpha is None else symbolic_helper._get_const(alpha, "f", "alpha")
+    if factor != 1:
+        scale = g.op("CastLike", g.op("Constant", value_t=torch.tensor(factor)), source)
+        source = g.op("Mul", source, scale)
+    order = None
+    if axis != 0:
+        if rank is None:
+            raise ExportError(f"{_INDEX_ADD}: along dimension {axis} of a tensor of unknown rank")
+        order = list(range(rank))
+        order[0], order[axis] = order[axis], order[0]
+        data, source = (g.op("Transpose", value, perm_i=order) for value in (data, source))
+    wide = g.op("Cast", index, to_i=ELEMENT_TYPES["int64"])
+    last = g.op("Constant", value_t=torch.tensor([-1]))
+    rows = g.op("Unsqueeze", wide, last)
+    added = g.op("ScatterND", data, rows, source, reduction_s="add")
+    return added if order is None else g.op("Transpose", added, perm_i=order)
+
+
+_Make = Callable[[Any, dict[str, Any]], Sequence[Any]]
+
+
+def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> Callable[..., Any]:
+    parameters = [p for p in operator.signature.parameters if not p.keyword_only]
+    parameters += [p for p in operator.signature.parameters if p.keyword_only]
+
+    def run(g: Any, *args: Any) -> Any:
+        try:
+            arguments = {
+                parameter.name: _argument(operator, parameter, value)
+                for parameter, value in zip(parameters, args, strict=True)
+            }
+            values = make(g, arguments)
+        except ExportError as error:
+            problems.append(error)
+            raise
+        _record_types(operator, arguments, values)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    return run
+
+
+def _argument(operator: Operator, parameter: Parameter, value: Any) -> Any:
+    if not isinstance(value, torch._C.Value):
+        return value
+    node = value.node()
+    if node.mustBeNone():
+        return None
+    if parameter.is_tensor:
+        return value
+    if node.kind() == "prim::ListConstruct":
+        items = list(node.inputs())
+        if parameter.is_tensor_list:
+            return items
+        return [_constant(operator, parameter, item) for item in items]
+    return _constant(operator, parameter, value)
+
+
+def _constant(operator: Operator, parameter: Parameter, value: Any) -> Any:
+    node = value.node()
+    if node.kind() == "prim::Constant":
+        return value.toIValue()
+    if node.kind() != "onnx::Constant":
+        raise ExportError(
+            f"{operator.name}: argument {parameter.name!r} is computed while the model runs "
+            f"({node.kind()}), and an attribute of an ONNX node is fixed. Give it a constant, or "
+            "use the inline form."
+        )
+    found = getattr(node, node.kindOf("value"))("value")
+    return found.tolist() if isinstance(found, Tensor) else found
+
+
+def _standard(choice: Choice) -> _Make:
+    translation = choice.translation
+    assert translation is not None
+
+    def make(g: Any, arguments: dict[str, Any]) -> Sequence[Any]:
+        operator = choice.operator
+        if translation.symbolic:
+            positional, keywords = operator.split(arguments)
+            assert callable(translation.how)
+            made = translation.how(g, *positional, **keywords)
+            return tuple(made) if isinstance(made, list | tuple) else (made,)
+        emitter = TorchScriptEmitter(operator, g)
+        return translate(translation, emitter, operator, arguments)
+
+    return make
+
+
+def _own_node(operator: Operator) -> _Make:
+    layout = NodeLayout(operator.signature)
+
+    def make(g: Any, arguments: dict[str, Any]) -> Sequence[Any]:
+        return add_node(
+            g,
+            operator.name,
+            layout.inputs(arguments),
+            typed_attributes(layout, arguments),
+            layout.output_count,
+        )
+
+    return make
+
+
+def add_node(
+    g: Any, name: str, inputs: Sequence[Any], attributes: Attributes, outputs: int
+) -> Sequence[Any]:
+    """Add a node to the graph that the exporter is building; returns its outputs."""
+    suffixed = {f"{key}_{_SUFFIXES[kind.rstrip('S')]}": value for key, kind, value in attributes}
+    values = [_absent(g) if value is None else value for value in inputs]
+    made = g.op(name, *values, outputs=outputs, **suffixed)
+    return (made,) if outputs == 1 else tuple(made)
+
+
+def _absent(g: Any) -> Any:
+    node = g.op("prim::Constant")
+    node.setType(torch._C.NoneType.get())
+    return node
+
+
+class TorchScriptEmitter(Emitter):
+    """Writes nodes into the graph that the TorchScript exporter is building."""
+
+    def __init__(self, operator: Operator, g: Any) -> None:
+        super().__init__(operator, g.opset)
+        self._g = g
+
+    def _emit(
+        self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int
+    ) -> Sequence[Any]:
+        name = f"{domain}::{op_type}" if domain else op_type
+        return add_node(self._g, name, inputs, attributes, outputs)
+
+    def _dtype_of(self, value: Any) -> str | None:
+        type_ = value.type()
+        found = type_.dtype() if isinstance(type_, torch._C.TensorType) else None
+        return None if found is None else dtype_name(found)
+
+    def _is_value(self, value: Any) -> bool:
+        return isinstance(value, torch._C.Value)
+
+
+def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
+    """Give the outputs the dtypes and what is known of the shapes."""
+    known, generic = _known_sizes(operator, arguments)
+    template = torch._C.TensorType.get()
+    for result, value in zip(operator.signature.results, values, strict=False):
+        type_ = result.type
+        if not isinstance(type_, TensorType) or type_.shape is None:
+            continue
+        name = generic if type_.dtypes.generic else type_.dtypes.names[0]
+        if name is None:
+            continue
+        recorded = template.with_dtype(DTYPES[name])
+        sizes = _result_sizes(operator, result, known, arguments)
+        value.setType(recorded if sizes is None else recorded.with_sizes(sizes))
+    count = len(operator.signature.results)
+    for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
+        value.setType(arguments[parameter.name].type())
+
+
+def _known_sizes(
+    operator: Operator, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """The sizes of named dimensions (`None` where only the run tells), and the generic dtype."""
+    sizes: dict[str, Any] = {}
+    generic = None
+    for parameter in operator.signature.tensors:
+        type_ = parameter.tensor_type
+        if type_ is None or type_.shape is None:
+            continue
+        value = arguments[parameter.name]
+        for item in value if isinstance(value, list) else [value]:
+            traced = None if item is None else item.type()
+            if not isinstance(traced, torch._C.TensorType):
+                continue
+            dtype = traced.dtype()
+            if type_.dtypes.generic and dtype is not None:
+                generic = generic or dtype_name(dtype)
+            have = traced.varyingSizes()
+            if have is None:
+                continue
+            for axis, dim in enumerate(type_.shape.dims):
+                if isinstance(dim, Variadic):
+                    end = axis + len(have) - type_.shape.rank
+                    if dim.name is not None:
+                        sizes.setdefault(f"*{dim.name}", have[axis:end])
+                    break
+                if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name):
+                    name = dim.expression.name
+                    if sizes.get(name) is None:
+                        sizes[name] = have[axis]
+    return sizes, generic
+
+
+def _result_sizes(
+    operator: Operator, result: Any, known: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> list[int | None] | None:
+    found: list[int | None] = []
+    for dim in operator.signature.result_dims(result):
+        if isinstance(dim, Variadic):
+            many = known.get(f"*{dim.name}")
+            if many is None:
+                return None
+            found += many
+            continue
+        names = expressions.names(dim.expression)
+        if any(known.get(name) is None for name in names):
+            found.append(None)
+            continue
+        found.append(int(expressions.evaluate(dim.expression, known, arguments)))
+    return found

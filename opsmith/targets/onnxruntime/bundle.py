@@ -1,0 +1,108 @@
+"""What an ONNX Runtime artifact holds: the model, operator libraries, a program that runs them."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels.version import version
+from opsmith.operators import Operator
+from opsmith.targets.model import Model
+from opsmith.targets.onnx.export import MODEL, export
+from opsmith.targets.onnxruntime import library
+from opsmith.targets.onnxruntime.processor import features
+from opsmith.targets.protocol import Outcome
+
+_HERE = Path(__file__).parent
+
+
+def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+    """Write everything that running `model` takes.
+
+    Raises:
+        ExportError: see `opsmith.targets.protocol.Target.export`.
+        BuildError: a kernel does not compile for ONNX Runtime.
+    """
+    built: dict[Operator, tuple[Path, tuple[str, ...]]] = {}
+
+    def make(operator: Operator) -> tuple[Path, tuple[str, ...]]:
+        if operator not in built:
+            source = library.kernel_of(operator)
+            path = library.build(source)
+            built[operator] = path, library.dtypes(path, operator.signature)
+        return built[operator]
+
+    exported = export(model, folder, options, library=make)
+    libraries = {}
+    for choice, _ in exported.choices:
+        if choice.form == "library":
+            signature = choice.operator.signature
+            name = f"operators/{signature.namespace}.{signature.name}{choice.library.suffix}"
+            (folder / "operators").mkdir(exist_ok=True)
+            shutil.copyfile(choice.library, folder / name)
+            libraries[choice.operator.name] = name
+    _write_program(model, folder, libraries)
+    details = {
+        "model": MODEL,
+        "opset": exported.opset,
+        "exporter": options["exporter"],
+        "libraries": list(libraries.values()),
+        "platform": platform_name(),
+        "processor": features() if libraries else [],
+    }
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    versions = {name: metadata.version(name) for name in packages}
+    return Outcome(exported.uses, versions, details)
+
+
+def platform_name() -> str:
+    """Where compiled libraries run: the system and the processor's family."""
+    return f"{platform.system()}-{platform.machine()}"
+
+
+def _write_program(model: Model, folder: Path, libraries: Mapping[str, str]) -> None:
+    """``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
+    shutil.copyfile(_HERE / "standalone.py", folder / "run.py")
+    (folder / "README.md").write_text(_readme(model, libraries), encoding="utf-8")
+
+
+def _readme(model: Model, libraries: Mapping[str, str]) -> str:
+    feeds = ", ".join(f'"{spec.name}": {spec.name}' for spec in model.inputs)
+    lines = [
+        "# A model for ONNX Runtime",
+        "",
+        f"Exported by opsmith {version()}. It needs Python with `onnxruntime` (exported with "
+        f"{metadata.version('onnxruntime')}) and NumPy, and neither PyTorch nor opsmith:",
+        "",
+        "```",
+        "python run.py inputs.npz outputs.npz",
+        "```",
+        "",
+        "or, from a program:",
+        "",
+        "```python",
+        "import sys",
+        "",
+        'sys.path.insert(0, "path/to/this/folder")',
+        "from run import load",
+        "",
+        "session = load()  # compares every file with its digest, registers the operators",
+        f"outputs = session.run(None, {{{feeds}}})",
+        "```",
+        "",
+        "Inputs:",
+        "",
+        *(f"- `{spec}`" for spec in model.inputs),
+        "",
+        "Outputs:",
+        "",
+        *(f"- `{spec}`" for spec in model.outputs),
+    ]
+    if libraries:
+        lines += ["", "Operators that are run by their own kernels:", ""]
+        lines += [f"- `{operator}` in `{file}`" for operator, file in libraries.items()]
+    return "\n".join(lines) + "\n"

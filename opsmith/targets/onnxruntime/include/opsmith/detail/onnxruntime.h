@@ -1,0 +1,603 @@
+// What the generated ONNX Runtime adapters are made of: ONNX Runtime's C interface by position, and
+// the Context of a call in ONNX Runtime.
+//
+// The onnxruntime wheel carries no headers. Its C interface is a table of functions that only ever
+// grows at the end, so a position names a function for good; a self-test at load notices if not.
+#pragma once
+
+#include <opsmith/detail/values.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace opsmith::ort {
+
+// ONNX Runtime's own objects, never looked into.
+struct Status;
+struct Value;
+struct TypeInfo;  // element type and shape
+struct SessionOptions;
+struct Domain;
+struct KernelInfo;
+struct KernelContext;
+struct ShapeContext;
+struct Attribute;
+struct CustomOp;
+
+// The oldest interface that has all of these; ONNX Runtime 1.18.
+inline constexpr uint32_t api_version = 18;
+
+#define OPSMITH_ORT_API(X)                                                                      \
+  X(0, Status*, CreateStatus, (int32_t code, const char* message))                              \
+  X(1, int32_t, GetErrorCode, (const Status*))                                                  \
+  X(2, const char*, GetErrorMessage, (const Status*))                                           \
+  X(26, Status*, CreateCustomOpDomain, (const char* name, Domain**))                            \
+  X(27, Status*, CustomOpDomain_Add, (Domain*, const CustomOp*))                                \
+  X(28, Status*, AddCustomOpDomain, (SessionOptions*, Domain*))                                 \
+  X(51, Status*, GetTensorMutableData, (Value*, void** data))                                   \
+  X(57, Status*, CreateTensorTypeAndShapeInfo, (TypeInfo**))                                    \
+  X(58, Status*, SetTensorElementType, (TypeInfo*, int32_t type))                               \
+  X(59, Status*, SetDimensions, (TypeInfo*, const int64_t* sizes, size_t count))                \
+  X(60, Status*, GetTensorElementType, (const TypeInfo*, int32_t* type))                        \
+  X(61, Status*, GetDimensionsCount, (const TypeInfo*, size_t* count))                          \
+  X(62, Status*, GetDimensions, (const TypeInfo*, int64_t* sizes, size_t count))                \
+  X(63, Status*, GetSymbolicDimensions, (const TypeInfo*, const char** names, size_t count))    \
+  X(64, Status*, GetTensorShapeElementCount, (const TypeInfo*, size_t* count))                  \
+  X(65, Status*, GetTensorTypeAndShape, (const Value*, TypeInfo**))                             \
+  X(85, Status*, KernelInfoGetAttribute_float, (const KernelInfo*, const char* name, float*))   \
+  X(86, Status*, KernelInfoGetAttribute_int64, (const KernelInfo*, const char* name, int64_t*)) \
+  X(87, Status*, KernelInfoGetAttribute_string,                                                 \
+    (const KernelInfo*, const char* name, char* text, size_t* size))                            \
+  X(88, Status*, KernelContext_GetInputCount, (const KernelContext*, size_t* count))            \
+  X(90, Status*, KernelContext_GetInput, (const KernelContext*, size_t index, const Value**))   \
+  X(91, Status*, KernelContext_GetOutput,                                                       \
+    (KernelContext*, size_t index, const int64_t* sizes, size_t count, Value**))                \
+  X(93, void, ReleaseStatus, (Status*))                                                         \
+  X(99, void, ReleaseTensorTypeAndShapeInfo, (TypeInfo*))                                       \
+  X(101, void, ReleaseCustomOpDomain, (Domain*))                                                \
+  X(162, Status*, KernelInfoGetAttributeArray_float,                                            \
+    (const KernelInfo*, const char* name, float* items, size_t* count))                         \
+  X(163, Status*, KernelInfoGetAttributeArray_int64,                                            \
+    (const KernelInfo*, const char* name, int64_t* items, size_t* count))                       \
+  X(267, Status*, ShapeInferContext_GetInputCount, (const ShapeContext*, size_t* count))        \
+  X(268, Status*, ShapeInferContext_GetInputTypeShape,                                          \
+    (const ShapeContext*, size_t index, TypeInfo**))                                            \
+  X(269, Status*, ShapeInferContext_GetAttribute,                                               \
+    (const ShapeContext*, const char* name, const Attribute**))                                 \
+  X(270, Status*, ShapeInferContext_SetOutputTypeShape,                                         \
+    (const ShapeContext*, size_t index, const TypeInfo*))                                       \
+  X(271, Status*, SetSymbolicDimensions, (TypeInfo*, const char** names, size_t count))         \
+  X(272, Status*, ReadOpAttr,                                                                   \
+    (const Attribute*, int32_t type, void* data, size_t size, size_t* needed))                  \
+  X(274, Status*, KernelContext_ParallelFor,                                                    \
+    (const KernelContext*, void (*body)(void*, size_t), size_t total, size_t batches, void*))
+
+struct Api {
+#define OPSMITH_ORT_MEMBER(position, result, name, parameters) result(*name) parameters = nullptr;
+  OPSMITH_ORT_API(OPSMITH_ORT_MEMBER)
+#undef OPSMITH_ORT_MEMBER
+};
+
+// The table as ONNX Runtime hands it out.
+struct ApiBase {
+  const void* const* (*GetApi)(uint32_t version);
+  const char* (*GetVersionString)();
+};
+
+inline Api& api() {
+  static Api functions;
+  return functions;
+}
+
+class failure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Turns a status into an exception.
+inline void check(Status* status) {
+  if (status == nullptr) return;
+  const std::string message = api().GetErrorMessage(status);
+  api().ReleaseStatus(status);
+  throw failure(message);
+}
+
+// Whether a call succeeded; what went wrong is of no interest.
+inline bool succeeds(Status* status) {
+  if (status == nullptr) return true;
+  api().ReleaseStatus(status);
+  return false;
+}
+
+// Fills api() from the table, and tries what can be tried without a session. Returns what is wrong.
+inline std::string take_api(const void* const* table) {
+  Api& found = api();
+#define OPSMITH_ORT_TAKE(position, result, name, parameters)          \
+  if (table[position] == nullptr) return "it has no function " #name; \
+  found.name = reinterpret_cast<result(*) parameters>(reinterpret_cast<uintptr_t>(table[position]));
+  OPSMITH_ORT_API(OPSMITH_ORT_TAKE)
+#undef OPSMITH_ORT_TAKE
+
+  Status* status = found.CreateStatus(6, "opsmith");
+  if (status == nullptr || found.GetErrorCode(status) != 6 ||
+      std::strcmp(found.GetErrorMessage(status), "opsmith") != 0) {
+    return "a status does not hold what was put into it";
+  }
+  found.ReleaseStatus(status);
+
+  TypeInfo* info = nullptr;
+  const int64_t sizes[] = {2, 3, 5};
+  int64_t read[3] = {};
+  int32_t type = 0;
+  size_t count = 0;
+  size_t elements = 0;
+  const bool ran = succeeds(found.CreateTensorTypeAndShapeInfo(&info)) && info != nullptr &&
+                   succeeds(found.SetTensorElementType(info, 11)) &&
+                   succeeds(found.SetDimensions(info, sizes, 3)) &&
+                   succeeds(found.GetTensorElementType(info, &type)) &&
+                   succeeds(found.GetDimensionsCount(info, &count)) && count == 3 &&
+                   succeeds(found.GetDimensions(info, read, 3)) &&
+                   succeeds(found.GetTensorShapeElementCount(info, &elements));
+  if (!ran || type != 11 || elements != 30 || !std::equal(read, read + 3, sizes)) {
+    return "a shape does not hold what was put into it";
+  }
+  found.ReleaseTensorTypeAndShapeInfo(info);
+  return "";
+}
+
+struct CustomOp {
+  uint32_t version;
+  void* (*CreateKernel)(const CustomOp*, const void*, const KernelInfo*);
+  const char* (*GetName)(const CustomOp*);
+  const char* (*GetExecutionProviderType)(const CustomOp*);
+  int32_t (*GetInputType)(const CustomOp*, size_t);
+  size_t (*GetInputTypeCount)(const CustomOp*);
+  int32_t (*GetOutputType)(const CustomOp*, size_t);
+  size_t (*GetOutputTypeCount)(const CustomOp*);
+  void (*KernelCompute)(void*, KernelContext*);
+  void (*KernelDestroy)(void*);
+  int32_t (*GetInputCharacteristic)(const CustomOp*, size_t);
+  int32_t (*GetOutputCharacteristic)(const CustomOp*, size_t);
+  int32_t (*GetInputMemoryType)(const CustomOp*, size_t);
+  int (*GetVariadicInputMinArity)(const CustomOp*);
+  int (*GetVariadicInputHomogeneity)(const CustomOp*);
+  int (*GetVariadicOutputMinArity)(const CustomOp*);
+  int (*GetVariadicOutputHomogeneity)(const CustomOp*);
+  Status* (*CreateKernelV2)(const CustomOp*, const void*, const KernelInfo*, void**);
+  Status* (*KernelComputeV2)(void*, KernelContext*);
+  Status* (*InferOutputShapeFn)(const CustomOp*, ShapeContext*);
+  int (*GetStartVersion)(const CustomOp*);
+  int (*GetEndVersion)(const CustomOp*);
+  size_t (*GetMayInplace)(int**, int**);
+  void (*ReleaseMayInplace)(int*, int*);
+  size_t (*GetAliasMap)(int**, int**);
+  void (*ReleaseAliasMap)(int*, int*);
+};
+static_assert(sizeof(CustomOp) == 208, "the layout that ONNX Runtime knows");
+
+inline constexpr int32_t required = 0;
+inline constexpr int32_t optional = 1;
+inline constexpr int32_t variadic = 2;
+
+// An input or output as ONNX Runtime asks about it; type 0 stands for any.
+struct Port {
+  int32_t type;
+  int32_t characteristic;
+};
+
+inline DLDataType dtype_of(int32_t type) {
+  switch (type) {
+    case 1:
+      return {2, 32, 1};
+    case 2:
+      return {1, 8, 1};
+    case 3:
+      return {0, 8, 1};
+    case 4:
+      return {1, 16, 1};
+    case 5:
+      return {0, 16, 1};
+    case 6:
+      return {0, 32, 1};
+    case 7:
+      return {0, 64, 1};
+    case 9:
+      return {6, 8, 1};
+    case 10:
+      return {2, 16, 1};
+    case 11:
+      return {2, 64, 1};
+    case 12:
+      return {1, 32, 1};
+    case 13:
+      return {1, 64, 1};
+    case 14:
+      return {5, 64, 1};
+    case 15:
+      return {5, 128, 1};
+    case 16:
+      return {4, 16, 1};
+    case 17:
+      return {10, 8, 1};
+    case 18:
+      return {11, 8, 1};
+    case 19:
+      return {12, 8, 1};
+    case 20:
+      return {13, 8, 1};
+    default:
+      return {255, 0, 1};
+  }
+}
+
+inline int32_t type_of(DLDataType dtype) {
+  for (int32_t type = 1; type <= 16; ++type) {
+    if (type != 8 && detail::dtype_key(dtype_of(type)) == detail::dtype_key(dtype)) return type;
+  }
+  return 0;
+}
+
+// The attributes of a node. Each function says whether the attribute is there.
+class Attributes {
+ public:
+  explicit Attributes(const KernelInfo* info) : info_(info) {}
+
+  bool get(const char* name, int64_t& value) const {
+    return succeeds(api().KernelInfoGetAttribute_int64(info_, name, &value));
+  }
+  bool get(const char* name, uint8_t& value) const {
+    int64_t number = 0;
+    if (!get(name, number)) return false;
+    value = number != 0;
+    return true;
+  }
+  bool get(const char* name, double& value) const {
+    std::vector<double> exact = this->exact(name);
+    float narrow = 0;
+    if (!succeeds(api().KernelInfoGetAttribute_float(info_, name, &narrow))) return false;
+    value = exact.size() == 1 ? exact[0] : narrow;
+    return true;
+  }
+  bool get(const char* name, std::string& value) const {
+    size_t size = 0;
+    // Without a place to write, the size that the text and its final zero take.
+    if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, nullptr, &size))) return false;
+    value.resize(size);
+    if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, value.data(), &size))) {
+      return false;
+    }
+    value.resize(std::strlen(value.c_str()));
+    return true;
+  }
+  bool get(const char* name, std::vector<int64_t>& values) const {
+    size_t count = 0;
+    if (!succeeds(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &count))) {
+      return false;
+    }
+    values.resize(count);
+    return count == 0 ||
+           succeeds(api().KernelInfoGetAttributeArray_int64(info_, name, values.data(), &count));
+  }
+  bool get(const char* name, std::vector<uint8_t>& values) const {
+    std::vector<int64_t> numbers;
+    if (!get(name, numbers)) return false;
+    values.clear();
+    for (int64_t number : numbers) values.push_back(number != 0);
+    return true;
+  }
+  bool get(const char* name, std::vector<double>& values) const {
+    size_t count = 0;
+    if (!succeeds(api().KernelInfoGetAttributeArray_float(info_, name, nullptr, &count))) {
+      return false;
+    }
+    std::vector<float> narrow(count);
+    if (count != 0 &&
+        !succeeds(api().KernelInfoGetAttributeArray_float(info_, name, narrow.data(), &count))) {
+      return false;
+    }
+    values = exact(name);
+    if (values.size() != narrow.size()) values.assign(narrow.begin(), narrow.end());
+    return true;
+  }
+
+ private:
+  // The attribute that has as text what 32 bits would round.
+  std::vector<double> exact(const char* name) const {
+    std::string text;
+    std::vector<double> values;
+    if (!get((std::string(name) + "_exact").c_str(), text)) return values;
+    const char* at = text.c_str();
+    for (char* end = nullptr;; at = end) {
+      const double value = std::strtod(at, &end);
+      if (end == at) return values;
+      values.push_back(value);
+    }
+  }
+
+  const KernelInfo* info_;
+};
+
+// A tensor of a call: where it lies, and its sizes, which ONNX Runtime copies out.
+class Argument {
+ public:
+  // Takes the value if it is there; an absent optional input has none.
+  const DLTensor* describe(const Value* value) {
+    if (value == nullptr) return nullptr;
+    TypeInfo* info = nullptr;
+    check(api().GetTensorTypeAndShape(value, &info));
+    const std::unique_ptr<TypeInfo, void (*)(TypeInfo*)> owner(
+        info, [](TypeInfo* known) { api().ReleaseTensorTypeAndShapeInfo(known); });
+    size_t count = 0;
+    int32_t type = 0;
+    check(api().GetDimensionsCount(info, &count));
+    if (count > detail::max_dims) throw failure("a tensor has more than 64 dimensions");
+    check(api().GetDimensions(info, shape_, count));
+    check(api().GetTensorElementType(info, &type));
+    view_.dtype = dtype_of(type);
+    check(api().GetTensorMutableData(const_cast<Value*>(value), &view_.data));
+    finish(static_cast<int32_t>(count));
+    return &view_;
+  }
+
+  // A tensor that this call made.
+  const DLTensor* describe(void* data, DLDataType dtype, const int64_t* sizes, int32_t count) {
+    std::copy(sizes, sizes + count, shape_);
+    view_.data = data;
+    view_.dtype = dtype;
+    finish(count);
+    return &view_;
+  }
+
+  const DLTensor& view() const { return view_; }
+
+ private:
+  void finish(int32_t count) {
+    view_.device = {device_cpu, 0};
+    view_.ndim = count;
+    view_.shape = shape_;
+    view_.strides = strides_;
+    view_.byte_offset = 0;
+    int64_t stride = 1;
+    for (int32_t i = count - 1; i >= 0; --i) {
+      strides_[i] = stride;
+      stride *= std::max<int64_t>(shape_[i], 1);
+    }
+  }
+
+  DLTensor view_{};
+  int64_t shape_[detail::max_dims];
+  int64_t strides_[detail::max_dims];
+};
+
+inline const Value* input(KernelContext* context, size_t index, size_t count) {
+  if (index >= count) return nullptr;  // absent optional inputs at the end are not even counted
+  const Value* value = nullptr;
+  check(api().KernelContext_GetInput(context, index, &value));
+  return value;
+}
+
+inline void* output(KernelContext* context, size_t index, const int64_t* sizes, int32_t count) {
+  Value* value = nullptr;
+  check(api().KernelContext_GetOutput(context, index, sizes, static_cast<size_t>(count), &value));
+  void* data = nullptr;
+  if (value != nullptr) check(api().GetTensorMutableData(value, &data));
+  return data;
+}
+
+inline size_t bytes_of(const DLTensor& tensor) {
+  return static_cast<size_t>(detail::numel(tensor)) * tensor.dtype.bits / 8;
+}
+
+// The Context of one call. Adapters of operators with data-dependent results derive from it.
+class Call {
+ public:
+  explicit Call(KernelContext* kernel) : kernel_(kernel) {
+    context_.self = this;
+    context_.parallel_for = &parallel_for;
+    context_.num_threads = &num_threads;
+    context_.scratch = &scratch;
+    context_.allocate = &refuse_allocate;
+    context_.stream = nullptr;
+    context_.fail = &fail;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() {
+    while (blocks_ != nullptr) std::free(std::exchange(blocks_, blocks_->next));
+  }
+
+  const opsmith_context* context() const { return &context_; }
+
+  void finish(int32_t status, const char* op) const {
+    if (status != 0) [[unlikely]]
+      throw call_error(detail::join(op, ": ", message_));
+  }
+
+ protected:
+  opsmith_context context_{};
+  KernelContext* kernel_;
+  std::string message_;
+
+ private:
+  struct alignas(64) Block {
+    Block* next;
+  };
+  struct Pieces {
+    int64_t begin;
+    int64_t end;
+    int64_t size;
+    void (*body)(int64_t, int64_t, void*);
+    void* state;
+  };
+
+  static int32_t threads() {
+    static const int32_t count =
+        static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    return count;
+  }
+  static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
+                           void (*body)(int64_t, int64_t, void*), void* state) {
+    // More pieces than threads, so that one that is late holds up less; ONNX Runtime does not say
+    // how many threads the session has.
+    const int64_t most = int64_t{threads()} * 4;
+    const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
+    const int64_t size = (end - begin + wanted - 1) / wanted;
+    Pieces pieces{begin, end, size, body, state};
+    const size_t count = static_cast<size_t>((end - begin + size - 1) / size);
+    check(api().KernelContext_ParallelFor(
+        static_cast<Call*>(self)->kernel_,
+        [](void* opaque, size_t index) {
+          const Pieces& all = *static_cast<const Pieces*>(opaque);
+          const int64_t first = all.begin + static_cast<int64_t>(index) * all.size;
+          all.body(first, std::min(first + all.size, all.end), all.state);
+        },
+        count, count, &pieces));
+  }
+  static int32_t num_threads(void*) { return threads(); }
+  static void* scratch(void* self, uint64_t bytes) {
+    Call& call = *static_cast<Call*>(self);
+    const std::lock_guard<std::mutex> lock(call.mutex_);
+    if (bytes > UINT64_MAX - 128) return nullptr;
+    void* memory = std::aligned_alloc(64, sizeof(Block) + (bytes + 63) / 64 * 64);
+    if (memory == nullptr) return nullptr;
+    call.blocks_ = new (memory) Block{call.blocks_};
+    return static_cast<char*>(memory) + sizeof(Block);
+  }
+  static int32_t refuse_allocate(void* self, int32_t, DLDataType, int32_t, const int64_t*,
+                                 DLTensor*) {
+    static_cast<Call*>(self)->message_ = "no result of this operator is allocated by the kernel";
+    return 1;
+  }
+  static void fail(void* self, const char* message, uint64_t size) {
+    static_cast<Call*>(self)->message_.assign(message, size);
+  }
+
+  std::mutex mutex_;
+  Block* blocks_ = nullptr;
+};
+
+// A size during shape inference: a number, a name, or neither.
+struct Size {
+  int64_t number = -1;
+  const char* name = nullptr;
+
+  bool known() const { return number >= 0; }
+};
+
+// Shape inference of one node: what is known of the inputs, what follows for the outputs.
+class Shapes {
+ public:
+  explicit Shapes(ShapeContext* context) : context_(context) {
+    check(api().ShapeInferContext_GetInputCount(context, &count_));
+  }
+
+  // Reads an input; false where it is absent, or nothing is known of it.
+  bool input(size_t index, int32_t& type, std::vector<Size>& sizes) const {
+    sizes.clear();
+    TypeInfo* info = nullptr;
+    if (index >= count_ ||
+        !succeeds(api().ShapeInferContext_GetInputTypeShape(context_, index, &info)) ||
+        info == nullptr) {
+      return false;
+    }
+    // `info` belongs to the context.
+    size_t rank = 0;
+    if (!succeeds(api().GetTensorElementType(info, &type)) ||
+        !succeeds(api().GetDimensionsCount(info, &rank))) {
+      return false;
+    }
+    std::vector<int64_t> numbers(rank);
+    std::vector<const char*> names(rank);
+    if (rank > 0 && (!succeeds(api().GetDimensions(info, numbers.data(), rank)) ||
+                     !succeeds(api().GetSymbolicDimensions(info, names.data(), rank)))) {
+      return false;
+    }
+    for (size_t i = 0; i < rank; ++i) {
+      const bool named = names[i] != nullptr && names[i][0] != '\0';
+      sizes.push_back({numbers[i], named ? names[i] : nullptr});
+    }
+    return true;
+  }
+
+  // An int attribute, or several; nothing where there is none.
+  void attribute(const char* name, std::vector<int64_t>& values) const {
+    const Attribute* found = nullptr;
+    if (!succeeds(api().ShapeInferContext_GetAttribute(context_, name, &found)) ||
+        found == nullptr) {
+      return;
+    }
+    values.resize(64);
+    size_t needed = 0;
+    for (const int32_t type : {1, 2}) {  // INT, INTS
+      const size_t room = type == 1 ? sizeof(int64_t) : values.size() * sizeof(int64_t);
+      if (succeeds(api().ReadOpAttr(found, type, values.data(), room, &needed))) {
+        values.resize(type == 1 ? 1 : needed / sizeof(int64_t));
+        return;
+      }
+    }
+    values.clear();
+  }
+
+  void output(size_t index, int32_t type, const std::vector<Size>& sizes) const {
+    TypeInfo* info = nullptr;
+    check(api().CreateTensorTypeAndShapeInfo(&info));
+    const std::unique_ptr<TypeInfo, void (*)(TypeInfo*)> owner(
+        info, [](TypeInfo* known) { api().ReleaseTensorTypeAndShapeInfo(known); });
+    std::vector<int64_t> numbers;
+    std::vector<const char*> names;
+    for (const Size& size : sizes) {
+      numbers.push_back(size.number);
+      names.push_back(size.name == nullptr ? "" : size.name);
+    }
+    check(api().SetTensorElementType(info, type));
+    check(api().SetDimensions(info, numbers.data(), numbers.size()));
+    check(api().SetSymbolicDimensions(info, names.data(), names.size()));
+    check(api().ShapeInferContext_SetOutputTypeShape(context_, index, info));
+  }
+
+ private:
+  ShapeContext* context_;
+  size_t count_ = 0;
+};
+
+// Adds one operator to a session. Never throws: this is what `RegisterCustomOps` does.
+inline Status* add_operator(SessionOptions* options, const ApiBase* base, const char* domain_name,
+                            const char* op_name, const CustomOp* op) noexcept {
+  const void* const* table = base->GetApi(api_version);
+  if (table == nullptr) {
+    // An older table has at least the way to say so.
+    const void* const* oldest = base->GetApi(1);
+    if (oldest == nullptr) return nullptr;
+    const auto create =
+        reinterpret_cast<Status* (*)(int32_t, const char*)>(reinterpret_cast<uintptr_t>(oldest[0]));
+    return create(1, "opsmith: this operator needs ONNX Runtime 1.18 or newer");
+  }
+  static std::mutex mutex;
+  static Domain* domain = nullptr;
+  const std::lock_guard<std::mutex> lock(mutex);
+  try {
+    const std::string wrong = take_api(table);
+    if (!wrong.empty()) {
+      const std::string message =
+          detail::join(op_name, ": this ONNX Runtime (", base->GetVersionString(),
+                       ") is not laid out as opsmith knows it: ", wrong,
+                       ". Use another version of it, or export with a newer opsmith.");
+      // Even this may not be what it was; a session without the operator says that it lacks it.
+      std::fprintf(stderr, "%s\n", message.c_str());
+      return api().GetErrorMessage == nullptr ? nullptr : api().CreateStatus(1, message.c_str());
+    }
+    if (domain == nullptr) {
+      check(api().CreateCustomOpDomain(domain_name, &domain));
+      check(api().CustomOpDomain_Add(domain, op));
+    }
+    return api().AddCustomOpDomain(options, domain);
+  } catch (const std::exception& error) {
+    return api().CreateStatus(1, error.what());
+  }
+}
+
+}  // namespace opsmith::ort

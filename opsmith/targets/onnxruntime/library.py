@@ -1,0 +1,314 @@
+"""An operator's library for ONNX Runtime: its kernel and a generated adapter, nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from opsmith import kernels
+from opsmith.errors import ExportError
+from opsmith.kernels import KernelSource, cpp
+from opsmith.kernels.checks import CheckCode
+from opsmith.kernels.members import is_dependent
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, expressions
+from opsmith.signature.expressions import Expression, Name
+from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
+
+_HERE = Path(__file__).parent
+_TEMPLATE = _HERE / "adapter.cpp.j2"
+INCLUDE = _HERE / "include"
+
+
+def kernel_of(operator: Operator) -> KernelSource:
+    """The kernel that ONNX Runtime can run.
+
+    Raises:
+        ExportError: there is none, or it needs PyTorch; says what to add.
+    """
+    kernel = operator.kernels.get("cpu")
+    name = operator.signature.name
+    if not isinstance(kernel, NativeKernel):
+        have = "no kernel for the CPU" if kernel is None else f"only a Python one ({kernel.where})"
+        raise ExportError(
+            f"{operator.name}: the library form needs a C++ kernel, and there is {have}. Add one: "
+            f'{name}.register_kernel("cpu", source="{name}.cpp"), or export it in the inline form.'
+        )
+    if kernel.source.api != "opsmith":
+        raise ExportError(
+            f"{operator.name}: its CPU kernel {kernel.where} is written against PyTorch "
+            f'(api="{kernel.source.api}"), which is not there in ONNX Runtime. Write it against '
+            "<opsmith/kernel.h>, or export it in the inline form."
+        )
+    return kernel.source
+
+
+def build(source: KernelSource) -> Path:
+    """The library that registers a kernel with ONNX Runtime; built, or from the cache.
+
+    Raises:
+        BuildError: it does not compile, or needs PyTorch.
+        MissingError: there is no compiler.
+    """
+    signature = source.signature
+
+    def render() -> dict[str, str]:
+        files = kernels.kernel_files(signature)
+        return {**files, f"{signature.name}_onnxruntime.cpp": adapter(signature)}
+
+    files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
+    key = kernels.generated_key(signature, *(file.read_bytes() for file in files))
+    return kernels.build_library(
+        f"{signature.namespace}__{signature.name}__onnxruntime",
+        [source.path],
+        kernels.Generated(key, render),
+        include_dirs=[INCLUDE, *source.include_dirs],
+        link_libraries=source.link_libraries,
+        flags=source.flags,
+        torch="none",
+        what=f"{signature.qualname} (ONNX Runtime)",
+    )
+
+
+def dtypes(library: Path, signature: Signature) -> tuple[str, ...]:
+    """The generic dtypes that the library's kernel has; none where it is not generic."""
+    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, "cpu")]
+    function.restype = ctypes.c_char_p
+    names = function().decode()
+    return tuple(names.split(", ")) if names else ()
+
+
+def calls(library: Path, signature: Signature) -> int:
+    """How often the library's kernel ran in this process."""
+    symbol = kernels.calls_symbol(signature, "cpu")
+    return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
+
+
+def adapter(signature: Signature) -> str:
+    """The generated source that stands between ONNX Runtime and a kernel."""
+    layout = NodeLayout(signature)
+    checks = CheckCode(signature)
+    results = [
+        {
+            "name": cpp.identifier(result.name),
+            "position": position,
+            "dependent": is_dependent(signature, result),
+            "dtype": _dtype(result),
+        }
+        for position, result in enumerate(signature.results)
+    ]
+    mutated = [
+        {
+            "name": cpp.identifier(parameter.name),
+            "optional": parameter.optional,
+            "output": len(signature.results) + position,
+        }
+        for position, parameter in enumerate(signature.mutated)
+    ]
+    inference = _Inference(layout)
+    return kernels.render(
+        _TEMPLATE,
+        signature,
+        entry=kernels.entry_symbol(signature, "cpu"),
+        inputs=_input_ports(layout),
+        outputs=inference.outputs(),
+        tensors=[_named(parameter) for parameter in layout.tensors],
+        lists=[_named(parameter) for parameter in layout.lists],
+        attributes=[_attribute(parameter) for parameter in layout.attributes],
+        results=results,
+        mutated=mutated,
+        values=bool(checks.values()),
+        dims=[d for d in signature.dims if d not in signature.variadic_dims],
+        variadics=[d for d in signature.dims if d in signature.variadic_dims],
+        inferred=inference.inputs(),
+        sizes=inference.attributes(),
+    )
+
+
+def _named(parameter: Parameter) -> dict[str, Any]:
+    return {"name": cpp.identifier(parameter.name), "optional": parameter.optional}
+
+
+def _dtype(owner: Any) -> str:
+    type_ = owner.tensor_type
+    return "raw.opsmith_dtype" if type_.dtypes.generic else cpp.dtype(type_.dtypes.names[0])
+
+
+def _element(owner: Any) -> int:
+    """The ONNX element type, 0 where a call decides."""
+    type_ = owner.tensor_type
+    if type_.shape is None or type_.dtypes.generic:
+        return 0
+    return ELEMENT_TYPES[type_.dtypes.names[0]]
+
+
+def _input_ports(layout: NodeLayout) -> list[dict[str, Any]]:
+    ports = [
+        {
+            "type": _element(parameter),
+            "characteristic": "optional" if parameter.optional else "required",
+        }
+        for parameter in layout.tensors
+    ]
+    if layout.lists:
+        ports.append({"type": 0, "characteristic": "variadic"})
+    return ports
+
+
+def _attribute(parameter: Parameter) -> dict[str, Any]:
+    """The member, how it is read from the node, and how it reaches the kernel."""
+    name = cpp.identifier(parameter.name)
+    raw, member = f"raw.{name}", f"node.{name}"
+    kinds = {"int": "int64_t", "float": "double", "bool": "uint8_t", "str": "std::string"}
+    type_ = parameter.type
+    assert isinstance(type_, ScalarType | SequenceType)
+    found = {"name": name, "optional": parameter.optional}
+    get = f"opsmith_attributes.get({cpp.quote(parameter.name)}, {name})"
+    if parameter.optional:
+        found["read"] = f"has_{name} = {get};"
+    else:
+        missing = cpp.quote(f"the node lacks the attribute '{parameter.name}'")
+        found["read"] = f"if (!{get}) throw ort::failure({missing});"
+    if isinstance(type_, SequenceType):
+        found["type"] = f"std::vector<{kinds[type_.kind]}>"
+        count = f"static_cast<int64_t>({member}.size())"
+        if parameter.optional:
+            count = f"node.has_{name} ? {count} : -1"
+        found["fill"] = f"{raw} = {{{count}, {member}.data()}};"
+        return found
+    found["type"] = kinds[type_.kind]
+    if type_.kind == "str":
+        text = f"{{{member}.c_str(), static_cast<int64_t>({member}.size())}}"
+        found["fill"] = f"{raw} = {text};"
+        if parameter.optional:
+            found["fill"] = f"if (node.has_{name}) {raw} = {text};"
+    elif parameter.optional:
+        found["fill"] = f"if (node.has_{name}) {raw} = {{1, {member}}};"
+    else:
+        found["fill"] = f"{raw} = {member};"
+    return found
+
+
+class _Inference:
+    """The statements of shape inference: bind what is known, compute what follows from it."""
+
+    def __init__(self, layout: NodeLayout) -> None:
+        self.layout = layout
+        self.signature = layout.signature
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """For each input that says something, what it binds."""
+        found = []
+        for position, parameter in enumerate(self.layout.tensors):
+            lines = self._bind(parameter)
+            if lines:
+                found.append({"position": position, "lines": lines})
+        return found
+
+    def _bind(self, parameter: Parameter) -> list[str]:
+        type_ = parameter.tensor_type
+        if type_ is None or type_.shape is None:
+            return []
+        lines = []
+        if type_.dtypes.generic:
+            lines.append("if (generic == 0) generic = type;")
+        shape = type_.shape
+        compare = ">=" if shape.variadic is not None else "=="
+        inner = []
+        for index, dim in enumerate(shape.dims):
+            before = shape.variadic is None or index <= shape.variadic
+            at = str(index) if before else f"sizes.size() - {len(shape.dims) - index}"
+            match dim:
+                case Fixed(Name(name)):
+                    inner.append(f"if (!dim_{name}.known()) dim_{name} = sizes[{at}];")
+                case Variadic(str(name)):
+                    last = f"sizes.begin() + (sizes.size() - {shape.rank - index})"
+                    inner.append(
+                        f"if (!has_{name}) dims_{name}.assign(sizes.begin() + {at}, {last});"
+                    )
+                    inner.append(f"has_{name} = true;")
+        if inner:
+            lines += [f"if (sizes.size() {compare} {shape.rank}) {{"]
+            lines += [f"  {line}" for line in inner] + ["}"]
+        return lines
+
+    def attributes(self) -> list[str]:
+        """The int arguments that decide sizes of results."""
+        return sorted(
+            {
+                scalar.parameter
+                for expression in self._expressions()
+                for scalar in expressions.scalars_of(expression)
+            }
+        )
+
+    def _expressions(self) -> list[Expression]:
+        return [
+            dim.expression
+            for result in self.signature.results
+            if result.tensor_type.shape is not None
+            for dim in self.signature.result_dims(result)
+            if isinstance(dim, Fixed)
+        ]
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Type, shape and characteristic of each output."""
+        found = []
+        for result in self.signature.results:
+            lines = ["known = false;"]
+            if result.tensor_type.shape is not None:
+                lines = [
+                    line for dim in self.signature.result_dims(result) for line in self._size(dim)
+                ]
+            found.append(self._output(result, "required", lines))
+        for parameter in self.signature.mutated:
+            position = self.layout.tensors.index(parameter)
+            lines = [f"known = shapes.input({position}, type, sizes);"]
+            kind = "optional" if parameter.optional else "required"
+            found.append(self._output(parameter, kind, lines))
+        return found
+
+    def _output(self, owner: Any, characteristic: str, lines: list[str]) -> dict[str, Any]:
+        type_ = _element(owner)
+        if owner.tensor_type.shape is None:
+            element = "0"
+        else:
+            element = "generic" if owner.tensor_type.dtypes.generic else str(type_)
+        if isinstance(owner, Parameter) and owner.tensor_type and owner.tensor_type.shape is None:
+            element = "type"
+        return {
+            "type": type_,
+            "characteristic": characteristic,
+            "lines": lines,
+            "element": element,
+        }
+
+    def _size(self, dim: Fixed | Variadic) -> list[str]:
+        match dim:
+            case Variadic(name):
+                return [
+                    f"known = known && has_{name};",
+                    f"sizes.insert(sizes.end(), dims_{name}.begin(), dims_{name}.end());",
+                ]
+            case Fixed(Name(name)):
+                if name in self.signature.data_dependent:
+                    return ["sizes.push_back({});"]
+                return [f"sizes.push_back(dim_{name});"]
+        value = dim.expression
+        needed = [f"dim_{name}.known()" for name in sorted(expressions.names(value))]
+        for scalar in sorted(expressions.scalars_of(value), key=str):
+            needed.append(f"ints_{scalar.parameter}.size() > {scalar.index or 0}")
+        if set(expressions.names(value)) & set(self.signature.data_dependent):
+            return ["sizes.push_back({});"]
+        text = cpp.expression(
+            value,
+            lambda name: f"dim_{name}.number",
+            lambda parameter, index: f"ints_{parameter}[{index or 0}]",
+        )
+        condition = " && ".join(needed) or "true"
+        return [
+            f"sizes.push_back({condition} ? ort::Size{{{text}, nullptr}} : ort::Size{{}});",
+        ]

@@ -1,0 +1,102 @@
+"""Running an artifact in ONNX Runtime."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArtifactError
+from opsmith.operators.arguments import DTYPES
+from opsmith.targets.artifact import Artifact
+from opsmith.targets.onnx.node import ELEMENT_TYPES
+from opsmith.targets.onnxruntime.bundle import platform_name
+from opsmith.targets.onnxruntime.processor import available
+from opsmith.targets.protocol import Runner
+
+_SILENT = 4
+
+
+class Session(Runner):
+    """An ONNX Runtime session; see `Runner`.
+
+    Attributes:
+        session: the ``onnxruntime.InferenceSession``.
+    """
+
+    def __init__(self, artifact: Artifact, options: Any = None) -> None:
+        import onnxruntime
+
+        self._manifest = artifact.manifest
+        details = artifact.manifest.details
+        require_this_machine(artifact)
+        options = onnxruntime.SessionOptions() if options is None else options
+        # What ONNX Runtime would print is in the exception that it raises.
+        options.log_severity_level = _SILENT
+        for name in details["libraries"]:
+            options.register_custom_ops_library(str(artifact.path(name).resolve()))
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(artifact.path(details["model"])), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise ArtifactError(
+                f"ONNX Runtime {onnxruntime.__version__} does not load {artifact.folder}: {error}"
+            ) from error
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """See `Runner.run`."""
+        specs = self._manifest.inputs
+        feeds = {spec.name: _value(tensor) for spec, tensor in zip(specs, inputs, strict=True)}
+        names = [spec.name for spec in self._manifest.outputs]
+        outputs = self.session.run_with_ort_values(names, feeds)
+        return [
+            _tensor(value, spec.dtype)
+            for value, spec in zip(outputs, self._manifest.outputs, strict=True)
+        ]
+
+
+def require_this_machine(artifact: Artifact) -> None:
+    """Refuse libraries that were compiled for another kind of machine.
+
+    Raises:
+        ArtifactError: saying what they were compiled for.
+    """
+    details = artifact.manifest.details
+    if not details["libraries"]:
+        return
+    if details["platform"] != platform_name():
+        raise ArtifactError(
+            f"{artifact.folder} has operator libraries for {details['platform']}, and this is "
+            f"{platform_name()}. Export it here, or in the inline form."
+        )
+    lacking = sorted(set(details["processor"]) - available()) if available() else []
+    if lacking:
+        raise ArtifactError(
+            f"{artifact.folder} has operator libraries compiled for a processor with "
+            f"{', '.join(lacking)}, which this one lacks. Export again with OPSMITH_ARCH set to a "
+            "level that both have, as in OPSMITH_ARCH=x86-64-v3, or =generic."
+        )
+
+
+def _value(tensor: Tensor) -> Any:
+    import onnxruntime
+
+    if tensor.dtype is torch.bfloat16:
+        # NumPy has no bfloat16: its bits travel as integers.
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            tensor.view(torch.uint16).numpy(), ELEMENT_TYPES["bfloat16"]
+        )
+    return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
+
+
+def _tensor(value: Any, dtype: str) -> Tensor:
+    if dtype != "bfloat16":
+        return torch.from_numpy(value.numpy())
+    found = torch.empty(value.shape(), dtype=DTYPES[dtype])
+    if found.numel():
+        ctypes.memmove(found.data_ptr(), value.data_ptr(), found.numel() * found.element_size())
+    return found

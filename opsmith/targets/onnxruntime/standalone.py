@@ -1,0 +1,67 @@
+"""Runs this artifact with onnxruntime and NumPy alone.
+
+python run.py inputs.npz outputs.npz        # arrays by the names of inputs and outputs
+
+from run import load                        # from a program: a checked onnxruntime session
+outputs = load().run(None, {"x": x})
+"""
+
+import hashlib
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def check(folder: Path = HERE) -> Any:
+    """Compare every file with the manifest, and the machine with the one that compiled."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for name, known in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise RuntimeError(f"{path} is missing; the manifest lists it")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != known["sha256"]:
+            raise RuntimeError(f"{path} is not the file that was exported, and is not loaded")
+    details = manifest["details"]
+    if details["libraries"]:
+        here = f"{platform.system()}-{platform.machine()}"
+        if here != details["platform"]:
+            raise RuntimeError(f"compiled for {details['platform']}, and this is {here}")
+        cpuinfo = Path("/proc/cpuinfo")
+        if cpuinfo.is_file():
+            lacking = sorted(set(details["processor"]) - set(cpuinfo.read_text().split()))
+            if lacking:
+                raise RuntimeError(f"compiled for a processor with {', '.join(lacking)}")
+    return manifest
+
+
+def load(folder: Path = HERE, options: Any = None) -> Any:
+    """Give an onnxruntime session, after checking the files; `options` are its SessionOptions."""
+    import onnxruntime
+
+    manifest = check(folder)
+    options = options or onnxruntime.SessionOptions()
+    for name in manifest["details"]["libraries"]:
+        options.register_custom_ops_library(str(folder / name))
+    model = str(folder / manifest["details"]["model"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def main() -> None:
+    """Read inputs from one .npz file, run once, write the outputs to another."""
+    import numpy as np
+
+    if len(sys.argv) != 3:
+        sys.exit("usage: python run.py inputs.npz outputs.npz")
+    session = load()
+    with np.load(sys.argv[1]) as inputs:
+        outputs = session.run(None, dict(inputs))
+    names = [output.name for output in session.get_outputs()]
+    np.savez(sys.argv[2], **dict(zip(names, outputs, strict=True)))
+
+
+if __name__ == "__main__":
+    main()
