@@ -15,6 +15,7 @@ from opsmith.signature.class_model import ClassModel
 HERE = Path(__file__).parent
 
 
+@functools.cache
 def runtime_library() -> Path:
     """The path of the library that defines classes; built once for each PyTorch.
 
