@@ -133,6 +133,17 @@ def build(files: Files, debug: Debug = False) -> None:
     raise typer.Exit(1 if failed else 0)
 
 
+def _print_checks(value: bool) -> None:
+    if value:
+        from opsmith import checks
+
+        everything = checks.all_checks()
+        width = max(len(one.name) for one in everything)
+        for one in everything:
+            print(f"{one.name:{width}}  {one.summary}")
+        raise typer.Exit
+
+
 @app.command()
 def check(
     files: Files,
@@ -140,23 +151,34 @@ def check(
         list[str] | None,
         typer.Option("--check", metavar="NAME", help="Run only this check; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Where the sampling of cases starts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
+    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     as_json: AsJson = False,
     report: Annotated[
-        Path | None, typer.Option(metavar="OUT.html", help="Also write an HTML report.")
+        Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
     ] = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference."""
     from opsmith import checks
     from opsmith.cli.load import load_all
 
-    result = checks.run(load_all(files), select=select, seed=seed)
+    if report is not None and not report.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
+    operators = load_all(files)
+    with output.progress() as progress:
+        result = checks.run(
+            operators, select=select, seed=seed, examples=examples, progress=progress
+        )
     if as_json:
         print(result.to_json())
     else:
         output.stdout().print(result.table())
     if report is not None:
-        report.write_text(result.to_html(), encoding="utf-8")
+        result.to_html(report)
         output.say(f"wrote {report}")
     raise typer.Exit(0 if result.ok else 1)

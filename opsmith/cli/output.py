@@ -1,6 +1,8 @@
 """How the command line speaks: results to stdout, everything else to stderr."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -31,3 +33,18 @@ def say_error(message: str) -> None:
     console = stderr()
     console.print("error:", style="bold red", end=" ")
     console.print(message, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int, str], None]]:
+    """Show how far a long task is, on a terminal only.
+
+    Yields:
+        A function that takes how many steps are done, how many there are, and what is being done.
+    """
+    console = stderr()
+    if not console.is_terminal:
+        yield lambda done, total, what: None
+        return
+    with console.status("") as status:
+        yield lambda done, total, what: status.update(f"{done}/{total}  {what}")

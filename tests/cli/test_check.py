@@ -1,0 +1,85 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+DECLARATION = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+@opsmith.op("cli_check::{name}")
+def {name}(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+@{name}.register_kernel("cpu")
+def kernel(x: Tensor) -> Tensor:
+    return x * {factor}
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write a file that declares an operator whose kernel multiplies by `factor`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+    def write_file(name: str, factor: float) -> str:
+        (tmp_path / f"{name}.py").write_text(DECLARATION.format(name=name, factor=factor))
+        return f"{name}.py"
+
+    return write_file
+
+
+def test_what_is_right_passes(cli, write):
+    outcome = cli("check", write("cli_right", 2), "--check", "reference", "--check", "refusal")
+    assert outcome.code == 0, outcome.stdout + outcome.stderr
+    assert "cli_check::cli_right" in outcome.stdout
+    assert "reference" in outcome.stdout
+    assert max(map(len, outcome.stdout.splitlines())) <= 100
+    assert outcome.stderr == ""
+
+
+def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
+    outcome = cli("check", write("cli_wrong", 2.5), "--check", "reference", "--seed", 7)
+    assert outcome.code == 1
+    assert "cli_check::cli_wrong: check 'reference' failed for the 'cpu' kernel" in outcome.stdout
+    assert "opsmith check cli_wrong.py --check reference --seed 7" in outcome.stdout
+
+
+def test_json_is_all_that_stdout_holds(cli, write):
+    file = write("cli_json", 2.5)
+    outcome = cli("check", file, "--check", "reference", "--json", "--examples", 3)
+    assert outcome.code == 1
+    said = json.loads(outcome.stdout)
+    assert said["ok"] is False
+    (row,) = [row for row in said["rows"] if row["check"] == "reference"]
+    assert (row["operator"], row["status"]) == ("cli_check::cli_json", "failed")
+
+
+def test_a_report_is_a_page_of_its_own(cli, write, tmp_path):
+    file = write("cli_page", 2)
+    outcome = cli("check", file, "--check", "mutation", "--report", "out.html")
+    assert outcome.code == 0, outcome.stdout
+    assert outcome.stderr == "wrote out.html\n"
+    assert "cli_check::cli_page" in (tmp_path / "out.html").read_text()
+
+
+def test_a_report_without_a_folder_is_refused_before_anything_runs(cli, write):
+    outcome = cli("check", write("cli_nowhere", 2), "--report", "absent/out.html")
+    assert outcome.code == 2
+    assert "there is no folder absent" in outcome.stderr
+
+
+def test_an_unknown_check_is_refused_with_those_that_there_are(cli, write):
+    outcome = cli("check", write("cli_unknown", 2), "--check", "referense")
+    assert outcome.code == 2
+    assert "there is no check 'referense'; there are build, dispatch, reference" in outcome.stderr
+
+
+def test_the_checks_are_listed(cli):
+    outcome = cli("check", "--list")
+    assert outcome.code == 0
+    names = [line.split()[0] for line in outcome.stdout.splitlines()]
+    assert {"reference", "fake", "gradient", "compile"} <= set(names)
