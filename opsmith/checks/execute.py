@@ -62,6 +62,7 @@ def execute(
         notes=tuple(dict.fromkeys(trial.notes)),
         command=command_of(subject, check.name, settings.seed),
         where=subject.implementation.where,
+        blame=trial.blame,
     )
 
 

@@ -1,9 +1,9 @@
 """The parent's side of the worker process: time limits, crashes, and the smallest crashing case.
 
-A crash takes the worker and its search for a smaller case along. So the parent remembers the case
-that was running, starts another worker and asks for the same check again: sampling is
-deterministic, the search comes to that case, takes it as failed without running it, and goes on to
-smaller ones, of which the next may crash.
+A crash takes the process and its search for a smaller case along. So the parent remembers the case
+that was running, and asks the next process for the same check again: sampling is deterministic, the
+search comes to that case, takes it as failed without running it, and goes on to smaller ones, of
+which the next may crash.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Settings
 from opsmith.errors import OpsmithError
 
-#: Starting a worker imports torch, on a machine that may be busy.
+#: Starting imports torch, on a machine that may be busy.
 _START_SECONDS = 120.0
 #: How often, and for how long, a crash is followed to smaller cases.
-_CRASHES, _CRASH_SECONDS = 6, 40.0
+_CRASHES, _CRASH_SECONDS = 20, 30.0
 
 
 class ElsewhereError(OpsmithError):
@@ -51,7 +51,7 @@ class _Running:
 
 
 class Worker:
-    """A worker process, started when needed and again after a crash.
+    """The processes of `opsmith.checks.worker`, started when needed.
 
     Args:
         time_limit: the seconds that one case may take.
@@ -60,10 +60,12 @@ class Worker:
     def __init__(self, time_limit: float) -> None:
         self.time_limit = time_limit
         self._process: subprocess.Popen[bytes] | None = None
+        self._child: int | None = None
         self._answers = -1
         self._pending = b""
-        self._fresh = True
         self._folder = Path(tempfile.mkdtemp(prefix="opsmith-check-"))
+        self._output = self._folder / "output"
+        self._said = 0
 
     def __enter__(self) -> Worker:
         return self
@@ -139,39 +141,50 @@ class Worker:
             where=subject.implementation.where,
         )
 
-    # --- the process -------------------------------------------------------------------------
+    # --- the processes -----------------------------------------------------------------------
 
     def _ask(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | str]:
-        """Send a request; the row, or how the worker ended, and what it was doing then."""
-        self._start()
-        assert self._process is not None and self._process.stdin is not None
+        """Send a request; the row, or how the process ended, and what it was doing then."""
         running = _Running()
-        try:
+        if not self._make_ready():
+            return running, self._died()
+        assert self._process is not None and self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write((json.dumps(request) + "\n").encode())
             self._process.stdin.flush()
-        except BrokenPipeError:
-            return running, self._ended()
-        wait = limit + (_START_SECONDS if self._fresh else 0.0)
         while True:
-            message = self._read(wait)
+            message = self._read(limit)
             if message is None:
-                return running, self._ended()
+                return running, self._died()
             if not message:
-                self.stop()
+                self._end_child()
                 return running, f"did not return within {limit:.0f} s"
-            self._fresh, wait = False, limit
-            if message["event"] == "case":
-                running = _Running(message["description"], message["key"], message["size"])
-            elif message["event"] == "elsewhere":
-                raise ElsewhereError(message["reason"])
-            else:
-                row = dict(message["row"])
-                return running, Row(**{**row, "notes": tuple(row["notes"])})
+            match message["event"]:
+                case "case":
+                    running = _Running(message["description"], message["key"], message["size"])
+                case "ended":
+                    self._child = None
+                    return running, self._how(message["code"])
+                case "elsewhere":
+                    raise ElsewhereError(message["reason"])
+                case "row":
+                    row = dict(message["row"])
+                    return running, Row(**{**row, "notes": tuple(row["notes"])})
+
+    def _make_ready(self) -> bool:
+        """Wait until a child takes requests; whether there is one."""
+        if self._process is None:
+            self._start()
+        while self._child is None:
+            message = self._read(_START_SECONDS)
+            if not message:
+                return False
+            if message["event"] == "ready":
+                self._child = message["pid"]
+                self._said = self._output.stat().st_size
+        return True
 
     def _start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.stop()
         reading, writing = os.pipe()
         environment = {
             **os.environ,
@@ -180,7 +193,7 @@ class Worker:
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
         }
-        with open(self._folder / "output", "wb") as output:
+        with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "opsmith.checks.worker", str(writing)],
                 stdin=subprocess.PIPE,
@@ -190,18 +203,24 @@ class Worker:
                 env=environment,
             )
         os.close(writing)
-        self._answers, self._pending, self._fresh = reading, b"", True
+        self._answers, self._pending = reading, b""
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child, signal.SIGKILL)
+        self._child = None
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """End the processes, whatever they do."""
         if self._process is None:
             return
-        if self._process.poll() is None:
-            self._process.kill()
+        self._process.kill()
+        self._end_child()
         self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         os.close(self._answers)
         self._process = None
 
@@ -220,22 +239,27 @@ class Worker:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def _ended(self) -> str:
-        """How the process ended, in words."""
-        assert self._process is not None
-        code = self._process.wait()
+    def _died(self) -> str:
+        """What to say where not even the process that only imports is there."""
         tail = self._tail()
         self.stop()
-        if code < 0:
-            try:
-                name = f" ({signal.Signals(-code).name})"
-            except ValueError:
-                name = ""
-            return f"crashed with signal {-code}{name}{tail}"
-        return f"ended the process with exit code {code}{tail}"
+        return f"the checking process did not start{tail}"
+
+    def _how(self, code: int) -> str:
+        """How a child ended, in words."""
+        tail = self._tail()
+        if code >= 0:
+            return f"ended the process with exit code {code}{tail}"
+        try:
+            name = f" ({signal.Signals(-code).name})"
+        except ValueError:
+            name = ""
+        return f"crashed with signal {-code}{name}{tail}"
 
     def _tail(self) -> str:
-        """The last that the process said, if anything."""
-        text = (self._folder / "output").read_text(errors="replace").strip()
+        """The last that the child said, if anything."""
+        with self._output.open("rb") as output:
+            output.seek(self._said)
+            text = output.read().decode(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()][-8:]
         return "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""

@@ -36,6 +36,7 @@ class Row:
         notes: what else is worth knowing.
         command: repeats this check; empty where no command can.
         where: the kernel's source.
+        blame: what a failure is about, and where it is written, if that is not the kernel.
     """
 
     operator: str
@@ -50,6 +51,7 @@ class Row:
     notes: tuple[str, ...] = ()
     command: str = ""
     where: str = ""
+    blame: str = ""
 
     def explain(self) -> str:
         """A failure in full: what is wrong, the smallest case that shows it, how to repeat it."""
@@ -57,8 +59,8 @@ class Row:
         lines += [f"  {line}" for line in self.message.splitlines()]
         if self.case:
             lines.append(f"  smallest case: {self.case}")
-        if self.where:
-            lines.append(f"  kernel: {self.where}")
+        if self.blame or self.where:
+            lines.append(f"  {self.blame or f'kernel: {self.where}'}")
         if self.command:
             lines.append(f"  repeat: {self.command}")
         return "\n".join(lines)

@@ -49,12 +49,14 @@ class Subject:
         generic = self.signature.generic
         if generic is None:
             return (None,)
+        names = generic.names
         kernel = self.implementation
         if isinstance(kernel, NativeKernel) and kernel.library is not None:
             own = kernel.library.dtypes()
-            if own:
-                return tuple(name for name in generic.names if name in own)
-        return generic.names
+            names = tuple(name for name in names if name in own) if own else names
+        # What most people use comes first, so that a fault is shown with it.
+        first = [name for name in ("float32", "float64") if name in names]
+        return (*first, *(name for name in names if name not in first))
 
     @property
     def floats(self) -> tuple[str, ...]:
@@ -64,10 +66,7 @@ class Subject:
     @property
     def favourite(self) -> str | None:
         """The dtype for checks that need one only: float32 if the kernel has it."""
-        for name in ("float32", "float64", *self.floats):
-            if name in self.dtypes:
-                return name
-        return self.dtypes[0]
+        return next(iter(self.floats), self.dtypes[0])
 
 
 def is_float(name: str) -> bool:

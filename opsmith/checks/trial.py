@@ -58,6 +58,7 @@ class Trial:
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
         notes: what the report says beside the outcome.
+        blame: what a failure is about, where that is not the kernel: ``backward: file.py:7``.
         threads: with how many the kernel runs.
     """
 
@@ -71,6 +72,7 @@ class Trial:
     refusal: str = ""
     error: float | None = None
     notes: list[str] = field(default_factory=list)
+    blame: str = ""
     threads: int = field(default_factory=torch.get_num_threads)
     _started: float = field(default_factory=time.monotonic)
 
@@ -317,6 +319,12 @@ class Trial:
             if not inside and path.is_file():
                 return f"{text}\n  at {frame.filename}:{frame.lineno}"
         return text
+
+    def about(self, what: str, function: object) -> None:
+        """Say that what fails from now on is about a function of the user's, if there is one."""
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            self.blame = f"{what}: {code.co_filename}:{code.co_firstlineno}"
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.

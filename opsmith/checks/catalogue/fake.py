@@ -7,13 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import (
-    DimDynamic,
-    ShapeEnv,
-    StatelessSymbolicContext,
-)
 
 from opsmith.checks.case import Case, show_shape
 from opsmith.checks.layouts import LAYOUTS
@@ -29,6 +22,7 @@ from opsmith.signature.shapes import Fixed, Variadic
 @check("fake", "the fake kernel gives the real one's shapes, dtypes, devices and strides", order=30)
 def fake(trial: Trial) -> None:
     """With plain sizes in every layout, then with symbolic sizes, none of which may be fixed."""
+    trial.about("fake kernel", trial.operator.written_fake)
 
     def plain(case: Case) -> None:
         trial.accept(case)
@@ -50,6 +44,10 @@ def fake(trial: Trial) -> None:
 
 
 def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
+    # Imported here, since these import half of the compiler.
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     signature = trial.signature
     arguments = case.make(trial.subject.device)
     returned = trial.call(arguments)
@@ -76,13 +74,16 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
         _require_equal(name, fake_tensor, tensor)
 
 
-def _fake_value(mode: FakeTensorMode, name: str, value: Any, symbolic: bool) -> Any:
+def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
     if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
         return [_fake_value(mode, f"{name}[{n}]", item, symbolic) for n, item in enumerate(value)]
     if not isinstance(value, Tensor):
         return value
     if not symbolic:
         return mode.from_tensor(value, static_shapes=True)
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
     return mode.from_tensor(value, symbolic_context=context, source=ConstantSource(name))
 

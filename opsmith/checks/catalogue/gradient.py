@@ -34,6 +34,7 @@ def gradient(trial: Trial) -> None:
     operator = trial.operator
     trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
     trial.need(has_gradient(operator), "no gradient declared")
+    trial.about("backward", operator.rule.backward)
     # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
     dtypes = trial.subject.floats or (None,)
     trial.need(_any_float(trial), "no argument is floating point")

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental import _config as symbolic_config
 
 from opsmith.checks.case import Case
 from opsmith.checks.gradients import (
@@ -68,6 +67,8 @@ def compiled(trial: Trial) -> None:
 
 
 def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) -> None:
+    from torch.fx.experimental import _config as symbolic_config
+
     how = f"torch.compile(fullgraph=True, dynamic={dynamic}, backend={backend!r})"
     graphs = 0
     inner = torch._dynamo.lookup_backend(backend)
