@@ -138,8 +138,12 @@ class Plan:
         return kernels.Generated(key, render)
 
 
-def plan(operators: Mapping[Operator, Sequence[Node]]) -> list[Plan]:
+def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -> list[Plan]:
     """How each operator is called, found out before anything is built.
+
+    Args:
+        operators: the model's, with their calls.
+        direct: whether compiled code may call kernels directly.
 
     Raises:
         ExportError: an operator has no compiled kernel for a device that the model uses.
@@ -153,6 +157,8 @@ def plan(operators: Mapping[Operator, Sequence[Node]]) -> list[Plan]:
     for item in plans:
         name = shims.function_name(item.operator.signature, item.device)
         item.proxy = _why_proxy(item) or _clash(name, taken, item)
+        if not direct:
+            item.proxy = item.proxy or "as the option calls asks"
         if not item.proxy:
             taken[name] = item.operator.name
     return plans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import shutil
@@ -33,6 +34,12 @@ class AOTInductor(Target):
             "from their names to these",
             "auto",
         ),
+        Option(
+            "calls",
+            "direct, or proxy: through PyTorch's dispatcher",
+            "direct",
+            ("direct", "proxy"),
+        ),
         Option("libraries", "further operator libraries that the model needs: paths", ""),
         Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
         Option("runner", "the C++ program: source, or built too", "source", ("source", "built")),
@@ -54,8 +61,9 @@ class AOTInductor(Target):
 
         settings = _settings(options["inductor"])
         more = _paths(options["libraries"])
-        layouts, device = _inputs(model)
-        _refuse_state(model)
+        buffers, written = _mutated(model)
+        _refuse_state(buffers)
+        layouts, device = _inputs(model, written)
         inline = forms.chosen_inline(model, options["form"])
         uses = [
             OperatorUse(operator.name, "inline", len(calls))
@@ -63,7 +71,7 @@ class AOTInductor(Target):
             if operator in inline
         ]
         model = forms.inlined(model, inline)
-        plans = libraries.plan(model.operators())
+        plans = libraries.plan(model.operators(), direct=options["calls"] == "direct")
         uses += [item.use for item in plans] + _foreign(model, more)
         for item in plans:
             item.build()
@@ -111,14 +119,23 @@ def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _inputs(model: Model) -> tuple[list[dict[str, Any]], str]:
+def _mutated(model: Model) -> tuple[list[str], list[str]]:
+    """The buffers and the inputs that a call writes into."""
+    schemas = [getattr(node.target, "_schema", None) for node in model.calls()]
+    if not any(schema is not None and schema.is_mutable for schema in schemas):
+        return model.mutated_buffers(), model.mutated_inputs()
+    # What torch.export gives writes in place; only a functional program's signature says where.
+    functional = dataclasses.replace(model, program=model.program.run_decompositions({}))
+    return functional.mutated_buffers(), functional.mutated_inputs()
+
+
+def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
     """How each input lies in memory, whether it is written, and the device that all are on.
 
     Raises:
         ExportError: an input is no dense tensor, or they are on several devices.
     """
     example = model.flatten(model.args, model.kwargs)
-    written = model.mutated_inputs()
     found = []
     for spec, tensor in zip(model.inputs, example, strict=True):
         strides = tensor.stride()
@@ -140,8 +157,7 @@ def _inputs(model: Model) -> tuple[list[dict[str, Any]], str]:
     return found, devices[0]
 
 
-def _refuse_state(model: Model) -> None:
-    buffers = model.mutated_buffers()
+def _refuse_state(buffers: Sequence[str]) -> None:
     if buffers:
         raise ExportError(
             f"the model writes into its buffer {buffers[0]!r}: what one call leaves would change "
