@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._library import fake_class_registry
+from torch.utils._pytree import tree_leaves
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.operators.arguments import named
 from opsmith.operators.classes.reference import make_state
 from opsmith.signature import Signature
@@ -74,6 +76,7 @@ def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:
         arguments = arguments_of(args, kwargs)
         if method.returns_scalars:
             return _run_for_numbers(owner, method, vars(self), arguments)
+        _refuse_lost_gradient(owner, method, [*vars(self).values(), *arguments.values()])
         positional, keywords = operator.split({**vars(self), **arguments})
         results = operator._opoverload(*positional, **keywords)
         if len(operator.signature.results) > 1:
@@ -99,20 +102,43 @@ def _run_for_numbers(
     owner: CustomClass, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
 ) -> Any:
     """A traced program keeps a number as it is, so that it must be the same in every call."""
+    # Late: it brings sympy along.
+    from torch._subclasses.fake_tensor import DataDependentOutputException
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
     if owner.model.mutable:
         _refuse_what_changes(owner, method, owner.model.mutable)
     declared = owner.declared
+    message = (
+        f"{owner.name}.{method.name}: returns {' and '.join(method.returns)} computed from a "
+        "tensor's values or from a size that is not fixed, which a traced program cannot keep as a "
+        'number. Return a tensor (-> Float[Tensor, ""]) to use it in a model.'
+    )
     state = make_state(declared.state, owner.model.fields, fields, f"{owner.name}.{method.name}")
-    returned = declared.references[method.name].method(state, **arguments)
+    try:
+        returned = declared.references[method.name].method(state, **arguments)
+    except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
+        raise OpsmithError(message) from error
     many = returned if isinstance(returned, tuple | list) else (returned,)
     for value, kind in zip(many, method.returns, strict=True):
         if kind in RESULT_DTYPES and not isinstance(value, int | float | bool):
-            raise OpsmithError(
-                f"{owner.name}.{method.name}: returns {kind} computed from a tensor's values or "
-                "from a size that is not fixed, which a traced program cannot keep as a number. "
-                f'Return a tensor (-> Float[Tensor, ""]) to use it in a model.'
-            )
+            raise OpsmithError(message)
     return returned
+
+
+def _refuse_lost_gradient(owner: CustomClass, method: MethodModel, values: list[Any]) -> None:
+    """`torch.compile` loses the gradients of whatever an object computes, without a word."""
+    if not torch.is_grad_enabled() or not torch.compiler.is_compiling():
+        return
+    if torch.compiler.is_exporting():  # nobody trains what is exported
+        return
+    if any(isinstance(value, Tensor) and value.requires_grad for value in tree_leaves(values)):
+        operator = owner.methods[method.name].operator
+        raise DifferentiationError(
+            f"{owner.name}.{method.name}: torch.compile would lose the gradient of an object's "
+            "method. Compile under torch.no_grad(), train without torch.compile, or call the "
+            f"operator {operator.name}, which has the fields as arguments."
+        )
 
 
 def _refuse_what_changes(owner: CustomClass, method: MethodModel, read: Any) -> None:

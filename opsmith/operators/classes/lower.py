@@ -27,9 +27,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from opsmith.errors import ExportError
+from opsmith.operators.arguments import DTYPES
 from opsmith.operators.classes.custom_class import CustomClass, class_of
 from opsmith.operators.classes.fake import method_arguments
-from opsmith.signature.class_model import MethodModel
+from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
 
 
 def lower_torchbind(program: ExportedProgram, *, keep_mutating: bool = False) -> ExportedProgram:
@@ -206,6 +207,8 @@ class _Lowering:
         with self.graph.inserting_before(node):
             call = self.graph.call_function(operator._opoverload, positional, keywords)
         call.meta = dict(node.meta)
+        if method.returns_scalars:
+            call.meta["val"] = self._with_tensors(method, node.meta["val"])
         node.replace_all_uses_with(call)
         self.graph.erase_node(node)
         self._rename_output(node.name, call.name)
@@ -213,6 +216,17 @@ class _Lowering:
         for unused in [*call.users, call]:
             if not unused.users:
                 self.graph.erase_node(unused)
+
+    def _with_tensors(self, method: MethodModel, values: Any) -> Any:
+        """What the operator returns where the method returned numbers."""
+        assert self.fake_mode is not None
+        with self.fake_mode:
+            return tuple(
+                torch.empty((), dtype=DTYPES[RESULT_DTYPES[kind]])
+                if kind in RESULT_DTYPES
+                else value
+                for kind, value in zip(method.returns, values, strict=True)
+            )
 
     def _put(self, node: Node, value: Any) -> None:
         """Use `value` wherever `node` was used."""

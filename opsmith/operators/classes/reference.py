@@ -181,4 +181,5 @@ def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:
     )
     if not fits:
         raise ArgumentError(f"{label} {type(value).__name__}, declared is {kind}.")
-    return torch.tensor(value, dtype=DTYPES[RESULT_DTYPES[kind]], device=device)
+    # torch.tensor would not be traced as a function, where the reference is inlined.
+    return torch.full((), value, dtype=DTYPES[RESULT_DTYPES[kind]], device=device)
