@@ -129,7 +129,8 @@ class Chooser:
                 reasons.append((form, str(error)))
         if len(reasons) == 1:
             raise ExportError(reasons[0][1])
-        lines = "\n".join(f"  {form}: {reason}" for form, reason in reasons)
+        known = f"{operator.name}: "
+        lines = "\n".join(f"  {form}: {reason.removeprefix(known)}" for form, reason in reasons)
         raise ExportError(f"{operator.name}: ONNX cannot carry it in any form.\n{lines}")
 
     def _standard(self, operator: Operator, nodes: list[Node]) -> Choice:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import operator as python_operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,22 +22,27 @@ from torch.library import Library
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.signature.model import Result, TensorType
+from opsmith.signature.model import Parameter, Result, ScalarType, SequenceType, TensorType
 from opsmith.targets.model import Model, operator_of
 
 _NAMESPACE = "opsmith_functional"
 
 
-# By operator name: a registration lasts as long as its Library, and an operator may be declared
-# again.
-_TWINS: dict[str, tuple[Operator, Library]] = {}
+# A registration lasts as long as its Library, and an operator may be declared again.
+_TWINS: dict[tuple[str, bool], tuple[Operator, Library]] = {}
 
 
-def twin(operator: Operator) -> torch._ops.OpOverload:
-    """The functional twin: takes the operator's arguments, returns results and new contents."""
+def twin(operator: Operator, *, traced: bool = False) -> torch._ops.OpOverload:
+    """The functional twin: takes the operator's arguments, returns results and new contents.
+
+    Args:
+        operator: whose.
+        traced: whether TorchScript will trace it, which cannot have a sequence of bools and rounds
+            one of floats: the twin takes these as text, made by `encode`.
+    """
     signature = operator.signature
-    name = f"{signature.namespace}__{signature.name}"
-    known, library = _TWINS.get(operator.name, (None, None))
+    name = f"{signature.namespace}__{signature.name}{'__traced' if traced else ''}"
+    known, library = _TWINS.get((operator.name, traced), (None, None))
     if known is not operator:
         if library is not None:
             library._destroy()
@@ -45,23 +51,58 @@ def twin(operator: Operator) -> torch._ops.OpOverload:
             signature,
             namespace=_NAMESPACE,
             name=name,
-            parameters=tuple(dataclasses.replace(p, mutated=False) for p in signature.parameters),
+            parameters=tuple(_pure(parameter, traced) for parameter in signature.parameters),
             results=(*signature.results, *written),
         )
         library = Library(_NAMESPACE, "FRAGMENT")
         library.define(pure.schema(), tags=(torch.Tag.needs_contiguous_strides,))
         run = functional(operator, operator)
-        library.impl(name, lambda *a, **k: _as_schema(run(*a, **k)), "CompositeExplicitAutograd")
-        torch.library.register_fake(
-            pure.qualname, lambda *a, **k: _as_schema(run(*a, **k)), lib=library
-        )
-        _TWINS[operator.name] = operator, library
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            arguments = operator.arguments(args, kwargs)
+            positional, keywords = operator.split(decode(operator, arguments))
+            results = run(*positional, **keywords)
+            return results[0] if len(results) == 1 else results
+
+        library.impl(name, call, "CompositeExplicitAutograd")
+        torch.library.register_fake(pure.qualname, call, lib=library)
+        _TWINS[operator.name, traced] = operator, library
     overload: torch._ops.OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
     return overload
 
 
-def _as_schema(results: tuple[Tensor, ...]) -> Any:
-    return results[0] if len(results) == 1 else results
+def is_encoded(parameter: Parameter) -> bool:
+    """Whether a parameter is a sequence that TorchScript cannot trace."""
+    return isinstance(parameter.type, SequenceType) and parameter.type.kind in ("bool", "float")
+
+
+def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the traced twin takes them."""
+    return {
+        name: json.dumps(list(value))
+        if is_encoded(operator.signature.by_name[name]) and value is not None
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def decode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `encode`."""
+    return {
+        name: json.loads(value)
+        if isinstance(value, str) and is_encoded(operator.signature.by_name[name])
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def _pure(parameter: Parameter, traced: bool) -> Parameter:
+    """The twin's parameter: not mutated, and text where it is encoded."""
+    type_, default = parameter.type, parameter.default
+    if traced and is_encoded(parameter):
+        type_ = ScalarType("str")
+        default = json.dumps(list(default)) if isinstance(default, list | tuple) else default
+    return dataclasses.replace(parameter, type=type_, default=default, mutated=False)
 
 
 def _tensor(type_: Any) -> TensorType:
@@ -139,7 +180,7 @@ def _replace(operator: Operator, node: Node, signature: Any) -> None:
     with graph.inserting_before(node):
         call = graph.call_function(twin(operator), node.args, node.kwargs)
         made = (*values, *(v.meta["val"] for v in written))
-        call.meta = {**node.meta, "val": _as_schema(made)}
+        call.meta = {**node.meta, "val": made[0] if len(made) == 1 else made}
         parts = [call] if len(made) == 1 else []
         for position, value in enumerate(made if len(made) > 1 else ()):
             part = graph.call_function(python_operator.getitem, (call, position))

@@ -124,7 +124,7 @@ def _exclude_culprit(
             _decomposed(program, [operator])
         except Exception as reason:
             first = str(reason).strip().splitlines()
-            why = f"{type(reason).__name__}: {first[0]}" if first else type(reason).__name__
+            why = f"{type(reason).__name__}: {first[0].rstrip('.')}" if first else repr(reason)
             chooser.exclude(
                 operator,
                 "inline",

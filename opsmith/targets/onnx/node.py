@@ -2,12 +2,14 @@
 
 The exporters write nodes by this layout, the ONNX Runtime adapter reads them by it.
 
-* Inputs: the tensor arguments in the signature's order, absent ones left empty; then the tensors of
-  every list, one list after the other (ONNX allows one input of any length, the last).
+* Inputs: the tensor arguments in the signature's order, absent ones left empty. Where there are
+  lists of tensors, the required tensor arguments come first, and then, since ONNX allows one input
+  of any length, the last, the tensors of every list and the optional ones, one after the other.
 * Attributes: everything else, under the argument's name, typed: INT (bools too), FLOAT, STRING,
   INTS, FLOATS. ``None`` is left out. A FLOAT has 32 bits: where that is not exact, the attribute
   ``<name>_exact`` has the number as text.
-* ``opsmith_counts``: INTS, the length of each list, -1 for ``None``; only where there are lists.
+* ``opsmith_counts``: INTS, only where there are lists: how many of the last input's tensors each
+  list, or optional argument, has; -1 for ``None``.
 * Outputs: the results, then the mutated arguments with their new contents.
 """
 
@@ -52,12 +54,15 @@ class NodeLayout:
     @cached_property
     def tensors(self) -> tuple[Parameter, ...]:
         """The parameters that are one input each."""
-        return tuple(p for p in self.signature.parameters if p.is_tensor)
+        several = any(p.is_tensor_list for p in self.signature.parameters)
+        return tuple(
+            p for p in self.signature.parameters if p.is_tensor and not (several and p.optional)
+        )
 
     @cached_property
     def lists(self) -> tuple[Parameter, ...]:
-        """The parameters whose tensors follow, one list after the other."""
-        return tuple(p for p in self.signature.parameters if p.is_tensor_list)
+        """The parameters whose tensors follow, one after the other: lists and optional tensors."""
+        return tuple(p for p in self.signature.tensors if p not in self.tensors)
 
     @cached_property
     def attributes(self) -> tuple[Parameter, ...]:
@@ -72,10 +77,10 @@ class NodeLayout:
     def inputs(self, arguments: Mapping[str, Any]) -> list[Any]:
         """A call's values in the order of the node's inputs, `None` where one is absent."""
         found = [arguments[parameter.name] for parameter in self.tensors]
-        for parameter in self.lists:
-            found += arguments[parameter.name] or ()
         while found and found[-1] is None:
             found.pop()
+        for parameter in self.lists:
+            found += _items(parameter, arguments) or ()
         return found
 
     def attribute_values(
@@ -96,7 +101,7 @@ class NodeLayout:
             if exact:
                 found[parameter.name + EXACT] = exact
         if self.lists:
-            values = [arguments[parameter.name] for parameter in self.lists]
+            values = [_items(parameter, arguments) for parameter in self.lists]
             found[COUNTS] = [-1 if value is None else len(value) for value in values]
         return found
 
@@ -119,6 +124,11 @@ class NodeLayout:
                 )
         convert = converted[type_.kind]
         return [convert(item) for item in value] if many else convert(value)
+
+
+def _items(parameter: Parameter, arguments: Mapping[str, Any]) -> Sequence[Any] | None:
+    value = arguments[parameter.name]
+    return [value] if parameter.is_tensor and value is not None else value
 
 
 def _inexact(value: Any) -> str:

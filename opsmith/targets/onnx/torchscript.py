@@ -26,8 +26,8 @@ from opsmith.targets.model import Model
 from opsmith.targets.onnx.dynamo import quietly, reason, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
 from opsmith.targets.onnx.forms import Choice, call_arguments
-from opsmith.targets.onnx.functional import twin
-from opsmith.targets.onnx.lower import Lowered, overload_of
+from opsmith.targets.onnx.functional import decode, encode, is_encoded, twin
+from opsmith.targets.onnx.lower import Lowered
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 
 DEFAULT_OPSET = 17
@@ -124,9 +124,7 @@ class _Substitution(TorchFunctionMode):
             operator = choice.operator
             function: Callable[..., Any] = operator.reference
             if choice.form != "inline":
-                function = (
-                    _mutating(operator) if operator.signature.mutated else overload_of(operator)
-                )
+                function = _kept(operator)
             fixed = _fixed(operator, calls.get(operator, []))
             self._functions[operator._opoverload] = _with_constants(operator, function, fixed)
 
@@ -139,19 +137,47 @@ class _Substitution(TorchFunctionMode):
             return substitute(*args, **(kwargs or {}))
 
 
-def _mutating(operator: Operator) -> Callable[..., Any]:
+def _traced(operator: Operator) -> Any:
+    """What the trace shows of a kept operator: itself, or its twin where tracing cannot have it."""
+    signature = operator.signature
+    if signature.mutated or any(is_encoded(parameter) for parameter in signature.parameters):
+        return twin(operator, traced=True)
+    return operator._opoverload
+
+
+def _kept(operator: Operator) -> Callable[..., Any]:
+    traced = _traced(operator)
+    if traced is operator._opoverload:
+        return operator._opoverload
     count = len(operator.signature.results)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        made = twin(operator)(*args, **kwargs)
-        values = (made,) if isinstance(made, Tensor) else tuple(made)
         arguments = operator.arguments(args, kwargs)
+        positional, keywords = operator.split(encode(operator, arguments))
+        made = traced(*positional, **keywords)
+        values = (made,) if isinstance(made, Tensor) else tuple(made)
         for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
             arguments[parameter.name].copy_(value)
         results = values[:count]
         return None if not results else results[0] if count == 1 else results
 
     return run
+
+
+def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
+    """Refuse to write into part of a tensor, which this exporter would silently leave out.
+
+    Raises:
+        ExportError: naming the argument.
+    """
+    for parameter in operator.signature.mutated:
+        value = arguments[parameter.name]
+        if isinstance(value, Tensor) and value._is_view():
+            raise ExportError(
+                f"{operator.name}: writes into {parameter.name!r}, which is a view of another "
+                "tensor (a slice, perhaps), and the TorchScript exporter loses such writes. Pass a "
+                'tensor of its own, or export with exporter="dynamo".'
+            )
 
 
 def _fixed(operator: Operator, nodes: Sequence[Any]) -> list[str]:
@@ -179,6 +205,7 @@ def _with_constants(
                 arguments[name] = value.item()
             elif isinstance(value, list | tuple):
                 arguments[name] = [v.item() if isinstance(v, Tensor) else v for v in value]
+        _refuse_views(operator, arguments)
         positional, keywords = operator.split(arguments)
         return function(*positional, **keywords)
 
@@ -193,7 +220,7 @@ def _registered(
     functions: dict[str, Callable[..., Any]] = {_INDEX_ADD: _index_add}
     for choice in choices:
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
-        name = overload_of(choice.operator)._schema.name
+        name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
     # The exporter looks a domain's operators up by the domain's version, its own by the opset.
     own = {choice.operator.signature.namespace for choice in choices} - {"aten"}
@@ -251,6 +278,7 @@ def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> C
                 parameter.name: _argument(operator, parameter, value)
                 for parameter, value in zip(parameters, args, strict=True)
             }
+            arguments = decode(operator, arguments)
             values = make(g, arguments)
         except ExportError as error:
             problems.append(error)

@@ -129,7 +129,11 @@ def adapter(signature: Signature) -> str:
 
 
 def _named(parameter: Parameter) -> dict[str, Any]:
-    return {"name": cpp.identifier(parameter.name), "optional": parameter.optional}
+    return {
+        "name": cpp.identifier(parameter.name),
+        "optional": parameter.optional,
+        "single": parameter.is_tensor,
+    }
 
 
 def _dtype(owner: Any) -> str:
