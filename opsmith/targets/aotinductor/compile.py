@@ -159,10 +159,26 @@ def _key(
             for name in sorted(archive.namelist()):
                 # The example's values decide nothing.
                 if "/data/sample_inputs/" not in name:
-                    digest.update(name.encode() + archive.read(name))
+                    data = archive.read(name)
+                    digest.update(name.encode())
+                    digest.update(_without_origins(data) if name.endswith(".json") else data)
     except Exception:  # what cannot be written down is compiled each time
         return None
     return digest.hexdigest()[:24]
+
+
+_ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+def _without_origins(data: bytes) -> bytes:
+    """JSON without what it says of the lines that the model was written in."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: strip(inner) for name, inner in value.items() if name not in _ORIGINS}
+        return [strip(inner) for inner in value] if isinstance(value, list) else value
+
+    return json.dumps(strip(json.loads(data)), sort_keys=True).encode()
 
 
 def _tags(item: Plan) -> list[str]:
