@@ -1,5 +1,6 @@
 """Operators with one fault each, and what must find it."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import torch
@@ -46,6 +47,26 @@ def _(x: Tensor) -> Tensor:
     whole = x.shape[0] // 4 * 4
     out[:whole] *= 2
     return out
+
+
+@fault("reference", "bfloat16")
+@opsmith.op("faults::narrow_sum")
+def narrow_sum(x: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+    return x.sum(-1)
+
+
+@narrow_sum.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    # In bfloat16, 256 + 1 is 256.
+    out = x.new_zeros(x.shape[0])
+    for k in range(x.shape[1]):
+        out = out + x[:, k]
+    return out
+
+
+@narrow_sum.register_cases
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    yield {"x": torch.ones(1, 1500, dtype=dtype)}
 
 
 @fault("gradient", "the gradient of 'x'")

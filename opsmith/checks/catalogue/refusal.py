@@ -90,7 +90,7 @@ def _must_refuse(trial: Trial, bad: _Bad) -> None:
 
 def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[_Bad]:
     bindings = bind(signature, describe(arguments, signature))
-    sharing = _sharing(signature)
+    sharing = _sharing(signature, arguments)
     for parameter in signature.parameters:
         value = arguments[parameter.name]
         if value is None:
@@ -109,10 +109,13 @@ def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     return {**arguments, name: value}
 
 
-def _sharing(signature: Signature) -> dict[str, list[str]]:
-    """For each named dimension the parameters that have it, as often as they have it."""
+def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[str]]:
+    """For each named dimension the arguments that have it, as often as they have it."""
     found: dict[str, list[str]] = {}
     for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if value is None or (parameter.is_tensor_list and not value):
+            continue
         type_ = parameter.tensor_type
         for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
             if isinstance(dim, Variadic):
@@ -158,7 +161,7 @@ def _bad_tensor(
     if other is not None:
         yield _Bad(
             f"{name!r} of dtype {dtype_name(other)}",
-            _with(arguments, name, value.to(other)),
+            _with(arguments, name, torch.zeros_like(value, dtype=other)),
             (name, *others),
         )
 
