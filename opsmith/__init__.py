@@ -12,6 +12,7 @@ from opsmith.errors import (
     OpsmithError,
 )
 from opsmith.operators import Operator, op
+from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
 from opsmith.signature import Between, Extent, Index
 from opsmith.targets import export, load
@@ -33,6 +34,7 @@ __all__ = [
     "MissingError",
     "Operator",
     "OpsmithError",
+    "adopt",
     "custom_class",
     "export",
     "load",

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, registry
+from opsmith.operators.adopt import AdoptedOperator, find_adopted
 from opsmith.operators.arguments import dtype_name
 from opsmith.targets.artifact import CallSpec, TensorSpec
 
@@ -134,17 +135,21 @@ class Model:
             if spec.kind is OutputKind.BUFFER_MUTATION
         ]
 
-    def operators(self) -> dict[Operator, list[Node]]:
-        """The operators declared with opsmith that the program calls, with their calls."""
+    def operators(self, *, adopted: bool = False) -> dict[Operator, list[Node]]:
+        """The operators that the program calls and opsmith knows, with their calls.
+
+        Args:
+            adopted: whether to count those that somebody else defined (`opsmith.adopt`).
+        """
         found: dict[Operator, list[Node]] = {}
         for node in self.calls():
             operator = operator_of(node)
-            if operator is not None:
+            if operator is not None and (adopted or not isinstance(operator, AdoptedOperator)):
                 found.setdefault(operator, []).append(node)
         return found
 
     def foreign_operators(self) -> dict[str, list[Node]]:
-        """Custom operators that opsmith knows nothing of, by name, with their calls."""
+        """Custom operators that nobody declared or adopted, by name, with their calls."""
         found: dict[str, list[Node]] = {}
         for node in self.calls():
             target = node.target
@@ -226,7 +231,9 @@ def operator_of(node: Node) -> Operator | None:
     if not isinstance(target, torch._ops.OpOverload):
         return None
     operator = registry.find(target._schema.name)
-    return operator if operator is not None and operator._opoverload is target else None
+    if operator is not None and operator._opoverload is target:
+        return operator
+    return find_adopted(target)
 
 
 def _symbols(size: Any) -> list[str]:

@@ -89,7 +89,7 @@ def export(
         )
     require_known_operators(model, exporter.knows)
     chooser = Chooser(options["form"], opset, library)
-    chooser.require_known([operator.name for operator in model.operators()])
+    chooser.require_known([operator.name for operator in model.operators(adopted=True)])
     for _ in range(_ATTEMPTS):
         with quietly():
             lowered = lower(model, chooser)

@@ -143,7 +143,7 @@ def without_mutation(model: Model) -> ExportedProgram:
         ExportError: the program was functionalized already.
     """
     program = model.program
-    if not any(operator.signature.mutated for operator in model.operators()):
+    if not any(operator.signature.mutated for operator in model.operators(adopted=True)):
         return program
     signature = copy.deepcopy(program.graph_signature)
     module = copy.deepcopy(program.graph_module)

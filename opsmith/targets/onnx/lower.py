@@ -56,7 +56,7 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
     """
     choices: dict[Operator, tuple[Choice, int]] = {}
     pure = without_mutation(model)
-    calls = model.operators()
+    calls = model.operators(adopted=True)
     for _ in range(_ROUNDS):
         for operator, nodes in calls.items():
             if operator not in choices:
@@ -73,12 +73,12 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
         if all(operator in choices for operator in calls):
             _require_stateless(program)
             return Lowered(program, tuple(choices.values()))
-        calls = {**model.operators(), **calls}
+        calls = {**model.operators(adopted=True), **calls}
     raise ExportError("references call each other without an end")
 
 
 def _calls(model: Model) -> dict[Operator, list[Node]]:
-    return model.operators()
+    return model.operators(adopted=True)
 
 
 def _decomposed(program: ExportedProgram, operators: list[Operator]) -> ExportedProgram:

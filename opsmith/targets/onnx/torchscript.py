@@ -60,8 +60,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         spec.name: {axis: size for axis, size in enumerate(spec.shape) if isinstance(size, str)}
         for spec in specs
     }
-    domains = {choice.operator.signature.namespace: DOMAIN_VERSION for choice in lowered.kept}
-    domains.pop("aten", None)
+    domains = dict.fromkeys(_domains(lowered.kept), DOMAIN_VERSION)
     problems: list[ExportError] = []
     with (
         tempfile.TemporaryDirectory(prefix="opsmith-onnx-") as folder,
@@ -94,6 +93,11 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
     return loaded
 
 
+def _domains(choices: Sequence[Choice]) -> set[str]:
+    """The domains of operators that become nodes of their own."""
+    return {c.operator.signature.namespace for c in choices if c.form == "library"}
+
+
 class _Flat(nn.Module):
     """The model with tensors alone for arguments and results, as the manifest lists them."""
 
@@ -116,17 +120,21 @@ class _Substitution(TorchFunctionMode):
     def __init__(self, model: Model, lowered: Lowered) -> None:
         super().__init__()
         self._functions: dict[Any, Callable[..., Any]] = {}
-        self._inlined = {
-            choice.operator._opoverload for choice, _ in lowered.choices if choice.form == "inline"
-        }
-        calls = model.operators()
+        self._inlined: set[Any] = set()
+        calls = model.operators(adopted=True)
         for choice, _ in lowered.choices:
             operator = choice.operator
             function: Callable[..., Any] = operator.reference
-            if choice.form != "inline":
+            if choice.form == "inline":
+                _require_visible(operator)
+                self._inlined |= {operator._opoverload, operator._opoverload.overloadpacket}
+            else:
                 function = _kept(operator)
             fixed = _fixed(operator, calls.get(operator, []))
-            self._functions[operator._opoverload] = _with_constants(operator, function, fixed)
+            substitute = _with_constants(operator, function, fixed)
+            # torch.ops.ns.name(...) shows up as the packet, an Operator's call as the overload.
+            for called in (operator._opoverload, operator._opoverload.overloadpacket):
+                self._functions[called] = substitute
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         substitute = self._functions.get(func)
@@ -135,6 +143,19 @@ class _Substitution(TorchFunctionMode):
         # A reference may call further operators; a kept operator is called by what is substituted.
         with self if func in self._inlined else contextlib.nullcontext():
             return substitute(*args, **(kwargs or {}))
+
+
+def _require_visible(operator: Operator) -> None:
+    """Refuse to inline PyTorch's own operators, whose calls a trace does not let one replace.
+
+    Raises:
+        ExportError: naming the operator.
+    """
+    if operator.signature.namespace == "aten":
+        raise ExportError(
+            f"{operator.name}: the TorchScript exporter cannot inline PyTorch's own operators. Say "
+            'how ONNX computes it (register_onnx), or export with exporter="dynamo".'
+        )
 
 
 def _traced(operator: Operator) -> Any:
@@ -223,7 +244,7 @@ def _registered(
         name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
     # The exporter looks a domain's operators up by the domain's version, its own by the opset.
-    own = {choice.operator.signature.namespace for choice in choices} - {"aten"}
+    own = _domains(choices)
     versions = {
         name: DOMAIN_VERSION if name.partition("::")[0] in own else opset for name in functions
     }

@@ -1,0 +1,307 @@
+"""Operators that exist already: declared, mapped and checked without being defined again.
+
+Two kinds. An operator that PyTorch knows (``aten::asinh``, ``torchvision::deform_conv2d``) stays
+what it is, and gets a signature and a reference, from which targets work. A
+``torch.autograd.Function`` is no operator at all, which is why ``torch.export`` looks through it
+and today's ONNX exporter ignores its ``symbolic``: adopting makes it one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.operators import autograd
+from opsmith.operators.arguments import named
+from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.operators.operator import Operator
+from opsmith.operators.operator import op as declare
+from opsmith.operators.translation import OnnxTranslation
+from opsmith.signature import Signature, hints, signature_of
+
+_ADOPTED: dict[torch._ops.OpOverload, AdoptedOperator] = {}
+
+
+class AdoptedOperator(Operator):
+    """An operator that somebody else defined; see `Operator` for what it can do.
+
+    Calls go to the operator as it is. What only a definition can have, kernels and derivatives,
+    cannot be registered.
+    """
+
+    def __init__(
+        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
+    ) -> None:
+        functools.update_wrapper(self, reference)
+        self.signature = signature
+        self.reference = reference
+        self.rule = autograd.Rule()
+        self.arguments = named(signature)
+        self.cases = []
+        self.only_registered_cases = False
+        self.onnx_translations: list[OnnxTranslation] = []
+        self.written_fake = None
+        self.kernels: dict[str, PythonKernel | NativeKernel] = {
+            "reference": PythonKernel("reference", reference)
+        }
+        self._opoverload = overload
+
+    def __repr__(self) -> str:
+        return f"<adopted operator {self._opoverload}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (str(self._opoverload),)
+
+    def build(self, device: str | None = None) -> list[Any]:
+        """Nothing: whoever defined it built it."""
+        return []
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise DeclarationError(
+            f"{self.name}: is defined elsewhere, so it takes no kernel and no derivative from "
+            "here. Declare an operator of your own (opsmith.op), and call it in the reference."
+        )
+
+    register_kernel = _refuse
+    register_fake = _refuse
+    register_autograd = _refuse
+    register_vmap = _refuse
+    register_autocast = _refuse
+
+
+def find_adopted(overload: Any) -> AdoptedOperator | None:
+    """The adopted operator behind an ``OpOverload``, or `None`."""
+    try:
+        return _ADOPTED.get(overload)
+    except TypeError:
+        return None
+
+
+def _again(name: str) -> AdoptedOperator:
+    for overload, operator in _ADOPTED.items():
+        if str(overload) == name:
+            return operator
+    raise OpsmithError(f"{name} was not adopted in this process")
+
+
+def adopt(
+    what: str | type[torch.autograd.Function],
+    second: Callable[..., Any] | str | None = None,
+    /,
+    *,
+    mutates_args: Sequence[str] = (),
+    data_dependent: Sequence[str] = (),
+    parallel_dims: Sequence[str] = (),
+    annotations: Callable[..., Any] | None = None,
+) -> Any:
+    """Take over an operator that exists, or make one of a ``torch.autograd.Function``.
+
+    Args:
+        what: the name of an operator that PyTorch knows, ``aten::asinh`` or ``aten::add.Tensor``;
+            or a ``torch.autograd.Function``.
+        second: for a name, a function with the operator's parameters, annotated as for
+            `opsmith.op`, that computes the same in PyTorch; without it this is a decorator. For a
+            Function, the new operator's name.
+        mutates_args: see `opsmith.op`.
+        data_dependent: see `opsmith.op`.
+        parallel_dims: see `opsmith.op`.
+        annotations: for a Function, another function whose annotations to take; by default those
+            of ``forward``, where a parameter without one is a ``Tensor``.
+
+    Returns:
+        An operator. A Function's ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
+        the operator from now on, so that models need no change. A ``forward`` that takes ``ctx``
+        runs a second time where a gradient is needed, to save what ``backward`` reads.
+
+    Raises:
+        DeclarationError: there is no such operator; its parameters are others; or the Function
+            does what an operator cannot.
+
+    Example:
+        >>> import opsmith
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.adopt("aten::asinh")
+        ... def asinh(self: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        ...     return torch.sign(self) * torch.log(abs(self) + torch.sqrt(self * self + 1))
+        >>> asinh.register_onnx("Asinh", opset=9)
+    """
+    options: dict[str, Any] = {
+        "mutates_args": mutates_args,
+        "data_dependent": data_dependent,
+        "parallel_dims": parallel_dims,
+    }
+    if isinstance(what, type) and issubclass(what, torch.autograd.Function):
+        if not isinstance(second, str):
+            raise DeclarationError(
+                f"adopt({what.__name__}): give the new operator a name, "
+                f'adopt({what.__name__}, "my_ops::{what.__name__.lower()}")'
+            )
+        return _adopt_function(what, second, annotations, options)
+    if not isinstance(what, str):
+        raise DeclarationError(
+            f"adopt({what!r}): takes an operator's name or a torch.autograd.Function"
+        )
+    if second is None:
+        return functools.partial(adopt, what, **options)
+    assert callable(second)
+    overload = _overload(what)
+    signature = signature_of(second, overload._schema.name, **options)
+    _compare(signature, overload)
+    operator = AdoptedOperator(signature, second, overload)
+    _ADOPTED[overload] = operator
+    return operator
+
+
+def _overload(name: str) -> torch._ops.OpOverload:
+    qualname, _, wanted = name.partition(".")
+    namespace, _, short = qualname.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), short, None) if short else None
+    if packet is None:
+        raise DeclarationError(
+            f"{name}: PyTorch has no such operator. Import the package that defines it first."
+        )
+    overloads = packet.overloads()
+    if (wanted or "default") not in overloads:
+        known = ", ".join(f"{qualname}.{o}" if o != "default" else qualname for o in overloads)
+        raise DeclarationError(f"{name}: there is no such overload; there are {known}")
+    overload: torch._ops.OpOverload = getattr(packet, wanted or "default")
+    return overload
+
+
+def _compare(signature: Signature, overload: torch._ops.OpOverload) -> None:
+    """Refuse a declaration whose parameters are not the operator's.
+
+    Raises:
+        DeclarationError: showing both.
+    """
+    ours = torch._C.parse_schema(f"{signature.namespace}::{signature.schema()}")
+    theirs = overload._schema
+
+    def facts(schema: Any) -> list[tuple[str, str]]:
+        return [(argument.name, _kind(argument.type)) for argument in schema.arguments]
+
+    same = len(facts(ours)) == len(facts(theirs)) and len(ours.returns) == len(theirs.returns)
+    for (name, kind), (other, want) in zip(facts(ours), facts(theirs), strict=False):
+        fits = kind == want or (want == "number" and kind in ("int", "float"))
+        same = same and name == other and fits
+    if not same:
+        raise DeclarationError(
+            f"{signature.qualname}: is declared otherwise than it is.\n  declared: {ours}\n"
+            f"  is:       {theirs}"
+        )
+
+
+def _kind(type_: Any) -> str:
+    return str(type_).replace("SymInt", "int").replace("Scalar", "number")
+
+
+class _Unsaved:
+    """The ``ctx`` of a forward whose notes nobody will read."""
+
+    def __init__(self, qualname: str, count: int) -> None:
+        self._qualname = qualname
+        self.needs_input_grad = (False,) * count
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        pass
+
+    save_for_forward = mark_non_differentiable = save_for_backward
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        raise DeclarationError(
+            f"{self._qualname}: its forward writes into its arguments (mark_dirty). Write it as an "
+            "operator with mutates_args (opsmith.op)."
+        )
+
+
+def _adopt_function(
+    function: Any, qualname: str, annotated: Callable[..., Any] | None, options: dict[str, Any]
+) -> Operator:
+    takes_ctx = function.setup_context is torch.autograd.Function.setup_context
+    forward = function.forward
+
+    def reference(*args: Any) -> Any:
+        ctx = (_Unsaved(qualname, len(args)),) if takes_ctx else ()
+        with torch.no_grad():
+            returned = forward(*ctx, *args)
+        return _own_memory(returned, args)
+
+    source = annotated or forward
+    parameters = list(inspect.signature(source).parameters.values())
+    if annotated is None and takes_ctx:
+        parameters = parameters[1:]
+    resolved = hints.resolve(source, functools.partial(_refuse_annotation, qualname))
+    reference.__annotations__ = {
+        **{p.name: resolved.get(p.name, _guess(p)) for p in parameters},
+        "return": resolved.get("return", Tensor),
+    }
+    reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(annotation=reference.__annotations__[p.name]) for p in parameters]
+    )
+    reference.__doc__ = function.__doc__
+    reference.__name__ = function.__name__
+    reference.__module__ = function.__module__
+    operator = declare(qualname, reference, **options)
+    if not operator.signature.shaped:
+        operator.register_fake(_fake(qualname, reference))
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if takes_ctx:
+            with torch.no_grad():
+                forward(ctx, *inputs)
+        else:
+            function.setup_context(ctx, inputs, output)
+
+    if not operator.signature.mutated:
+        operator.register_autograd(function.backward, setup_context=setup_context)
+    if callable(getattr(function, "symbolic", None)):
+        operator.onnx_translations.append(OnnxTranslation(function.symbolic, symbolic=True))
+    function.apply = staticmethod(lambda *args: operator(*args))
+    return operator
+
+
+def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:
+    """What a forward returned, copied where it is an argument or a view of one."""
+    pointers = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}
+
+    def own(value: Any) -> Any:
+        shares = isinstance(value, Tensor) and value.untyped_storage()._cdata in pointers
+        return value.clone() if shares else value
+
+    if isinstance(returned, tuple | list):
+        return tuple(own(value) for value in returned)
+    return own(returned)
+
+
+def _refuse_annotation(qualname: str, message: str) -> Any:
+    raise DeclarationError(f"{qualname}: {message}")
+
+
+def _guess(parameter: inspect.Parameter) -> Any:
+    """What a parameter without an annotation is: a tensor, or what its default is."""
+    kind = type(parameter.default)
+    return kind if kind in (int, float, bool, str) else Tensor
+
+
+def _fake(qualname: str, reference: Callable[..., Any]) -> Callable[..., Any]:
+    def fake(*args: Any) -> Any:
+        try:
+            return reference(*args)
+        except Exception as error:
+            raise OpsmithError(
+                f"{qualname}: its forward does not run without data, as tracing needs "
+                f"({type(error).__name__}: {error}). Annotate it with shapes, as in "
+                'Float[Tensor, "N C"], or register_fake.'
+            ) from error
+
+    return fake
