@@ -1,0 +1,158 @@
+import pytest
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+import opsmith
+from opsmith.checks.comparison import compare, same_bits
+from opsmith.checks.truth import RefusedError, tolerance, truth_of
+
+HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@opsmith.op("comparison::total")
+def total(x: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+    return x.sum(-1)
+
+
+@opsmith.op("comparison::exponential")
+def exponential(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x.exp()
+
+
+@opsmith.op("comparison::scatter")
+def scatter(x: Float[Tensor, "P"], cells: Int64[Tensor, "P"]) -> Float[Tensor, "10"]:
+    return x.new_zeros(10).index_add(0, cells, x)
+
+
+@opsmith.op("comparison::steps")
+def steps(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return torch.floor(x / 0.1) * 0.1
+
+
+@opsmith.op("comparison::single")
+def single(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    # Insists on its dtype.
+    out = torch.zeros(x.shape, dtype=torch.float32)
+    return out.index_add(0, torch.arange(x.shape[0]), x)
+
+
+@opsmith.op("comparison::ranks")
+def ranks(x: Float[Tensor, "N"]) -> Int64[Tensor, "N"]:
+    return x.argsort()
+
+
+def random(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def outcome(operator, result, **arguments):
+    return compare([result], truth_of(operator, arguments))
+
+
+@pytest.mark.parametrize("dtype", HALF_TO_DOUBLE)
+@pytest.mark.parametrize("terms", [1, 7, 100, 1500])
+def test_a_naive_sum_of_random_signs_is_within_its_tolerance(dtype, terms):
+    x = random(8, terms, dtype=dtype)
+    naive = torch.zeros(8, dtype=dtype)
+    for k in range(terms):
+        naive += x[:, k]
+    assert outcome(total, naive, x=x).problem is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "terms"),
+    [(torch.float16, 10), (torch.bfloat16, 4), (torch.float32, 4000), (torch.float64, 4000)],
+)
+def test_a_sum_that_leaves_one_term_out_is_not(dtype, terms):
+    x = random(8, terms, dtype=dtype)
+    found = outcome(total, x[:, 1:].double().sum(-1).to(dtype), x=x)
+    assert found.problem is not None
+    assert found.error > 1
+
+
+def test_the_tolerance_of_small_values_does_not_follow_from_large_ones():
+    x = torch.tensor([-10.0, 10.0])
+    result = x.exp()
+    assert outcome(exponential, result, x=x).problem is None
+    result[0] *= 1 + 1e-4
+    problem = outcome(exponential, result, x=x).problem
+    assert problem is not None
+    assert problem.startswith("the result[0] is 4.54")
+    assert problem.endswith("(float32); 1 of 2 elements are wrong")
+
+
+def test_an_element_of_many_terms_has_a_wider_tolerance_than_its_neighbour():
+    cells = torch.zeros(1001, dtype=torch.int64)
+    cells[-1] = 5
+    x = torch.ones(1001)
+    truth = truth_of(scatter, {"x": x, "cells": cells})
+    assert truth.terms[0] is not None
+    assert truth.terms[0][0] > 200
+    assert truth.terms[0][5] == 1
+    allowed = tolerance(truth, 0, torch.float32) / truth.values[0].clamp_min(1)
+    assert allowed[0] > 5 * allowed[5]
+
+
+def test_where_the_reference_jumps_both_sides_are_right():
+    x = torch.tensor([0.3, 0.7, 0.55])
+    in_float = torch.floor(x / 0.1) * 0.1
+    assert bool((in_float.double() - steps.reference(x.double())).abs().max() > 0.05)
+    assert outcome(steps, in_float, x=x).problem is None
+    assert outcome(steps, in_float + 0.1, x=x).problem is not None
+
+
+def test_nan_and_infinity_are_equal_to_themselves_only():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
+    right = x.exp()
+    assert outcome(exponential, right, x=x).error < 1
+    for position, wrong in ((0, 0.0), (1, float("nan")), (2, float("inf")), (3, float("nan"))):
+        result = right.clone()
+        result[position] = wrong
+        found = outcome(exponential, result, x=x)
+        assert found.error == float("inf")
+        assert f"the result[{position}]" in (found.problem or "")
+
+
+def test_infinity_is_right_where_the_dtype_ends():
+    x = torch.tensor([12.0], dtype=torch.float16)
+    assert outcome(exponential, x.exp(), x=x).problem is None
+    assert outcome(exponential, torch.full_like(x, 60000.0), x=x).problem is not None
+
+
+def test_a_subnormal_may_be_lost():
+    x = torch.tensor([-17.2], dtype=torch.float16)
+    assert outcome(exponential, torch.zeros_like(x), x=x).problem is None
+
+
+def test_a_reference_that_insists_on_a_dtype_is_believed_to_that_dtype():
+    x = random(5)
+    truth = truth_of(single, {"x": x})
+    assert not truth.exact
+    assert compare([x * (1 + 1e-7)], truth).problem is None
+    assert compare([x * (1 + 1e-4)], truth).problem is not None
+
+
+def test_integers_are_compared_exactly():
+    x = random(6)
+    assert outcome(ranks, x.argsort(), x=x).problem is None
+    assert outcome(ranks, x.argsort(descending=True), x=x).error == float("inf")
+
+
+def test_shapes_and_numbers_of_results_are_compared():
+    x = random(2, 3)
+    truth = truth_of(total, {"x": x})
+    assert compare([x.sum(0)], truth).problem == "the result has shape (3,), expected (2,)"
+    assert compare([], truth).problem == "gave 0 tensors, expected 1"
+
+
+def test_what_the_reference_refuses_is_no_case():
+    with pytest.raises(RefusedError, match="IndexError"):
+        truth_of(scatter, {"x": random(2), "cells": torch.tensor([0, 10])})
+
+
+def test_bits_tell_zero_from_minus_zero():
+    zero = torch.zeros(2)
+    assert same_bits([zero], [zero.clone()])
+    assert not same_bits([zero], [-zero])
+    assert not same_bits([zero], [zero.double()])

@@ -1,0 +1,148 @@
+import io
+import json
+import re
+
+import pytest
+from jaxtyping import Float
+from rich.console import Console
+from torch import Tensor
+
+import opsmith
+from opsmith import CheckError, OpsmithError, checks, testing
+from opsmith.checks.page import bar
+from opsmith.checks.protocol import all_checks
+from opsmith.checks.report import Report, Row
+
+
+@opsmith.op("report::half_right", autograd="reference")
+def half_right(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+@half_right.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2.5
+
+
+half_right.register_kernel("npu", lambda x: x * 2)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    select = ["reference", "aliasing", "parallel"]
+    return checks.run(half_right, select=select, isolate=False, examples=8)
+
+
+def test_every_check_of_every_kernel_has_a_row(report):
+    rows = [(row.kernel, row.check, row.status) for row in report.rows]
+    assert rows == [
+        ("cpu", "reference", "failed"),
+        ("cpu", "aliasing", "passed"),
+        ("cpu", "parallel", "not applicable"),
+        ("npu", "reference", "not applicable"),
+        ("npu", "aliasing", "not applicable"),
+        ("npu", "parallel", "not applicable"),
+    ]
+    assert report.rows[3].message == "no npu device on this machine"
+    assert report.rows[2].message == "claims no parallel_dims"
+
+
+def test_the_table_fits_a_hundred_columns(report):
+    text = io.StringIO()
+    Console(file=text, width=100).print(report.table())
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(re.match(r"✗  reference +\d+ +\S+ +[\d.]+ s", line) for line in lines)
+    assert any("repeat: opsmith check tests/checks/test_report.py" in line for line in lines)
+    assert lines[-1].startswith("1 operator: 1 passed, 1 failed, 4 not applicable; ")
+
+
+def test_the_json_has_every_row(report):
+    said = json.loads(report.to_json())
+    assert said["ok"] is False
+    assert said["seed"] == 0
+    assert [row["check"] for row in said["rows"]][:2] == ["reference", "aliasing"]
+    assert said["rows"][0]["case"] == "x: float32 (1,) [1.541]"
+
+
+def test_json_without_an_end_is_still_json():
+    infinite = Report([Row("a::b", "cpu", "reference", "failed", error=float("inf"))])
+    assert json.loads(infinite.to_json())["rows"][0]["error"] == "infinite"
+
+
+def test_the_page_stands_alone(report, tmp_path):
+    text = report.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == text
+    assert "report::half_right" in text
+    assert "smallest case: x: float32 (1,)" in text
+    assert not re.search(r"""(src|href)=|https?://|@import|url\(""", text)
+
+
+def test_the_bars_of_errors_are_logarithmic_and_bounded():
+    assert bar(None) == bar(0.0) == 0.0
+    assert bar(1.0) == 80.0
+    assert bar(float("inf")) == bar(1e9) == 100.0
+    assert 0 < bar(1e-12) < bar(1e-3) < 80
+
+
+def test_failures_are_raised_in_full(report):
+    with pytest.raises(CheckError) as raised:
+        report.raise_failures()
+    assert "report::half_right: check 'reference' failed for the 'cpu' kernel." in str(raised.value)
+    assert "the result[0] is 3.85" in str(raised.value)
+
+
+def test_nothing_checked_is_not_all_well():
+    assert not checks.run([]).ok
+
+
+def test_an_unknown_check_is_named_with_all_there_are():
+    with pytest.raises(OpsmithError, match=r"no check 'speed'; there are build, dispatch, ref"):
+        checks.run(half_right, select=["speed"])
+
+
+def test_every_check_says_what_must_hold():
+    names = [check.name for check in all_checks()]
+    assert len(names) == len(set(names))
+    for check in all_checks():
+        assert check.summary
+        assert not check.summary.endswith(".")
+
+
+def test_progress_is_told_before_each_row_and_at_the_end():
+    said = []
+    checks.run(
+        half_right,
+        select=["aliasing"],
+        isolate=False,
+        examples=1,
+        progress=lambda done, total, what: said.append((done, total, what)),
+    )
+    assert said == [
+        (0, 2, "report::half_right cpu aliasing"),
+        (1, 2, "report::half_right npu aliasing"),
+        (2, 2, ""),
+    ]
+
+
+@testing.parametrize(half_right, select=["aliasing", "mutation"])
+def test_parametrize_makes_one_test_for_each_check(check, request):
+    assert request.node.name.endswith(("[report::half_right-aliasing]", "-mutation]"))
+    assert check().ok
+
+
+def test_a_check_of_ones_own(monkeypatch):
+    from opsmith.checks import protocol
+
+    monkeypatch.setattr(protocol, "_CHECKS", dict(protocol._CHECKS))
+
+    @checks.check("positive", "results are positive")
+    def positive(trial):
+        def one(case):
+            if (trial.run(case.make())[0] < 0).any():
+                raise checks.Failure("a result is negative")
+
+        trial.each(one)
+
+    found = checks.run(half_right, select=["positive"], isolate=False)
+    assert found.rows[0].message == "a result is negative"

@@ -1,0 +1,133 @@
+from typing import Annotated
+
+import pytest
+import torch
+from jaxtyping import Float, Float32, Int32, Shaped, UInt8
+from torch import Tensor
+
+import opsmith
+from opsmith import Between, Extent, Index, testing
+from opsmith.checks import layouts
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.subject import subjects_of
+from opsmith.checks.trial import Settings, Trial
+
+
+@opsmith.op("sampling::everything")
+def everything(
+    x: Float[Tensor, "*batch N 3"],
+    twice: Float[Tensor, "2*N {k}"],
+    rows: Annotated[Int32[Tensor, "P"], Index("N")],
+    starts: Annotated[Int32[Tensor, "I"], Index("P")],
+    lengths: Annotated[Int32[Tensor, "I"], Extent(start="starts", bound="P")],
+    share: Annotated[Float32[Tensor, "N"], Between(0, 1)],
+    level: Annotated[UInt8[Tensor, "_"], Between(3, 250)],
+    images: list[Float[Tensor, "N C"]],
+    extra: Float[Tensor, "..."] | None,
+    k: Annotated[int, Between(1, "N+2")],
+    size: tuple[int, int],
+    scale: Annotated[float, Between(0.5, 2.0)] = 1.0,
+) -> Float[Tensor, "{size[0]} N-1 {k}"]:
+    return x.new_zeros(size[0], x.shape[-2] - 1, k)
+
+
+def sampled(operator, wanted=None, dtypes=("float32",), examples=80, seed=0):
+    found = []
+    trial = Trial(subjects_of(operator)[0], "sampling", Settings(seed, examples))
+    trial.each(found.append, wanted=wanted, dtypes=dtypes)
+    return found
+
+
+def test_every_sample_fits_the_declaration():
+    cases = sampled(everything)
+    assert len(cases) == 80
+    for case in cases:
+        # Calling validates shapes, dtypes, ranges and the result.
+        everything(**case.make())
+
+
+def test_samples_reach_every_corner():
+    cases = sampled(everything, examples=150)
+    values = [case.values for case in cases]
+    assert {v["x"].dim() for v in values} == {2, 3, 4, 5}
+    assert {len(v["images"]) for v in values} == {0, 1, 2, 3}
+    assert {v["extra"] is None for v in values} == {True, False}
+    assert {1, 2, 3} <= {v["x"].shape[-2] for v in values}
+    assert any(v["rows"].numel() == 0 for v in values)
+    assert any(v["scale"] != 1.0 for v in values)
+
+
+def test_dtypes_are_those_of_the_declaration():
+    for dtype in ("float16", "float64"):
+        for case in sampled(everything, dtypes=(dtype,), examples=5):
+            assert case.dtype == dtype
+            assert case.values["share"].dtype == torch.float32
+
+
+def test_sizes_can_be_forced():
+    for case in sampled(everything, Wanted(forced={"N": 1}, sizes=(2, 3)), examples=10):
+        assert case.values["x"].shape[-2] == 1
+
+
+@opsmith.op("sampling::matrix")
+def matrix(x: Shaped[Tensor, "N C"], y: Shaped[Tensor, "N C"]) -> Shaped[Tensor, "N C"]:
+    return x + y
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_layouts_keep_the_values(layout):
+    wanted = Wanted(layouts=(layout,), sizes=(2, 3))
+    for case in sampled(matrix, wanted, dtypes=("float32", "int64", "bool"), examples=9):
+        made = case.make()
+        for name, tensor in case.tensors():
+            assert torch.equal(made[name], tensor)
+            assert made[name].is_contiguous() == (layout == "contiguous")
+            assert (layout in case.describe()) == (layout != "contiguous")
+
+
+def test_what_lies_around_a_slice_is_poison():
+    for dtype in (torch.float32, torch.int16, torch.bool):
+        tensor = torch.zeros(2, 2, dtype=dtype)
+        view = layouts.lay_out(tensor, layouts.SLICED)
+        assert view.storage_offset() > 0
+        memory = torch.empty(0, dtype=dtype).set_(view.untyped_storage())
+        around = torch.isnan(memory) if dtype.is_floating_point else memory != 0
+        assert int(around.sum()) == memory.numel() - 4
+
+
+def test_a_scalar_slice_and_an_empty_one_can_be_made():
+    assert layouts.lay_out(torch.tensor(3.0), layouts.SLICED).item() == 3.0
+    assert layouts.lay_out(torch.zeros(0, 3), layouts.SLICED).shape == (0, 3)
+    assert layouts.lay_out(torch.zeros(0, 3), layouts.TRANSPOSED).shape == (0, 3)
+
+
+def test_making_a_case_twice_gives_fresh_memory():
+    case = sampled(matrix, Wanted(sizes=(2,)), examples=1)[0]
+    case.make()["x"].zero_()
+    assert torch.equal(case.make()["x"], case.values["x"])
+
+
+def test_the_cases_of_testing_are_arguments_by_name():
+    cases = list(testing.cases(matrix, examples=10, seed=3))
+    assert len(cases) == 10
+    for arguments in cases:
+        assert matrix(**arguments).dtype == torch.float32
+    assert any(not arguments["x"].is_contiguous() for arguments in cases)
+
+
+def test_registered_cases_alone():
+    @opsmith.op("sampling::registered")
+    def registered(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    @registered.register_cases(only=True)
+    def some(dtype: torch.dtype, seed: int):
+        for size in (3, 2):
+            yield {"x": torch.full((size,), seed, dtype=dtype)}
+
+    cases = sampled(registered)
+    # The smallest first, of three seeds.
+    assert [case.numel for case in cases] == [2, 2, 2, 3, 3, 3]
+    assert cases[0].origin == "no. 2 of some"
+    assert {float(case.values["x"][0]) for case in cases} == {0.0, 1.0, 2.0}
+    assert "no. 2 of some, seed 2" in {case.origin for case in cases}
