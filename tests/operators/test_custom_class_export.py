@@ -121,6 +121,13 @@ def test_a_lowered_program_can_be_inlined():
             torch.testing.assert_close(wanted, got)
 
 
+def test_what_a_method_returns_may_be_the_result():
+    model = Calls(Scale.ramp(3), lambda held, x: (held.forward(x), held.forward(x) + 1))
+    agree(model, lower_torchbind(exported(model)))
+    both = Calls(everything(), lambda held, x: held.both(x)[:1])
+    agree(both, lower_torchbind(exported(both)))
+
+
 def test_fields_and_numbers_become_constants():
     held = everything(maybe=torch.arange(3.0))
     lowered = lower_torchbind(exported(Calls(held, lambda held, x: x * held.total())))

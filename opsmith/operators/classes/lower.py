@@ -214,7 +214,7 @@ class _Lowering:
         self._rename_output(node.name, call.name)
         # Numbers among several results went into the program as constants while it was traced.
         for unused in [*call.users, call]:
-            if not unused.users:
+            if not unused.users and unused.op != "output":
                 self.graph.erase_node(unused)
 
     def _with_tensors(self, method: MethodModel, values: Any) -> Any:
