@@ -15,7 +15,7 @@ from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
 from opsmith.signature import Between, Extent, Index
-from opsmith.targets import export, load
+from opsmith.targets import LoadedModel, export, load
 
 __version__ = "0.1.0"
 
@@ -31,6 +31,7 @@ __all__ = [
     "ExportError",
     "Extent",
     "Index",
+    "LoadedModel",
     "MissingError",
     "Operator",
     "OpsmithError",
