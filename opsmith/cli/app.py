@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import output
+from opsmith.cli import artifacts, output
 from opsmith.errors import OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -182,3 +182,6 @@ def check(
         result.to_html(report)
         output.say(f"wrote {report}")
     raise typer.Exit(0 if result.ok else 1)
+
+
+artifacts.register(app, Debug)

@@ -66,7 +66,7 @@ def load(target: str) -> Loaded:
     from opsmith.operators import registry
 
     before = set(registry.all_operators())
-    module = _import_file(Path(target), target) if _is_path(target) else _import_module(target)
+    module = load_module(target)
     everything = registry.all_operators()
     own = [op for op in everything if _is_within(op.reference.__module__, module.__name__)]
     operators = own or [op for op in everything if op not in before]
@@ -75,8 +75,25 @@ def load(target: str) -> Loaded:
     return Loaded(target, module, tuple(operators))
 
 
+def load_module(target: str) -> ModuleType:
+    """Import one file or module, whatever is in it.
+
+    Raises:
+        LoadError: there is none, or importing it raised.
+    """
+    return _import_file(Path(target), target) if _is_path(target) else _import_module(target)
+
+
 def _is_path(target: str) -> bool:
-    return target.endswith(".py") or os.sep in target or Path(target).is_file()
+    path = Path(target)
+    if path.is_dir():
+        # A package's folder is a good module name too.
+        return not (path / "__init__.py").is_file() or not _is_module_name(target)
+    return target.endswith(".py") or path.is_file() or not _is_module_name(target)
+
+
+def _is_module_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
 
 
 def _is_within(name: str, package: str) -> bool:
@@ -90,6 +107,8 @@ def _import_file(path: Path, target: str) -> ModuleType:
         raise LoadError(f"{target} is a folder; name a Python file{inside}")
     if not path.is_file():
         raise LoadError(f"no such file: {target}")
+    if path.suffix != ".py":
+        raise LoadError(f"{target} is no Python file")
     path = path.resolve()
     root, name = _module_name(path)
     _prepend_to_path(root)
@@ -101,7 +120,7 @@ def _import_file(path: Path, target: str) -> ModuleType:
             return importlib.import_module(name)
         return _import_single_file(name, path)
     except (Exception, SystemExit) as error:
-        raise _raised(target, error) from error
+        raise raised(target, error) from error
 
 
 def _module_name(path: Path) -> tuple[Path, str]:
@@ -142,9 +161,9 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and _is_within(name, error.name):
             raise LoadError(f"no module named {error.name!r}") from error
-        raise _raised(name, error) from error
+        raise raised(name, error) from error
     except (Exception, SystemExit) as error:
-        raise _raised(name, error) from error
+        raise raised(name, error) from error
 
 
 def _prepend_to_path(folder: Path) -> None:
@@ -157,7 +176,7 @@ def _is_file_of(module: ModuleType, path: Path) -> bool:
     return file is not None and Path(file).resolve() == path
 
 
-def _raised(target: str, error: BaseException) -> LoadError:
+def raised(target: str, error: BaseException) -> LoadError:
     """Say in one paragraph what importing `target` raised, and at which of the user's lines."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return LoadError(f"{_shown(error.filename)}:{error.lineno}: {error.msg}")

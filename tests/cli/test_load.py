@@ -103,9 +103,24 @@ def test_a_missing_module(write):
     assert refused("load_absent.op") == "no module named 'load_absent'"
 
 
-def test_a_folder(write, tmp_path):
+@pytest.mark.parametrize("target", ["load_k", "./load_k", "load_k/."])
+def test_a_folder(write, target):
     write("load_k/op.py", "")
-    assert refused(tmp_path / "load_k").endswith("is a folder; name a Python file; in it: op.py")
+    assert refused(target) == f"{target} is a folder; name a Python file; in it: op.py"
+
+
+def test_the_folder_of_a_package_is_a_module(write):
+    write("load_u/__init__.py", DECLARATION, qualname="load_u::twice", name="twice", factor=2)
+    assert names("load_u") == ["load_u::twice"]
+
+
+def test_another_kind_of_file(write):
+    write("load_v.md", "")
+    assert refused("load_v.md") == "load_v.md is no Python file"
+
+
+def test_what_is_neither_a_file_nor_a_name(write):
+    assert refused("load-w/op") == "no such file: load-w/op"
 
 
 def test_a_file_that_declares_nothing(write):

@@ -1,0 +1,191 @@
+"""The commands on exported models: export, run, view."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+from opsmith.errors import ArtifactError, ExportError, MissingError
+
+if TYPE_CHECKING:
+    from opsmith.targets.protocol import Option, Target
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="model.py:example or pkg.module:example, a function that returns (model, args); "
+        "or a .pt2 file of torch.export.save.",
+    ),
+]
+Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def register(app: typer.Typer, debug: Any) -> None:
+    """Add the commands to `app`; `debug` is its option of that name."""
+    for command in (export, run, view):
+        command.__annotations__["debug"] = debug
+        app.command()(command)
+
+
+def export(
+    source: Source,
+    target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
+    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("dist"),
+    form: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[OPERATOR=]FORM", help="What custom operators become; may be repeated."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="An option of the target; may be repeated."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
+    ] = True,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Name the targets and their options, and exit.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Export a model that may contain custom operators to a runtime."""
+    from opsmith.cli.source import load_source
+    from opsmith.targets import export as export_model
+    from opsmith.targets import get_target
+
+    if list_:
+        _print_targets()
+        raise typer.Exit
+    options = _options(get_target(target), settings or [], form or [])
+    loaded = load_source(source)
+    export_model(
+        **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options
+    )
+
+
+def run(
+    artifact: Artifact,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=]FILE...", help=".npz with arrays by name, or .npy or .pt in order."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the outputs go: .npz, .npy or .pt.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Run this often, and time it.")] = 1,
+    debug: Debug = False,
+) -> None:
+    """Run an artifact on inputs from files, in the runtime that it was exported for."""
+    from opsmith.cli.tensors import read_inputs, write_outputs
+    from opsmith.targets import load
+
+    model = load(artifact)
+    manifest = model.artifact.manifest
+    tensors = read_inputs(inputs or [], manifest.inputs)
+    outputs = model.run(tensors)
+    for spec, tensor in zip(manifest.outputs, outputs, strict=True):
+        print(f"{spec.name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}")
+    if repeat > 1:
+        seconds = []
+        for _ in range(repeat):
+            started = time.perf_counter()
+            model.run(tensors)
+            seconds.append(time.perf_counter() - started)
+        print(f"median of {repeat}: {1e3 * statistics.median(seconds):.3f} ms")
+    if out is not None:
+        write_outputs(out, [spec.name for spec in manifest.outputs], outputs)
+        output.say(f"wrote {out}")
+
+
+def view(
+    artifact: Annotated[
+        Path,
+        typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export, or a model file."),
+    ],
+    port: Annotated[int, typer.Option(help="Where to serve the page; 0 takes a free one.")] = 0,
+    browse: Annotated[
+        bool, typer.Option("--browse/--no-browse", help="Open a browser, and wait.")
+    ] = True,
+    debug: Debug = False,
+) -> None:
+    """Show a model's graph in a browser."""
+    path = _viewable(artifact)
+    if importlib.util.find_spec("netron") is None:
+        raise MissingError('opsmith view needs netron. Get it: pip install "opsmith[view]"')
+    import netron
+
+    address = netron.start(str(path), address=("localhost", port) if port else None, browse=browse)
+    host, number = address
+    output.say(f"{path.name} is shown at http://{host}:{number}  (Ctrl-C ends it)")
+    if browse:
+        netron.wait()
+    netron.stop(address)
+
+
+def _viewable(path: Path) -> Path:
+    """The file that netron reads.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    if path.is_file():
+        return path
+    from opsmith.targets import Artifact as OpenArtifact
+
+    opened = OpenArtifact.open(path)
+    name = opened.manifest.details.get("model", "")
+    if not str(name).endswith((".onnx", ".pt2", ".pte", ".xml")):
+        raise ArtifactError(f"{path} holds no model whose graph can be shown")
+    return opened.path(name)
+
+
+def _print_targets() -> None:
+    from opsmith.targets import all_targets
+
+    for found in all_targets():
+        missing = found.available()
+        print(f"{found.name}  {found.title}" + (f"  (not here: {missing})" if missing else ""))
+        for option in found.options:
+            choices = f" ({', '.join(option.choices)})" if option.choices else ""
+            print(f"    --set {option.name}=…  {option.help}{choices}")
+
+
+def _options(target: Target, settings: list[str], forms: list[str]) -> dict[str, Any]:
+    """The target's options by name, their texts turned into values."""
+    known = {option.name: option for option in target.options}
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ExportError(f"--set {setting}: expected NAME=VALUE")
+        found[name] = _value(known[name], text) if name in known else text
+    mapping = dict(item.rsplit("=", 1) for item in forms if "=" in item)
+    plain = [item for item in forms if "=" not in item]
+    if plain and mapping or len(plain) > 1:
+        raise ExportError("--form: one form for all, or OPERATOR=FORM for each")
+    if forms:
+        found["form"] = plain[0] if plain else mapping
+    return found
+
+
+def _value(option: Option, text: str) -> Any:
+    if option.kind is bool:
+        return text.lower() in ("1", "true", "yes", "on")
+    try:
+        return option.kind(text)
+    except ValueError:
+        raise ExportError(f"--set {option.name}={text}: expected {option.kind.__name__}") from None

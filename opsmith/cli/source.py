@@ -1,0 +1,90 @@
+"""From what the user typed (`x.py:model`, `pkg.module:model`, `x.pt2`) to a model and an example."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from opsmith.cli.load import LoadError, load_module, raised
+
+_KEYS = ("model", "args", "kwargs", "dynamic_shapes")
+
+
+def load_source(source: str) -> dict[str, Any]:
+    """What `opsmith.export` wants of a model: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``.
+
+    Args:
+        source: ``FILE.py:NAME`` or ``MODULE:NAME``, where NAME is an ExportedProgram, or a function
+            without arguments that returns ``(model, args)``, or a dictionary of the above; or a
+            ``.pt2`` file that ``torch.export.save`` wrote.
+
+    Raises:
+        LoadError: there is no such thing, or it is something else.
+    """
+    import torch
+
+    if source.endswith(".pt2"):
+        if not Path(source).is_file():
+            raise LoadError(f"no such file: {source}")
+        return {"model": torch.export.load(source)}
+    where, colon, name = source.rpartition(":")
+    if not colon or not where or not name.isidentifier():
+        raise LoadError(
+            f"{source!r}: say which model, as in model.py:example or package.module:example"
+        )
+    module = load_module(where)
+    found = getattr(module, name, None)
+    if found is None:
+        raise LoadError(f"{where} has no {name!r}; it has {', '.join(_candidates(module)) or 'no'}")
+    if isinstance(found, torch.nn.Module):
+        raise LoadError(
+            f"{source} is a module, and exporting it needs an example of its arguments. Name a "
+            f"function that returns both:\n\n"
+            f"  def example():\n      return {name}, (torch.randn(1, 3),)"
+        )
+    if isinstance(found, torch.export.ExportedProgram):
+        return {"model": found}
+    if not callable(found):
+        raise LoadError(f"{source} is a {type(found).__name__}, and no model")
+    try:
+        returned = found()
+    except Exception as error:
+        raise raised(source, error) from error
+    return _described(source, returned)
+
+
+def _candidates(module: Any) -> list[str]:
+    """Functions without arguments, and programs."""
+    from torch.export import ExportedProgram
+
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, ExportedProgram)
+            or (
+                inspect.isfunction(value)
+                and value.__module__ == module.__name__
+                and not inspect.signature(value).parameters
+            )
+        )
+    ]
+
+
+def _described(source: str, returned: Any) -> dict[str, Any]:
+    if isinstance(returned, dict):
+        unknown = sorted(set(returned) - set(_KEYS))
+        if unknown or "model" not in returned:
+            raise LoadError(
+                f"{source}() returned a dictionary with {', '.join(map(repr, returned))}; expected "
+                f"are {', '.join(_KEYS)}, and only the first is needed"
+            )
+        return returned
+    if isinstance(returned, tuple) and 2 <= len(returned) <= 4:
+        return dict(zip(_KEYS, returned, strict=False))
+    raise LoadError(
+        f"{source}() returned {type(returned).__name__}; expected is (model, args), or a dictionary "
+        f"with {', '.join(_KEYS)}"
+    )

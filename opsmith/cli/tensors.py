@@ -1,0 +1,97 @@
+"""Reading and writing the inputs and outputs of `opsmith run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from opsmith.targets.artifact import TensorSpec
+
+
+def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tensor]:
+    """One tensor per input of an artifact, in its order.
+
+    Args:
+        files: one ``.npz`` with arrays, or one ``.pt`` with a dictionary of tensors, by the inputs'
+            names; or a ``.npy`` or ``.pt`` with one tensor for each input, in order, or as
+            ``name=file``.
+        specs: the inputs.
+
+    Raises:
+        ArgumentError: a file cannot be read, or an input is missing, named.
+    """
+    named: dict[str, Any] = {}
+    for position, given in enumerate(files):
+        name, equals, file = given.partition("=")
+        if not equals or Path(given).exists():
+            name, file = "", given
+        value = _read(file)
+        if isinstance(value, dict):
+            named.update(value)
+        elif isinstance(value, list | tuple):
+            named.update(zip((spec.name for spec in specs), value, strict=False))
+        elif name:
+            named[name] = value
+        elif position < len(specs):
+            named[specs[position].name] = value
+        else:
+            raise ArgumentError(f"{file}: the model has {len(specs)} inputs, {_list(specs)}")
+    unknown = sorted(set(named) - {spec.name for spec in specs})
+    if unknown:
+        raise ArgumentError(f"no input is called {unknown[0]!r}; the model takes {_list(specs)}")
+    missing = [spec for spec in specs if spec.name not in named]
+    if missing:
+        raise ArgumentError(f"the input {missing[0]} is missing; the model takes {_list(specs)}")
+    return [named[spec.name] for spec in specs]
+
+
+def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
+    """Write outputs: ``.npz`` or ``.pt`` by name, ``.npy`` where there is one.
+
+    Raises:
+        ArgumentError: the format cannot hold them.
+    """
+    import numpy as np
+    import torch
+
+    if path.suffix == ".pt":
+        torch.save(dict(zip(names, tensors, strict=True)), path)
+        return
+    narrow = [n for n, t in zip(names, tensors, strict=True) if t.dtype is torch.bfloat16]
+    if narrow:
+        raise ArgumentError(f"{path}: NumPy has no bfloat16 ({narrow[0]!r}); write a .pt file")
+    arrays = [tensor.numpy() for tensor in tensors]
+    if path.suffix == ".npz":
+        np.savez(path, **dict(zip(names, arrays, strict=True)))
+    elif path.suffix == ".npy" and len(arrays) == 1:
+        np.save(path, arrays[0])
+    else:
+        raise ArgumentError(f"{path}: outputs go into .npz or .pt, a single one into .npy too")
+
+
+def _read(file: str) -> Any:
+    import numpy as np
+    import torch
+
+    path = Path(file)
+    try:
+        if path.suffix == ".npz":
+            with np.load(path) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        if path.suffix == ".npy":
+            return torch.from_numpy(np.load(path))
+        if path.suffix == ".pt":
+            return torch.load(path, weights_only=True)
+    except Exception as error:
+        raise ArgumentError(f"{file} cannot be read: {error}") from error
+    raise ArgumentError(f"{file}: inputs come from .npz, .npy and .pt files")
+
+
+def _list(specs: Sequence[TensorSpec]) -> str:
+    return "; ".join(str(spec) for spec in specs) or "none"
