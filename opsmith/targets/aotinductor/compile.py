@@ -49,7 +49,10 @@ def compile_model(
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator._opoverload: [item.declaration] for item in plans if not item.proxy}
     configs: dict[str, Any] = {**machine.inductor_settings(), **settings}
-    key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
+    with warnings.catch_warnings():
+        # PyTorch's own deprecations.
+        warnings.simplefilter("ignore")
+        key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
     if key is not None and _reuse(folder / "model.pt2", out):
         return
@@ -90,7 +93,6 @@ def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
     with _LOCK, _search(search), _sign_of_life(), warnings.catch_warnings():
-        # PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
             torch._inductor.aoti_compile_and_package(
@@ -133,9 +135,8 @@ def _key(
 ) -> str | None:
     """A digest of all that decides what is compiled; `None` where the model is not remembered."""
     weights = [*program.state_dict.values(), *program.constants.values()]
-    if any(not isinstance(value, torch.Tensor) for value in weights):
-        return None
-    if sum(value.nbytes for value in weights) > _LARGEST_REMEMBERED:
+    tensors = [value for value in weights if isinstance(value, torch.Tensor)]
+    if sum(value.nbytes for value in tensors) > _LARGEST_REMEMBERED:
         return None
     try:
         buffer = io.BytesIO()

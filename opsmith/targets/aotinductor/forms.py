@@ -22,7 +22,9 @@ def chosen_inline(model: Model, form: str | Mapping[str, str]) -> list[Operator]
         ExportError: there is no such form, or the model does not call an operator that is named.
     """
     asked = {"": form} if isinstance(form, str) else dict(form)
-    present = {operator.name: operator for operator in model.operators()}
+    own = {operator.name: operator for operator in model.operators()}
+    # One that is defined elsewhere runs as it is, unless it is named.
+    present = {operator.name: operator for operator in model.operators(adopted=True)}
     for name, value in asked.items():
         if value not in FORMS:
             raise ExportError(f"form={value!r}; there are {', '.join(FORMS)}")
@@ -30,7 +32,11 @@ def chosen_inline(model: Model, form: str | Mapping[str, str]) -> list[Operator]
             there = ", ".join(present) or "none declared with opsmith"
             raise ExportError(f"form names {name!r}; the model calls {there}")
     default = asked.get("", "auto")
-    return [op for name, op in present.items() if asked.get(name, default) == "inline"]
+    return [
+        operator
+        for name, operator in present.items()
+        if asked.get(name, default if name in own else "auto") == "inline"
+    ]
 
 
 def inlined(model: Model, operators: Sequence[Operator]) -> Model:

@@ -17,7 +17,9 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.operators import Operator
+from opsmith.operators.classes import CustomClass, all_classes
 from opsmith.operators.kernel import NativeKernel
+from opsmith.signature.class_model import MethodModel
 from opsmith.signature.model import TensorListType
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.artifact import OperatorUse
@@ -38,7 +40,8 @@ class Entry:
         operator: the operator that it is for; empty for one that the user passed.
         schema: the operator's schema.
         call: ``"direct"``: compiled code links it; ``"proxy"``: it registers the operator's kernel
-            with PyTorch's dispatcher; ``"definition"``: it defines the operator.
+            with PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it
+            defines the custom class ``operator``, or is what such a library links.
     """
 
     file: str
@@ -164,16 +167,36 @@ def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -
     return plans
 
 
+def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str) -> list[Plan]:
+    """The operators behind the methods of an object that the package carries.
+
+    Raises:
+        ExportError: a method has no compiled kernel.
+    """
+    found = []
+    for model in methods:
+        if model.operator is not None:
+            operator = getattr(owner, model.name).operator
+            kernel = _native(operator, device, 1)
+            found.append(Plan(operator, kernel, [], f"{owner.name} is carried as an object"))
+    return found
+
+
 def _native(operator: Operator, device: str, count: int) -> NativeKernel:
     kernel = operator.kernels.get(device)
     if isinstance(kernel, NativeKernel):
         return kernel
     what = "only a Python kernel" if kernel is not None else "no kernel"
     calls = "once" if count == 1 else f"{count} times"
+    name, spoken = operator.name, operator.signature.name
+    for owner in all_classes():
+        for model in owner.model.methods:
+            if model.operator is not None and model.operator.qualname == operator.name:
+                name, spoken = f"{owner.name}.{model.name}", f"{owner.model.name}.{model.name}"
     raise ExportError(
-        f"{operator.name}: has {what} for {device!r}, and an AOTInductor artifact runs without "
+        f"{name}: has {what} for {device!r}, and an AOTInductor artifact runs without "
         f"Python; the model calls it {calls}. Add a C++ kernel, "
-        f'{operator.signature.name}.register_kernel("{device}", source="….cpp"), or pass '
+        f'{spoken}.register_kernel("{device}", source="….cpp"), or pass '
         f'form={{"{operator.name}": "inline"}} to have its reference compiled in its place.'
     )
 
@@ -257,11 +280,14 @@ def _shim_digest() -> bytes:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).digest()
 
 
-def write(plans: Sequence[Plan], more: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
+def write(
+    plans: Sequence[Plan], classes: Sequence[CustomClass], more: Sequence[Path], folder: Path
+) -> list[dict[str, Any]]:
     """Copy the built libraries into the artifact.
 
     Args:
         plans: the model's operators, built.
+        classes: the custom classes whose objects the package carries.
         more: the user's own libraries, which come first.
         folder: the artifact.
 
@@ -277,6 +303,11 @@ def write(plans: Sequence[Plan], more: Sequence[Path], folder: Path) -> list[dic
         for path, call in item.files:
             file = f"{FOLDER}/{path.name}"
             entries.append((path, Entry(file, signature.qualname, signature.schema(), call)))
+    for owner in classes:
+        for path in owner.libraries():
+            entry = Entry(f"{FOLDER}/{path.name}", owner.name, "", "class")
+            if all(other.file != entry.file for _, other in entries):
+                entries.append((path, entry))
     seen: set[str] = set()
     for path, entry in entries:
         if not path.is_file():

@@ -87,12 +87,14 @@ def _load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
     present = {
         entry["operator"]
         for entry in details["libraries"]
-        if entry["operator"] and torch._C._dispatch_has_kernel(entry["operator"])
+        if "::" in entry["operator"] and torch._C._dispatch_has_kernel(entry["operator"])
     }
     handles = []
     for entry in details["libraries"]:
         name = entry["operator"]
-        if entry["call"] != "direct" and name in present:
+        if entry["call"] == "class" and _has_class(name):
+            continue
+        if entry["call"] not in ("direct", "class") and name in present:
             _compare_schemas(artifact, name, entry["schema"])
             operator = registry.find(name)
             if operator is not None:
@@ -103,7 +105,28 @@ def _load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
             handles.append(ctypes.CDLL(str(path)))
         except OSError as error:
             raise ArtifactError(f"{path} does not load: {error}") from error
+        if entry["call"] == "class":
+            _require_defined(handles[-1], name)
     return handles
+
+
+def _has_class(name: str) -> bool:
+    namespace, _, short = name.partition("::")
+    try:
+        torch._C._get_custom_class_python_wrapper(namespace, short)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _require_defined(library: ctypes.CDLL, name: str) -> None:
+    """Ask a library that defines a class whether it could."""
+    function = getattr(library, f"opsmith_class_problem__{name.replace('::', '__')}", None)
+    if function is not None:
+        function.restype = ctypes.c_char_p
+        problem = function()
+        if problem is not None:
+            raise ArtifactError(problem.decode(errors="replace"))
 
 
 def _compare_schemas(artifact: Artifact, name: str, schema: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from opsmith.errors import ExportError
+from opsmith.operators.adopt import find_adopted
+from opsmith.operators.classes.lower import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.model import Model
@@ -64,6 +66,10 @@ class AOTInductor(Target):
         buffers, written = _mutated(model)
         _refuse_state(buffers)
         layouts, device = _inputs(model, written)
+        # Methods become operators; objects that a method changes stay, and the package holds them.
+        model = dataclasses.replace(
+            model, program=lower_torchbind(model.program, keep_mutating=True)
+        )
         inline = forms.chosen_inline(model, options["form"])
         uses = [
             OperatorUse(operator.name, "inline", len(calls))
@@ -72,10 +78,13 @@ class AOTInductor(Target):
         ]
         model = forms.inlined(model, inline)
         plans = libraries.plan(model.operators(), direct=options["calls"] == "direct")
+        carried = classes_in(model.program)
+        for owner, methods in carried.items():
+            plans += libraries.plan_methods(owner, methods, device)
         uses += [item.use for item in plans] + _foreign(model, more)
         for item in plans:
             item.build()
-        listed = libraries.write(plans, more, folder)
+        listed = libraries.write(plans, [*carried], more, folder)
         compile_model(model.program, plans, settings, folder / MODEL)
         self._write_runner(folder, built=options["runner"] == "built")
         return Outcome(
@@ -166,12 +175,16 @@ def _refuse_state(buffers: Sequence[str]) -> None:
 
 
 def _foreign(model: Model, libraries: Sequence[Path]) -> list[OperatorUse]:
-    """The model's operators that opsmith did not declare.
+    """The model's operators that opsmith did not declare, those that were adopted too.
 
     Raises:
         ExportError: one cannot run without Python, or no library was passed that could define it.
     """
     found = model.foreign_operators()
+    for operator, calls in model.operators(adopted=True).items():
+        overload = operator._opoverload
+        if find_adopted(overload) is operator and not torch._library.utils.is_builtin(overload):
+            found[operator.name] = calls
     for name in found:
         if torch._library.custom_ops._maybe_get_opdef(name) is not None:
             raise ExportError(

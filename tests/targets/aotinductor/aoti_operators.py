@@ -124,3 +124,28 @@ def python_only(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 @python_only.register_kernel("cpu")
 def _python(x: Tensor) -> Tensor:
     return torch.from_numpy(x.numpy() ** 3)
+
+
+@opsmith.custom_class("aoti_test::Tally")
+class Tally:
+    """Counts its calls."""
+
+    count: int
+
+    @opsmith.method(mutates=("count",))
+    def forward(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        self.count += 1
+        return x * self.count
+
+
+Tally.forward.register_kernel("cpu", source="sources/tally.cpp", flags=FAST)
+
+
+@opsmith.custom_class("aoti_test::Scaled")
+class Scaled:
+    """Holds a number and multiplies by it, in Python only."""
+
+    factor: float
+
+    def forward(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * self.factor

@@ -16,7 +16,7 @@ from opsmith.targets.aotinductor.build_runner import build_runner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from aoti_models import QUICK, Everything, Net, everything_args, net_args
+from aoti_models import QUICK, Everything, Keeping, Net, everything_args, export, net_args
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +47,14 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
         dynamic_shapes=({0: batch}, {0: batch}, {0: 2 * batch}),
         inductor=QUICK,
     )
+
+
+@pytest.fixture(scope="session")
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
+    """`Keeping`, exported."""
+    out = tmp_path_factory.mktemp("keeping") / "artifact"
+    # Not run beforehand: that would count.
+    return export(Keeping(), (torch.ones(3),), out, inductor=QUICK, verify=False)
 
 
 @pytest.fixture(scope="session")

@@ -267,15 +267,23 @@ inline void Artifact::load_libraries() {
     if (!op.empty() && c10::Dispatcher::singleton().findSchema({op, ""})) present.insert(op);
   }
   for (const Json& library : libraries) {
-    const bool registers = library.at("call").string() != "direct";
-    if (registers && present.count(library.at("operator").string()) != 0) continue;
+    std::string name = library.at("operator").string();
+    const std::string& call = library.at("call").string();
+    if (call != "direct" && call != "class" && present.count(name) != 0) continue;
     const std::string& file = library.at("file").string();
     verify(file);
     const std::filesystem::path path = std::filesystem::absolute(folder_ / file);
-    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
       const char* words = dlerror();
       throw LibraryError(path.string() + " does not load: " + (words ? words : "no reason given"));
     }
+    if (call != "class") continue;
+    // A library that defines a class says why it could not.
+    name.replace(name.find("::"), 2, "__");
+    void* const problem = dlsym(handle, ("opsmith_class_problem__" + name).c_str());
+    const char* words = problem ? reinterpret_cast<const char* (*)()>(problem)() : nullptr;
+    if (words != nullptr) throw LibraryError(path.string() + ": " + words);
   }
 }
 
