@@ -234,6 +234,9 @@ def test_torch_compile_runs_it_and_refuses_to_lose_a_gradient():
     assert counting.held.count == 3
 
 
+QUICK = {"aot_inductor.compile_wrapper_opt_level": "O0"}  # to compile, not to run
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> Path:
     """An AOTInductor package with a class that was lowered and one that is carried."""
@@ -250,7 +253,9 @@ def package(tmp_path_factory) -> Path:
     lowered = lower_torchbind(exported(Both()), keep_mutating=True)
     path = tmp_path_factory.mktemp("package") / "model.pt2"
     with torch.no_grad():
-        torch._inductor.aoti_compile_and_package(lowered, package_path=str(path))
+        torch._inductor.aoti_compile_and_package(
+            lowered, package_path=str(path), inductor_configs=QUICK
+        )
     return path
 
 

@@ -305,6 +305,7 @@ def custom_class(
         MissingError: there is no compiler to build it.
 
     Example:
+        >>> import torch
         >>> import opsmith
         >>> from jaxtyping import Float
         >>> from torch import Tensor
