@@ -35,6 +35,20 @@ def register(app: typer.Typer, debug: Any) -> None:
         app.command()(command)
 
 
+def _print_targets(value: bool) -> None:
+    if not value:
+        return
+    from opsmith.targets import all_targets
+
+    for found in all_targets():
+        missing = found.available()
+        print(f"{found.name}  {found.title}" + (f"  (not here: {missing})" if missing else ""))
+        for option in found.options:
+            choices = f" ({', '.join(option.choices)})" if option.choices else ""
+            print(f"    --set {option.name}=…  {option.help}{choices}")
+    raise typer.Exit
+
+
 def export(
     source: Source,
     target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
@@ -56,7 +70,13 @@ def export(
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
     ] = True,
     list_: Annotated[
-        bool, typer.Option("--list", help="Name the targets and their options, and exit.")
+        bool,
+        typer.Option(
+            "--list",
+            callback=_print_targets,
+            is_eager=True,
+            help="Name the targets and their options, and exit.",
+        ),
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -65,9 +85,6 @@ def export(
     from opsmith.targets import export as export_model
     from opsmith.targets import get_target
 
-    if list_:
-        _print_targets()
-        raise typer.Exit
     options = _options(get_target(target), settings or [], form or [])
     loaded = load_source(source)
     export_model(
@@ -153,17 +170,6 @@ def _viewable(path: Path) -> Path:
     return opened.path(name)
 
 
-def _print_targets() -> None:
-    from opsmith.targets import all_targets
-
-    for found in all_targets():
-        missing = found.available()
-        print(f"{found.name}  {found.title}" + (f"  (not here: {missing})" if missing else ""))
-        for option in found.options:
-            choices = f" ({', '.join(option.choices)})" if option.choices else ""
-            print(f"    --set {option.name}=…  {option.help}{choices}")
-
-
 def _options(target: Target, settings: list[str], forms: list[str]) -> dict[str, Any]:
     """The target's options by name, their texts turned into values."""
     known = {option.name: option for option in target.options}
@@ -175,7 +181,7 @@ def _options(target: Target, settings: list[str], forms: list[str]) -> dict[str,
         found[name] = _value(known[name], text) if name in known else text
     mapping = dict(item.rsplit("=", 1) for item in forms if "=" in item)
     plain = [item for item in forms if "=" not in item]
-    if plain and mapping or len(plain) > 1:
+    if (plain and mapping) or len(plain) > 1:
         raise ExportError("--form: one form for all, or OPERATOR=FORM for each")
     if forms:
         found["form"] = plain[0] if plain else mapping

@@ -1,4 +1,4 @@
-"""From what the user typed (`x.py:model`, `pkg.module:model`, `x.pt2`) to a model and an example."""
+"""From what the user typed (`x.py:model`, `module:model`, `x.pt2`) to a model and an example."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def _described(source: str, returned: Any) -> dict[str, Any]:
     if isinstance(returned, tuple) and 2 <= len(returned) <= 4:
         return dict(zip(_KEYS, returned, strict=False))
     raise LoadError(
-        f"{source}() returned {type(returned).__name__}; expected is (model, args), or a dictionary "
-        f"with {', '.join(_KEYS)}"
+        f"{source}() returned {type(returned).__name__}; expected is (model, args), or a "
+        f"dictionary with {', '.join(_KEYS)}"
     )

@@ -66,9 +66,10 @@ def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -
     narrow = [n for n, t in zip(names, tensors, strict=True) if t.dtype is torch.bfloat16]
     if narrow:
         raise ArgumentError(f"{path}: NumPy has no bfloat16 ({narrow[0]!r}); write a .pt file")
-    arrays = [tensor.numpy() for tensor in tensors]
+    arrays: list[Any] = [tensor.numpy() for tensor in tensors]
     if path.suffix == ".npz":
-        np.savez(path, **dict(zip(names, arrays, strict=True)))
+        savez: Any = np.savez
+        savez(path, **dict(zip(names, arrays, strict=True)))
     elif path.suffix == ".npy" and len(arrays) == 1:
         np.save(path, arrays[0])
     else:
