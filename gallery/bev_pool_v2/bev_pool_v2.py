@@ -8,7 +8,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 import opsmith
-from gallery.bev_pool_v2.inputs import cases
+from gallery.bev_pool_v2.inputs import camera_case, cases
 from opsmith import Extent, Index
 
 
@@ -115,6 +115,9 @@ bev_pool_v2.register_autograd(_backward, setup_context=_setup_context)
 @bev_pool_v2.register_cases
 def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     yield from cases(dtype, seed)
+    # A network on the road; its gradient takes the backward along.
+    if dtype is torch.float32:
+        yield camera_case(dtype, seed)
 
 
 @bev_pool_v2_backward.register_cases
