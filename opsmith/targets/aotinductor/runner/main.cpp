@@ -18,6 +18,7 @@ tensor, a list or tuple of tensors, or a dictionary of tensors by the inputs' na
 are the model's inputs in order.
 
   --output FILE   write the outputs, a tuple of tensors, for torch.load
+  --written FILE  write the inputs as the first run left them, for a model that writes into them
   --repeat N      run N times, and print how long a run takes
   --warmup N      runs before the timed ones (default 3, with --repeat)
   --threads N     how many threads PyTorch may use
@@ -39,7 +40,7 @@ struct FileError : std::runtime_error {
 };
 
 struct Options {
-  std::string folder, output;
+  std::string folder, output, written;
   std::vector<std::string> inputs;
   int repeat = 0, warmup = 3, threads = 0;
   bool describe = false, help = false;
@@ -61,6 +62,8 @@ Options parse(int argc, char** argv) {
     };
     if (word == "--output")
       options.output = value();
+    else if (word == "--written")
+      options.written = value();
     else if (word == "--repeat")
       options.repeat = count(word, value());
     else if (word == "--warmup")
@@ -206,6 +209,7 @@ void run(const Options& options) {
               << opsmith::detail::shape_text(outputs[i].sizes()) << "\n";
   }
   if (!options.output.empty()) write(options.output, outputs);
+  if (!options.written.empty()) write(options.written, inputs);
   if (options.repeat > 0) time(model, inputs, options);
 }
 
