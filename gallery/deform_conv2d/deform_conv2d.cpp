@@ -118,12 +118,10 @@ void convolve(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& 
   const int64_t tiles = gemm::round_up((all + limit - 1) / limit, threads);
   const int64_t tile = gemm::round_up((all + tiles - 1) / tiles, height);
 
-  struct Worker {
-    deform::Pixels pixels;
-    deform::Corners<A> corners;
-  };
+  const deform::CornerTable<A> table(g, tile);
   const int64_t workers = deform::worker_count(ctx, (all + tile - 1) / tile);
-  const auto state = ctx.scratch<Worker>(workers);
+  const auto state = ctx.scratch<deform::Pixels>(workers);
+  const auto corners_memory = ctx.scratch<A>(workers * table.size());
   const int64_t column_count = tile * pieces.stride, sum_count = tile * panels * width;
   const auto tiles_memory = ctx.scratch<A>(workers * (column_count + sum_count));
   // Rows of a tile that stand for no pixel are multiplied too: not with denormals.
@@ -134,11 +132,13 @@ void convolve(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& 
     deform::turn_images(ctx, g, a.input.data() + first * g.C * g.H * g.W, here, rows.data());
     const int64_t count = here * g.pixels;
     deform::share_out(ctx, (count + tile - 1) / tile, [&](int64_t worker, int64_t item) {
-      auto& pixels = state[worker].pixels;
-      auto& corners = state[worker].corners;
+      deform::Pixels& pixels = state[worker];
+      A* corners_of_tile = corners_memory.data() + worker * table.size();
       A* columns = tiles_memory.data() + worker * (column_count + sum_count);
       A* sums = columns + column_count;
       pixels.locate(g, item * tile, std::min(count, (item + 1) * tile));
+      table.template start<false>(corners_of_tile, g, pixels, a.offset.data(), a.mask.data(),
+                                  first);
       for (int64_t group = 0; group < g.groups; ++group) {
         const A* panel_data = packed.data() + group * g.channels * g.taps * panels * width;
         for (int64_t p = 0; p < pieces.count(); ++p) {
@@ -149,8 +149,9 @@ void convolve(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& 
             deform::by_offset_group(
                 g, channel, channel + piece.channels(),
                 [&](int64_t offset_group, int64_t begin, int64_t end) {
-                  corners.template locate<false>(g, pixels, a.offset.data(), a.mask.data(), first,
-                                                 offset_group, tap);
+                  const auto corners =
+                      table.template get<false>(corners_of_tile, g, pixels, a.offset.data(),
+                                                a.mask.data(), first, offset_group, tap);
                   deform::sample<false>(corners, pixels.count, rows.data() + begin, stride,
                                         end - begin, place + begin - channel, pieces.stride);
                 });
@@ -179,8 +180,11 @@ void convolve(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& 
                 }
               }
             }
-            deform::transpose(from, width, out + j * width * g.pixels, g.pixels,
-                              run.end - run.begin, outputs);
+            // Few outputs at a time: their planes may all fall on one set of the cache.
+            for (int64_t m = 0; m < outputs; m += 8) {
+              deform::transpose(from + m, width, out + (j * width + m) * g.pixels, g.pixels,
+                                run.end - run.begin, std::min<int64_t>(8, outputs - m));
+            }
           }
         }
       }

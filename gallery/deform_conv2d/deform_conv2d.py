@@ -17,17 +17,11 @@ Steps = Annotated[Pair, Between(1, None)]
 Margin = Annotated[Pair, Between(0, None)]
 
 
-def _out(kernel_height: str, kernel_width: str) -> str:
-    """The height and the width of the result; a stride of 0 is refused as such, not divided by."""
-    return " ".join(
-        f"({size}+2*{{padding[{axis}]}}-{{dilation[{axis}]}}*({kernel}-1)-1)"
-        f"//max({{stride[{axis}]}},1)+1"
-        for axis, (size, kernel) in enumerate((("H", kernel_height), ("W", kernel_width)))
-    )
-
-
-_OUT = _out("kH", "kW")
-_OUT_BY_SHAPE = _out("{weight_shape[2]}", "{weight_shape[3]}")
+# The height and the width of the result. A stride of 0 is refused as such, not divided by.
+_OUT = (
+    "(H+2*{padding[0]}-{dilation[0]}*(kH-1)-1)//max({stride[0]},1)+1 "
+    "(W+2*{padding[1]}-{dilation[1]}*(kW-1)-1)//max({stride[1]},1)+1"
+)
 
 
 @opsmith.op("vision::deform_conv2d", autograd="reference", parallel_dims=("N",))
@@ -79,15 +73,15 @@ def deform_conv2d(
 
 @opsmith.op("vision::deform_conv2d_backward_input", autograd="reference", parallel_dims=("N",))
 def deform_conv2d_backward_input(
-    grad: Float[Tensor, f"N M {_OUT}"],
+    grad: Float[Tensor, "N M Ho Wo"],
     input: Float[Tensor, "N C H W"],
-    offset: Float[Tensor, f"N O {_OUT}"],
+    offset: Float[Tensor, "N O Ho Wo"],
     weight: Float[Tensor, "M Cg kH kW"],
-    mask: Float[Tensor, f"N O//2 {_OUT}"] | None,
+    mask: Float[Tensor, "N O//2 Ho Wo"] | None,
     stride: Steps,
     padding: Margin,
     dilation: Steps,
-) -> tuple[Float[Tensor, "N C H W"], Float[Tensor, f"N O {_OUT}"], Float[Tensor, f"N O//2 {_OUT}"]]:
+) -> tuple[Float[Tensor, "N C H W"], Float[Tensor, "N O Ho Wo"], Float[Tensor, "N O//2 Ho Wo"]]:
     """Give the gradients of `deform_conv2d` with respect to what it samples, and where.
 
     Args:
@@ -142,10 +136,10 @@ def deform_conv2d_backward_input(
 
 @opsmith.op("vision::deform_conv2d_backward_weight", autograd="reference")
 def deform_conv2d_backward_weight(
-    grad: Float[Tensor, f"N {{weight_shape[0]}} {_OUT_BY_SHAPE}"],
+    grad: Float[Tensor, "N {weight_shape[0]} Ho Wo"],
     input: Float[Tensor, "N C H W"],
-    offset: Float[Tensor, f"N O {_OUT_BY_SHAPE}"],
-    mask: Float[Tensor, f"N O//2 {_OUT_BY_SHAPE}"] | None,
+    offset: Float[Tensor, "N O Ho Wo"],
+    mask: Float[Tensor, "N O//2 Ho Wo"] | None,
     weight_shape: Annotated[tuple[int, int, int, int], Between(0, None)],
     stride: Steps,
     padding: Margin,

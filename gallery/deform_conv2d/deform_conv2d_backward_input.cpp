@@ -157,13 +157,10 @@ void gradients(const opsmith::Context& ctx, const vision::deform_conv2d_backward
       std::min(g.pixels, std::max<int64_t>(tile, partial_bytes / pixel_bytes / tile * tile));
   const auto partial = ctx.scratch<A>(images * cuts.strips * parts * g.taps * chunk);
 
-  struct Worker {
-    deform::Pixels pixels;
-    deform::Corners<A> corners;
-    alignas(64) A columns[tile * width + lanes];
-  };
   const int64_t workers = deform::worker_count(ctx, images * blocks);
-  const auto state = ctx.scratch<Worker>(workers);
+  const auto state = ctx.scratch<deform::Pixels>(workers);
+  const auto corners_memory = ctx.scratch<A>(workers * deform::Corners<A>::size(tile));
+  const auto columns_memory = ctx.scratch<A>(workers * (tile * width + lanes));
   const auto grad_memory = ctx.scratch<A>(workers * tile * g.outputs);
 
   for (int64_t first = 0; first < g.N; first += images) {
@@ -172,9 +169,10 @@ void gradients(const opsmith::Context& ctx, const vision::deform_conv2d_backward
     for (int64_t start = 0; start < g.pixels; start += chunk) {
       const int64_t stop = std::min(g.pixels, start + chunk), count = stop - start;
       deform::share_out(ctx, here * blocks, [&](int64_t worker, int64_t task) {
-        auto& pixels = state[worker].pixels;
-        auto& corners = state[worker].corners;
-        A* columns = state[worker].columns;
+        deform::Pixels& pixels = state[worker];
+        const deform::Corners<A> corners(
+            corners_memory.data() + worker * deform::Corners<A>::size(tile), tile);
+        A* columns = columns_memory.data() + worker * (tile * width + lanes);
         A* grad = grad_memory.data() + worker * tile * g.outputs;
         const int64_t image = task / blocks, block = task % blocks, group = block / cuts.blocks;
         const int64_t channel = cuts.first_channel(g, block);

@@ -31,12 +31,9 @@ void gradient(const opsmith::Context& ctx, const vision::deform_conv2d_backward_
   const int64_t task_sums = bands * height * width;
   const auto sums = ctx.scratch<A>(tasks * task_sums);
 
-  struct Worker {
-    deform::Pixels pixels;
-    deform::Corners<A> corners;
-  };
   const int64_t workers = deform::worker_count(ctx, tasks);
-  const auto state = ctx.scratch<Worker>(workers);
+  const auto state = ctx.scratch<deform::Pixels>(workers);
+  const auto corners_memory = ctx.scratch<A>(workers * deform::Corners<A>::size(tile));
   const auto columns_memory = ctx.scratch<A>(workers * tile * width);
   std::fill(columns_memory.begin(), columns_memory.end(), A(0));
 
@@ -58,8 +55,9 @@ void gradient(const opsmith::Context& ctx, const vision::deform_conv2d_backward_
     });
 
     deform::share_out(ctx, tasks, [&](int64_t worker, int64_t task) {
-      auto& pixels = state[worker].pixels;
-      auto& corners = state[worker].corners;
+      deform::Pixels& pixels = state[worker];
+      const deform::Corners<A> corners(
+          corners_memory.data() + worker * deform::Corners<A>::size(tile), tile);
       A* columns = columns_memory.data() + worker * tile * width;
       const int64_t tap = task % g.taps, block = task / g.taps % blocks;
       const int64_t group = task / g.taps / blocks;

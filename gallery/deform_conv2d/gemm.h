@@ -87,10 +87,11 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
 // for r < Tile<T>::rows and j < vectors * lanes.
 //
 // The strides of `a` are template arguments: as constants they become displacements of one
-// pointer, where fourteen pointers would not fit the integer registers.
+// pointer, where fourteen pointers would not fit the integer registers. Never inlined: what the
+// caller holds would compete for the registers that the sums need.
 template <typename T, int vectors, int64_t row_stride, int64_t depth_stride>
-inline void multiply(int64_t depth, const T* a, const T* panel, T* c, int64_t c_stride,
-                     bool accumulate) {
+__attribute__((noinline)) void multiply(int64_t depth, const T* a, const T* panel, T* c,
+                                        int64_t c_stride, bool accumulate) {
   using V = Vector<T>;
   constexpr int rows = Tile<T>::rows;
   typename V::type sum[rows][vectors];

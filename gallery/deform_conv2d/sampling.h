@@ -201,14 +201,28 @@ struct Pixels {
 // turned images, and its share. A corner outside of the image is the row of zeros.
 template <typename A>
 struct Corners {
-  std::array<int32_t, Pixels::most> row[4];  // (low, low), (low, high), (high, low), (high, high)
-  std::array<A, Pixels::most> share[4];
-  std::array<A, Pixels::most> y, x, mask;  // fractions; filled for gradients only
+  std::array<int32_t*, 4> row;  // (low, low), (low, high), (high, low), (high, high)
+  std::array<A*, 4> share;
+  A *y, *x, *mask;  // fractions; filled for gradients only
+
+  // How many elements of A `pixels` take.
+  static constexpr int64_t size(int64_t pixels) {
+    static_assert(sizeof(int32_t) <= sizeof(A));
+    return 11 * pixels;
+  }
+
+  Corners(A* memory, int64_t pixels) {
+    for (int i = 0; i < 4; ++i) {
+      row[i] = reinterpret_cast<int32_t*>(memory + i * pixels);
+      share[i] = memory + (4 + i) * pixels;
+    }
+    y = memory + 8 * pixels, x = memory + 9 * pixels, mask = memory + 10 * pixels;
+  }
 
   // `for_gradient`: the mask stays out of the shares, and y, x and mask are filled.
   template <bool for_gradient, typename T>
   void locate(const Geometry& g, const Pixels& at, const T* offset, const T* modulation,
-              int64_t first_image, int64_t offset_group, int64_t tap) {
+              int64_t first_image, int64_t offset_group, int64_t tap) const {
     const auto down = static_cast<int32_t>(tap / g.kernel_w * g.dilation[0]);
     const auto right = static_cast<int32_t>(tap % g.kernel_w * g.dilation[1]);
     const int64_t channel = offset_group * g.taps + tap, channels = g.offset_groups * g.taps;
@@ -247,7 +261,7 @@ struct Corners {
   template <bool for_gradient, bool masked, typename T>
   void part(const Geometry& g, const Pixels& at, const Pixels::Run& run,
             const T* __restrict offset_y, const T* __restrict masks, int32_t down, int32_t right,
-            int32_t first_row, int32_t zero_row) {
+            int32_t first_row, int32_t zero_row) const {
     const T* __restrict offset_x = offset_y + g.pixels;
     const auto height = static_cast<uint32_t>(g.H), width = static_cast<uint32_t>(g.W);
 #pragma GCC ivdep
@@ -279,6 +293,50 @@ struct Corners {
       }
     }
   }
+};
+
+// The corners of all taps and offset groups for one tile, where there is room to keep them: blocks
+// of channels then share them. Else they are found again each time.
+template <typename A>
+class CornerTable {
+ public:
+  CornerTable(const Geometry& g, int64_t tile)
+      : tile_(tile), taps_(g.taps), entries_(g.offset_groups * g.taps) {
+    constexpr int64_t most_bytes = 256 << 10;
+    kept_ = entries_ * Corners<A>::size(tile) * static_cast<int64_t>(sizeof(A)) <= most_bytes;
+  }
+
+  // How many elements of A a thread's table takes.
+  int64_t size() const { return (kept_ ? entries_ : 1) * Corners<A>::size(tile_); }
+
+  // What there is to do at the start of a tile.
+  template <bool for_gradient, typename T>
+  void start(A* memory, const Geometry& g, const Pixels& at, const T* offset, const T* modulation,
+             int64_t first_image) const {
+    if (!kept_) return;
+    for (int64_t entry = 0; entry < entries_; ++entry) {
+      Corners<A>(memory + entry * Corners<A>::size(tile_), tile_)
+          .template locate<for_gradient>(g, at, offset, modulation, first_image, entry / taps_,
+                                         entry % taps_);
+    }
+  }
+
+  template <bool for_gradient, typename T>
+  Corners<A> get(A* memory, const Geometry& g, const Pixels& at, const T* offset,
+                 const T* modulation, int64_t first_image, int64_t offset_group,
+                 int64_t tap) const {
+    const int64_t entry = kept_ ? offset_group * taps_ + tap : 0;
+    const Corners<A> corners(memory + entry * Corners<A>::size(tile_), tile_);
+    if (!kept_) {
+      corners.template locate<for_gradient>(g, at, offset, modulation, first_image, offset_group,
+                                            tap);
+    }
+    return corners;
+  }
+
+ private:
+  int64_t tile_, taps_, entries_;
+  bool kept_;
 };
 
 // columns[i * column_stride + c] = the sampled value of channel c at pixel i. Unless `exact`, whole
