@@ -53,6 +53,8 @@ format: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/build_time.py
+	$(BIN)/python benchmarks/bev_pool_v2.py
+	$(BIN)/python benchmarks/custom_class.py
 
 .PHONY: clean
 clean:

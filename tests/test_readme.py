@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
@@ -16,7 +17,7 @@ OUTPUT = re.compile(r"^prints .*?:\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL
 def first_operator(tmp_path: Path) -> Path:
     """The folder that a reader of the README has after copying its files."""
     files = dict(FILES.findall(README.read_text()))
-    assert set(files) == {"scale_rows.py", "scale_rows.cpp", "use.py"}
+    assert set(files) == {"scale_rows.py", "scale_rows.cpp", "use.py", "model.py"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -43,3 +44,15 @@ def test_the_first_operator_passes_its_checks(first_operator):
 def test_it_is_ten_lines(first_operator):
     lines = (first_operator / "scale_rows.py").read_text().splitlines()
     assert sum(bool(line.strip()) for line in lines) <= 10
+
+
+def test_the_model_goes_to_another_runtime(first_operator):
+    pytest.importorskip("onnxruntime")
+    text = README.read_text()
+    commands = re.findall(r"^opsmith (?:export|run) .*$", text, re.MULTILINE)
+    assert len(commands) == 2
+    numpy.save(first_operator / "x.npy", numpy.ones((7, 3), numpy.float32))
+    for command in commands:
+        done = run(first_operator, "-m", *command.split())
+        assert done.returncode == 0, done.stderr
+    assert "(7, 3)" in done.stdout
