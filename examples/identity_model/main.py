@@ -42,6 +42,7 @@ def run_cpp(folder: Path, x: Tensor, work: Path) -> Tensor:
         [folder / "runner" / "opsmith-run", folder, work / "input.pt", "--output", work / "out.pt"],
         check=True,
         env={},
+        stdout=subprocess.DEVNULL,
     )
     (got,) = torch.load(work / "out.pt")
     return got

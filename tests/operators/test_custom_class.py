@@ -18,8 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, OpsmithError
+from opsmith import ArgumentError, DeclarationError, MissingError, OpsmithError
 from opsmith.operators import classes
+from opsmith.operators.classes import runtime
 
 
 class Holder(nn.Module):
@@ -405,6 +406,12 @@ def test_a_name_that_pytorch_has_is_refused():
         "quantized::Conv2dPackedParamsBase: PyTorch already has a class of this name, which "
         "opsmith did not define. Give yours another name."
     )
+
+
+def test_without_a_compiler_it_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(MissingError, match=r"custom classes \(once for this PyTorch\): CXX names"):
+        runtime.runtime_library.__wrapped__()
 
 
 def test_a_process_that_never_saw_the_declaration_loads_the_library(tmp_path):

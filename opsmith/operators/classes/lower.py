@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.torchbind import call_torchbind
-from torch._library.fake_class_registry import maybe_unwrap_fake_script_object
+from torch._library.fake_class_registry import FakeScriptObject
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     CustomObjArgument,
@@ -86,7 +86,9 @@ def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.Scr
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.CUSTOM_OBJ and spec.target is not None:
             # A strict export leaves the fake object there, which holds the real one.
-            value: Any = maybe_unwrap_fake_script_object(program.constants[spec.target])
+            value: Any = program.constants[spec.target]
+            if isinstance(value, FakeScriptObject):
+                value = value.real_obj  # type: ignore[attr-defined]
             owner = class_of(value)
             if owner is not None:
                 found[spec.arg.name] = (owner, value)

@@ -1,0 +1,32 @@
+"""The example with a custom class does what its README says, by its one command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "identity_model"
+
+
+@pytest.mark.slow
+def test_the_identity_model_is_the_identity_everywhere(tmp_path):
+    done = subprocess.run(
+        [sys.executable, EXAMPLE / "main.py", "--out", tmp_path / "artifacts"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torch.ops.higher_order.call_torchbind(obj_identity, 'forward', conv2d)" in done.stdout
+    assert "torch.ops.my_ops.identity_conv_op.default(call_torchbind)" in done.stdout
+    assert "my_ops::IdentityConvClass_forward: library, 1 call (called directly)" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert "NOT EQUAL" not in done.stdout
+    for where in (["eager"], ["after", "torch.export"], ["package,", "from", "Python"],
+                  ["package,", "from", "C++"]):  # fmt: skip
+        assert [*where, "equal,", "bit", "for", "bit"] in lines
+    assert (tmp_path / "artifacts" / "identity_model_cpu" / "manifest.json").is_file()
