@@ -88,7 +88,7 @@ def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.Scr
             # A strict export leaves the fake object there, which holds the real one.
             value: Any = program.constants[spec.target]
             if isinstance(value, FakeScriptObject):
-                value = value.real_obj  # type: ignore[attr-defined]
+                value = value.real_obj
             owner = class_of(value)
             if owner is not None:
                 found[spec.arg.name] = (owner, value)
