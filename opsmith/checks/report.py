@@ -17,6 +17,8 @@ Status = Literal["passed", "failed", "not applicable"]
 
 #: How long a remark in the table may be; failures follow in full.
 _REMARK = 110
+#: How many failures of one kernel the table is followed by.
+_IN_FULL = 3
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ class Report:
             )
 
     def table(self) -> Any:
-        """A renderable for rich, that fits 100 columns: every row, then failures in full."""
+        """A renderable for rich, that fits 100 columns: every row, then the first failures in full.
+
+        One fault makes many checks fail; a kernel's first few failures are the telling ones.
+        """
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -150,8 +155,18 @@ class Report:
                     Text(_remark(row), style="red" if row.status == "failed" else "dim"),
                 )
         parts: list[Any] = [drawn]
-        for row in self.failures:
-            parts += [Text(""), Text(row.explain(), style="", overflow="fold")]
+        for _, _, rows in self.groups():
+            failures = [row for row in rows if row.status == "failed"]
+            for row in failures[:_IN_FULL]:
+                parts += [Text(""), Text(row.explain(), overflow="fold")]
+            others = [row.check for row in failures[_IN_FULL:]]
+            if others:
+                first = failures[0]
+                text = (
+                    f"{first.operator}: {', '.join(others)} failed too, perhaps for the same "
+                    "reason. Each by itself: --check NAME."
+                )
+                parts += [Text(""), Text(text)]
         parts += [
             Text(""),
             Text("error: the largest error found, in units of its tolerance", style="dim"),

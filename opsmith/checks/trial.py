@@ -25,6 +25,9 @@ from opsmith.checks.truth import RefusedError, Truth, flatten, require_accepted,
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 
+#: How many elements a registered case may have for checks that run a case many times.
+_MODEST = 50_000
+
 Announce = Callable[[str, str, int], None]
 """Takes a case's description, its key and its size before the case runs."""
 
@@ -74,7 +77,7 @@ class Trial:
     notes: list[str] = field(default_factory=list)
     blame: str = ""
     threads: int = field(default_factory=torch.get_num_threads)
-    _started: float = field(default_factory=time.monotonic)
+    _sampled_seconds: float = 0.0
 
     @property
     def operator(self) -> Operator:
@@ -108,7 +111,7 @@ class Trial:
             wanted: what to sample.
             examples: how many to sample, shared among `dtypes`.
             registered_cases: whether to run the author's cases too.
-            most: how many of the author's cases to run, from the smallest to the largest.
+            most: how many of the author's cases to run, from small to large; none that is huge.
             keep: leaves cases out.
             adapt: changes the author's cases before they run (their layouts).
 
@@ -182,6 +185,9 @@ class Trial:
         # Where nothing is sampled, the author's cases of other seeds take its place.
         seeds = 3 if self.operator.only_registered_cases and most is None else 1
         kept = [c for c in self.author_cases(dtype, seeds) if keep is None or keep(c)]
+        if most is not None:
+            # Where few cases are run, each is slow.
+            kept = [case for case in kept if case.numel <= _MODEST] or kept[:1]
         if most is not None and len(kept) > most:
             kept = [kept[n * (len(kept) - 1) // max(most - 1, 1)] for n in range(most)]
         for case in kept:
@@ -190,6 +196,8 @@ class Trial:
     def _author_pairs(self, dtype: str | None) -> list[tuple[Case, Case]]:
         groups: dict[Any, list[Case]] = {}
         for case in self.author_cases(dtype):
+            if case.numel > _MODEST:
+                continue
             if all(size > 1 for _, tensor in case.tensors() for size in tensor.shape):
                 groups.setdefault(_skeleton(case), []).append(case)
         for group in groups.values():
@@ -207,13 +215,15 @@ class Trial:
         dtype: str | None,
         size: Callable[[Any], Any],
     ) -> None:
-        left = self.settings.seconds - (time.monotonic() - self._started)
+        left = self.settings.seconds - self._sampled_seconds
         if left <= 0:
             self.notes.append(f"stopped after {self.settings.seconds:.0f} s")
             return
         # Every check and dtype has its own samples, whichever others run.
         seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
+        started = time.monotonic()
         found = search(strategy, test, examples=examples, seed=seed, seconds=left, size=size)
+        self._sampled_seconds += time.monotonic() - started
         if found is not None:
             raise found[1]
 

@@ -85,6 +85,15 @@ def test_the_bars_of_errors_are_logarithmic_and_bounded():
     assert 0 < bar(1e-12) < bar(1e-3) < 80
 
 
+def test_one_fault_is_not_told_fifteen_times():
+    failures = [Row("a::b", "cpu", name, "failed", message="wrong") for name in "vwxyz"]
+    text = io.StringIO()
+    Console(file=text, width=100).print(Report(failures).table())
+    assert text.getvalue().count("failed for the 'cpu' kernel") == 3
+    assert "a::b: y, z failed too, perhaps for the same reason." in text.getvalue()
+    assert Report(failures).explain().count("failed for the 'cpu' kernel") == 5
+
+
 def test_failures_are_raised_in_full(report):
     with pytest.raises(CheckError) as raised:
         report.raise_failures()

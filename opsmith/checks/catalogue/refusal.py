@@ -79,13 +79,20 @@ def _must_refuse(trial: Trial, bad: _Bad) -> None:
             raise Failure(
                 f"{bad.what}: the message does not begin with {begin!r}: {text}"
             ) from error
-        quoted = re.findall(r"'(\w+)(?:\[\d+\])?'", text)
-        if bad.named and not set(bad.named) & set(quoted):
+        if bad.named and not set(bad.named) & _names_in(text, trial.signature):
             raise Failure(
                 f"{bad.what}: the message does not name {bad.named[0]!r}: {text}"
             ) from error
         return
     raise Failure(f"{bad.what}: accepted, expected an error")
+
+
+def _names_in(text: str, signature: Signature) -> set[str]:
+    """The arguments that a message names: quoted, or, if no tensors, in a size's expression too."""
+    words = set(re.findall(r"\w+", text))
+    quoted = set(re.findall(r"'(\w+)(?:\[\d+\])?'", text))
+    sizes = {p.name for p in signature.parameters if p.is_scalar or p.is_sequence}
+    return quoted | (words & sizes)
 
 
 def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[_Bad]:

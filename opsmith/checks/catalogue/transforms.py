@@ -55,7 +55,7 @@ def _along(trial: Trial, claimed: str) -> None:
             trial.compare(got, expected, f"the slice {start}:{start + length} along {claimed}")
 
     wanted = Wanted(sizes=(2, 3, 4, 1, 5, 7))
-    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=12)
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=12, most=12)
 
 
 def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
@@ -173,7 +173,7 @@ def vmap(trial: Trial) -> None:
             _batch(trial, samples, batched, truths if batched == names else None)
 
     wanted = Wanted(sizes=(2, 3, 1, 4), max_elements=512)
-    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8, most=8)
 
 
 def _shuffled(case: Case, seed: int) -> Case:
