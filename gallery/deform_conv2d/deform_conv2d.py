@@ -204,6 +204,35 @@ deform_conv2d_backward_weight.register_kernel(
 )
 
 
+@deform_conv2d.register_onnx(opset=19)
+def _onnx(
+    op: Any,
+    input: Any,
+    offset: Any,
+    weight: Any,
+    bias: Any,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    mask: Any,
+) -> Any:
+    (_, channels, *_), (_, offsets, *_) = op.shape(input), op.shape(offset)
+    _, per_group, *kernel = op.shape(weight)
+    return op.DeformConv(
+        input,
+        weight,
+        offset,
+        bias,
+        mask,
+        kernel_shape=kernel,
+        strides=stride,
+        pads=(*padding, *padding),
+        dilations=dilation,
+        group=channels // per_group,
+        offset_group=offsets // (2 * kernel[0] * kernel[1]),
+    )
+
+
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     input, offset, weight, _, *ctx.geometry, mask = inputs
     ctx.save_for_backward(input, offset, weight, mask)

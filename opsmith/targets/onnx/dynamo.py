@@ -35,6 +35,11 @@ class DynamoEmitter(Emitter):
         numbers = {number: name for name, number in ELEMENT_TYPES.items()}
         return None if value.dtype is None else numbers.get(int(value.dtype))
 
+    def _shape_of(self, value: Any) -> list[int | None] | None:
+        if value.shape is None:
+            return None
+        return [size if isinstance(size, int) else None for size in value.shape]
+
     def _is_value(self, value: Any) -> bool:
         import onnx_ir
 

@@ -67,6 +67,20 @@ class Emitter(abc.ABC):
         self._remember(schema, values, typed, made)
         return made[0] if outputs == 1 else tuple(made)
 
+    def shape(self, value: Any) -> list[int | None]:
+        """The sizes of a value; `None` for one that only the run tells.
+
+        Raises:
+            ExportError: not even the number of dimensions is known.
+        """
+        found = self._shape_of(value)
+        if found is None:
+            raise ExportError(
+                f"{self._operator.name}: its ONNX form needs the shape of a value that has none "
+                "recorded"
+            )
+        return found
+
     @abc.abstractmethod
     def _emit(
         self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int
@@ -76,6 +90,10 @@ class Emitter(abc.ABC):
     @abc.abstractmethod
     def _dtype_of(self, value: Any) -> str | None:
         """The dtype of a value of the exporter's graph, where it knows."""
+
+    @abc.abstractmethod
+    def _shape_of(self, value: Any) -> list[int | None] | None:
+        """The sizes of a value of the exporter's graph, where it knows."""
 
     @abc.abstractmethod
     def _is_value(self, value: Any) -> bool:

@@ -30,7 +30,7 @@ from opsmith.targets.onnx.functional import decode, encode, is_encoded, twin
 from opsmith.targets.onnx.lower import Lowered
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 
-DEFAULT_OPSET = 17
+DEFAULT_OPSET = 20
 OPSETS = (9, 20)
 
 _SUFFIXES = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t"}
@@ -405,6 +405,11 @@ class TorchScriptEmitter(Emitter):
         type_ = value.type()
         found = type_.dtype() if isinstance(type_, torch._C.TensorType) else None
         return None if found is None else dtype_name(found)
+
+    def _shape_of(self, value: Any) -> list[int | None] | None:
+        type_ = value.type()
+        found = type_.varyingSizes() if isinstance(type_, torch._C.TensorType) else None
+        return None if found is None else list(found)
 
     def _is_value(self, value: Any) -> bool:
         return isinstance(value, torch._C.Value)
