@@ -38,9 +38,14 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | str, ...]
 
-    def __str__(self) -> str:
+    @property
+    def type(self) -> str:
+        """Dtype and shape, as in ``float32 (N, 3)``."""
         inner = ", ".join(str(size) for size in self.shape)
-        return f"{self.name}: {self.dtype} ({inner}{',' if len(self.shape) == 1 else ''})"
+        return f"{self.dtype} ({inner}{',' if len(self.shape) == 1 else ''})"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
 
 
 @dataclass(frozen=True)

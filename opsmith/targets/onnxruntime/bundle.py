@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, export
+from opsmith.targets.onnx.forms import Choice
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.processor import features
 from opsmith.targets.protocol import Outcome
 
 _HERE = Path(__file__).parent
+LIBRARIES = "operators"
 
 
 def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
@@ -37,22 +39,18 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         return built[operator]
 
     exported = export(model, folder, options, library=make)
-    libraries = {}
-    for choice, _ in exported.choices:
-        if choice.form == "library":
-            signature = choice.operator.signature
-            name = f"operators/{signature.namespace}.{signature.name}{choice.library.suffix}"
-            (folder / "operators").mkdir(exist_ok=True)
-            shutil.copyfile(choice.library, folder / name)
-            libraries[choice.operator.name] = name
-    _write_program(model, folder, libraries)
+    operators, entries = _write_libraries(
+        [choice for choice, _ in exported.choices if choice.form == "library"], folder
+    )
+    _write_program(model, folder, operators)
     details = {
         "model": MODEL,
         "opset": exported.opset,
         "exporter": options["exporter"],
-        "libraries": list(libraries.values()),
+        "libraries": entries,
+        "operators": operators,
         "platform": platform_name(),
-        "processor": features() if libraries else [],
+        "processor": features() if operators else [],
     }
     packages = ("onnx", "onnxscript", "onnxruntime")
     versions = {name: metadata.version(name) for name in packages}
@@ -62,6 +60,31 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
 def platform_name() -> str:
     """Where compiled libraries run: the system and the processor's family."""
     return f"{platform.system()}-{platform.machine()}"
+
+
+def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Each operator's library by its name, and the libraries that a session registers."""
+    operators: dict[str, str] = {}
+    domains: dict[str, list[Choice]] = {}
+    for choice in choices:
+        signature = choice.operator.signature
+        name = f"{LIBRARIES}/{signature.namespace}.{signature.name}{choice.library.suffix}"
+        operators[choice.operator.name] = name
+        domains.setdefault(signature.namespace, []).append(choice)
+        (folder / LIBRARIES).mkdir(exist_ok=True)
+        shutil.copyfile(choice.library, folder / name)
+    entries = []
+    for namespace, members in domains.items():
+        files = [operators[choice.operator.name] for choice in members]
+        if len(files) == 1:
+            entries += files
+            continue
+        # ONNX Runtime takes a domain from one library only.
+        signatures = [choice.operator.signature for choice in members]
+        path = library.build_domain(signatures, [Path(file).name for file in files])
+        entries.append(f"{LIBRARIES}/{namespace}{path.suffix}")
+        shutil.copyfile(path, folder / entries[-1])
+    return operators, entries
 
 
 def _write_program(model: Model, folder: Path, libraries: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
+_DOMAIN_TEMPLATE = _HERE / "domain.cpp.j2"
 INCLUDE = _HERE / "include"
 
 
@@ -70,6 +72,35 @@ def build(source: KernelSource) -> Path:
         flags=source.flags,
         torch="none",
         what=f"{signature.qualname} (ONNX Runtime)",
+    )
+
+
+def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
+    """The library that registers several operators of one domain.
+
+    Args:
+        signatures: the operators'.
+        files: the file names of their libraries, which will lie beside it.
+
+    Raises:
+        BuildError: it does not compile.
+        MissingError: there is no compiler.
+    """
+    first = signatures[0]
+
+    def render() -> dict[str, str]:
+        return {"domain.cpp": kernels.render(_DOMAIN_TEMPLATE, first, files=list(files))}
+
+    sources = [_DOMAIN_TEMPLATE, *sorted(INCLUDE.rglob("*.h"))]
+    digests = [file.read_bytes() for file in sources]
+    return kernels.build_library(
+        f"{first.namespace}__onnxruntime",
+        generated=kernels.Generated(kernels.generated_key(first, tuple(files), *digests), render),
+        include_dirs=[INCLUDE],
+        link_libraries=["dl"],
+        flags=("-O1",),
+        torch="none",
+        what=f"the domain {first.namespace} (ONNX Runtime)",
     )
 
 

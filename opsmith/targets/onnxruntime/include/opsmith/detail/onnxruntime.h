@@ -547,12 +547,19 @@ class Shapes {
     check(api().CreateTensorTypeAndShapeInfo(&info));
     const std::unique_ptr<TypeInfo, void (*)(TypeInfo*)> owner(
         info, [](TypeInfo* known) { api().ReleaseTensorTypeAndShapeInfo(known); });
+    // ONNX Runtime takes -1 without a name for a size that is known, so what nothing is known of
+    // gets a name that nothing else has.
+    static std::atomic<uint64_t> unknown{0};
     std::vector<int64_t> numbers;
-    std::vector<const char*> names;
+    std::vector<std::string> texts;
     for (const Size& size : sizes) {
       numbers.push_back(size.number);
-      names.push_back(size.name == nullptr ? "" : size.name);
+      const bool named = size.name != nullptr || size.known();
+      texts.push_back(named ? (size.name == nullptr ? "" : size.name)
+                            : detail::join("opsmith_unknown_", unknown.fetch_add(1)));
     }
+    std::vector<const char*> names;
+    for (const std::string& text : texts) names.push_back(text.c_str());
     check(api().SetTensorElementType(info, type));
     check(api().SetDimensions(info, numbers.data(), numbers.size()));
     check(api().SetSymbolicDimensions(info, names.data(), names.size()));
@@ -564,9 +571,9 @@ class Shapes {
   size_t count_ = 0;
 };
 
-// Adds one operator to a session. Never throws: this is what `RegisterCustomOps` does.
-inline Status* add_operator(SessionOptions* options, const ApiBase* base, const char* domain_name,
-                            const char* op_name, const CustomOp* op) noexcept {
+// Takes the functions of the ONNX Runtime that is at hand; gives an error where it is none that
+// opsmith knows.
+inline Status* begin(const ApiBase* base, const char* op_name) noexcept {
   const void* const* table = base->GetApi(api_version);
   if (table == nullptr) {
     // An older table has at least the way to say so.
@@ -577,22 +584,29 @@ inline Status* add_operator(SessionOptions* options, const ApiBase* base, const 
     return create(1, "opsmith: this operator needs ONNX Runtime 1.18 or newer");
   }
   static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string wrong = take_api(table);
+  if (wrong.empty()) return nullptr;
+  const std::string message =
+      detail::join(op_name, ": this ONNX Runtime (", base->GetVersionString(),
+                   ") is not laid out as opsmith knows it: ", wrong,
+                   ". Use another version of it, or export with a newer opsmith.");
+  // Should even the status not be what it was, the text is here.
+  std::fprintf(stderr, "%s\n", message.c_str());
+  return api().CreateStatus(1, message.c_str());
+}
+
+// Adds operators to a session. Never throws: this is what `RegisterCustomOps` does.
+inline Status* add_operators(SessionOptions* options, const char* domain_name,
+                             const CustomOp* const* ops, size_t count) noexcept {
+  static std::mutex mutex;
   static Domain* domain = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
   try {
-    const std::string wrong = take_api(table);
-    if (!wrong.empty()) {
-      const std::string message =
-          detail::join(op_name, ": this ONNX Runtime (", base->GetVersionString(),
-                       ") is not laid out as opsmith knows it: ", wrong,
-                       ". Use another version of it, or export with a newer opsmith.");
-      // Even this may not be what it was; a session without the operator says that it lacks it.
-      std::fprintf(stderr, "%s\n", message.c_str());
-      return api().GetErrorMessage == nullptr ? nullptr : api().CreateStatus(1, message.c_str());
-    }
+    // Sessions use the domain for as long as they live, so it stays.
     if (domain == nullptr) {
       check(api().CreateCustomOpDomain(domain_name, &domain));
-      check(api().CustomOpDomain_Add(domain, op));
+      for (size_t i = 0; i < count; ++i) check(api().CustomOpDomain_Add(domain, ops[i]));
     }
     return api().AddCustomOpDomain(options, domain);
   } catch (const std::exception& error) {
