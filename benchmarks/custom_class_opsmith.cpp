@@ -1,8 +1,8 @@
+#include "IdentityConvClass_forward.h"
+
 #include <opsmith/kernel.h>
 
 #include <algorithm>
-
-#include "IdentityConvClass_forward.h"
 
 template <typename T>
 void IdentityConvClass_forward(const opsmith::Context&,

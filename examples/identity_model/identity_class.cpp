@@ -1,9 +1,9 @@
+#include "IdentityConvClass_forward.h"
+
 #include <opsmith/kernel.h>
 
 #include <algorithm>
 #include <cstdint>
-
-#include "IdentityConvClass_forward.h"
 
 template <typename T>
 void IdentityConvClass_forward(const opsmith::Context& ctx,

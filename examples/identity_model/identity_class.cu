@@ -1,9 +1,9 @@
-#include <cuda_runtime.h>
+#include "IdentityConvClass_forward.h"
+
 #include <opsmith/kernel.h>
 
+#include <cuda_runtime.h>
 #include <cstdint>
-
-#include "IdentityConvClass_forward.h"
 
 template <typename T>
 void IdentityConvClass_forward(const opsmith::Context& ctx,

@@ -1,9 +1,9 @@
+#include "identity_conv_op.h"
+
 #include <opsmith/kernel.h>
 
 #include <algorithm>
 #include <cstdint>
-
-#include "identity_conv_op.h"
 
 template <typename T>
 void identity_conv_op(const opsmith::Context& ctx, const my_ops::identity_conv_op_args<T>& a) {

@@ -1,6 +1,6 @@
-#include <opsmith/kernel.h>
-
 #include "Counter_forward.h"
+
+#include <opsmith/kernel.h>
 
 template <typename T>
 void Counter_forward(const opsmith::Context&, const class_samples::Counter_forward_args<T>& a) {

@@ -1,6 +1,6 @@
-#include <opsmith/kernel.h>
-
 #include "Scale_forward.h"
+
+#include <opsmith/kernel.h>
 
 template <typename T>
 void Scale_forward(const opsmith::Context&, const class_samples::Scale_forward_args<T>& a) {

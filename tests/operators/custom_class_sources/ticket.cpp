@@ -1,6 +1,6 @@
-#include <opsmith/kernel.h>
-
 #include "Ticket_next.h"
+
+#include <opsmith/kernel.h>
 
 void Ticket_next(const opsmith::Context&, const class_samples::Ticket_next_args& a) {
   *a.out.data() = a.number;
