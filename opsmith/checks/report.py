@@ -186,9 +186,9 @@ class Report:
             "opsmith": version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [_plain(row) for row in self.rows],
         }
-        return json.dumps(document, indent=2, allow_nan=True).replace("Infinity", '"infinite"')
+        return json.dumps(document, indent=2, allow_nan=False)
 
     def to_html(self, path: str | Path | None = None) -> str:
         """The report as one self-contained page.
@@ -205,6 +205,14 @@ class Report:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A row as JSON can have it: an error without end is a word."""
+    plain = asdict(row)
+    if row.error == float("inf"):
+        plain["error"] = "infinite"
+    return plain
 
 
 def show_error(error: float | None) -> str:

@@ -89,6 +89,10 @@ class Trial:
         """The operator's signature."""
         return self.subject.signature
 
+    def some(self, part: int) -> int:
+        """A part of the examples to sample, at least one."""
+        return max(1, self.settings.examples // part)
+
     # --- drawing cases -----------------------------------------------------------------------
 
     def each(
@@ -133,6 +137,9 @@ class Trial:
                     dtype,
                     _size_of_case,
                 )
+            if self.refused and not self.count:
+                # A reference that refuses every sample of one dtype refuses those of others.
+                break
 
     def each_pair(
         self,

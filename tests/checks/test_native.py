@@ -1,6 +1,9 @@
 import pytest
+from jaxtyping import Float
 from native_faults import flat_reader, last_row
+from torch import Tensor
 
+import opsmith
 from opsmith import checks
 
 
@@ -36,3 +39,17 @@ def test_a_kernel_that_does_not_read_its_strides_is_found(report):
 def test_the_dtypes_that_a_kernel_lacks_are_said(report):
     notes = rows(report, flat_reader)["build"].notes
     assert notes == ("not compiled for float16, bfloat16, float64",)
+
+
+def test_where_the_build_fails_nothing_else_is_run(tmp_path):
+    @opsmith.op("faults::unbuildable")
+    def unbuildable(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    (tmp_path / "unbuildable.cpp").write_text("this is no C++\n")
+    unbuildable.register_kernel("cpu", source=tmp_path / "unbuildable.cpp")
+    build, reference = checks.run(unbuildable, select=["reference"]).rows
+    assert build.status == "failed"
+    assert f"{tmp_path}/unbuildable.cpp:1:1: error" in build.message
+    assert reference.status == "not applicable"
+    assert reference.message.startswith("the kernel does not build: faults::unbuildable")

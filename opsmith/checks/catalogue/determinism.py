@@ -39,7 +39,7 @@ def determinism(trial: Trial) -> None:
 
     # Work is split among threads from some size on.
     wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15)
-    trial.each(one, wanted=wanted, examples=trial.settings.examples // 3, most=8)
+    trial.each(one, wanted=wanted, examples=trial.some(3), most=8)
 
 
 def _repeat(trial: Trial, run: Callable[[], list[Tensor]], what: str) -> None:

@@ -28,7 +28,7 @@ def fake(trial: Trial) -> None:
         trial.accept(case)
         _compare(trial, case, symbolic=False)
 
-    trial.each(plain, wanted=Wanted(layouts=LAYOUTS), examples=trial.settings.examples // 2)
+    trial.each(plain, wanted=Wanted(layouts=LAYOUTS), examples=trial.some(2))
 
     def symbolic(case: Case) -> None:
         trial.accept(case)

@@ -87,7 +87,7 @@ def mutation(trial: Trial) -> None:
     trial.each(
         one,
         wanted=Wanted(layouts=(CONTIGUOUS, SLICED)),
-        examples=trial.settings.examples // 2,
+        examples=trial.some(2),
         adapt=lambda case: case.with_layouts({p.name: SLICED for p in trial.signature.tensors}),
     )
 
@@ -116,4 +116,4 @@ def aliasing(trial: Trial) -> None:
                 raise Failure(f"{name} shares memory with {owners[address]}; return a copy")
             owners[address] = name
 
-    trial.each(one, examples=trial.settings.examples // 2)
+    trial.each(one, examples=trial.some(2))

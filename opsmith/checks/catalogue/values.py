@@ -26,7 +26,7 @@ def reference(trial: Trial) -> None:
 @check("layouts", "transposed, sliced and expanded arguments give right results", order=20)
 def memory_layouts(trial: Trial) -> None:
     """Every argument in one layout, then each in its own."""
-    examples = trial.settings.examples // 4
+    examples = trial.some(4)
     for layout in (TRANSPOSED, SLICED, EXPANDED):
 
         def laid_out(case: Case, layout: str = layout) -> Case:
