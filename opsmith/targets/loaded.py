@@ -142,7 +142,8 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
             )
         if tensor.dim() != len(spec.shape):
             raise ArgumentError(
-                f"{what} has {tensor.dim()} dimensions, expected {len(spec.shape)} for {spec.type}.{got}"
+                f"{what} has {tensor.dim()} dimensions, expected {len(spec.shape)} for "
+                f"{spec.type}.{got}"
             )
         for axis, (size, expected) in enumerate(zip(tensor.shape, spec.shape, strict=True)):
             if isinstance(expected, int):
@@ -157,13 +158,13 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
                 if size < low or (high is not None and size > high):
                     allowed = f"{low} <= {expected}" + ("" if high is None else f" <= {high}")
                     raise ArgumentError(
-                        f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is {size}, "
-                        f"the export allows {allowed}.{got}"
+                        f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is "
+                        f"{size}, the export allows {allowed}.{got}"
                     )
                 if bound.setdefault(expected, size) != size:
                     raise ArgumentError(
-                        f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is {size}, "
-                        f"expected {bound[expected]}.{got}\n  bound so far: "
+                        f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is "
+                        f"{size}, expected {bound[expected]}.{got}\n  bound so far: "
                         f"{', '.join(f'{n}={s}' for n, s in bound.items())} ({expected} by "
                         f"{by[expected]!r})"
                     )
@@ -181,8 +182,8 @@ def _check_expressions(
             wanted = _evaluate(expected, bound, spec)
             if wanted is not None and wanted != size:
                 raise ArgumentError(
-                    f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension {axis} "
-                    f"({expected}) is {size}, expected {wanted}."
+                    f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension "
+                    f"{axis} ({expected}) is {size}, expected {wanted}."
                 )
 
 

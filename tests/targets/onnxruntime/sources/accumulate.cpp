@@ -1,4 +1,5 @@
 #include <opsmith/kernel.h>
+
 #include "accumulate.h"
 
 template <typename T>

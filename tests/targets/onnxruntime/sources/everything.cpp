@@ -1,4 +1,5 @@
 #include <opsmith/kernel.h>
+
 #include "everything.h"
 
 template <typename T>

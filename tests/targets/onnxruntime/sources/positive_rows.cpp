@@ -1,4 +1,5 @@
 #include <opsmith/kernel.h>
+
 #include "positive_rows.h"
 
 template <typename T>

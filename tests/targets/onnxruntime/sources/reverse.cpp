@@ -1,4 +1,5 @@
 #include <opsmith/kernel.h>
+
 #include "reverse.h"
 
 template <typename T>
