@@ -68,6 +68,7 @@ def check(
         >>> opsmith.testing.check(triple, select=["reference"]).ok
         True
     """
+    __tracebackhide__ = True  # pytest shows the caller
     report: Report = checks.run(
         operators,
         select=select,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from opsmith.checks.protocol import Check, Failure, Inapplicable
@@ -37,7 +39,8 @@ def execute(
     try:
         trial.need(not subject.missing, subject.missing)
         _build(check, subject)
-        check.run(trial)
+        with _without_traces():
+            check.run(trial)
         if check.samples and not trial.count:
             raise Failure(_no_case(trial))
     except Inapplicable as reason:
@@ -64,6 +67,21 @@ def execute(
         where=subject.implementation.where,
         blame=trial.blame,
     )
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Keep the compiler's trace, thousands of empty lines, out of what pytest shows."""
+    logger = logging.getLogger("torch.__trace")
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "TORCH_TRACE" in os.environ
+
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
 
 
 def _build(check: Check, subject: Subject) -> None:

@@ -100,6 +100,7 @@ class Report:
         Raises:
             CheckError: with all failures in full.
         """
+        __tracebackhide__ = True  # pytest shows the caller
         if self.failures:
             raise CheckError(self.explain())
 
@@ -219,8 +220,8 @@ def show_error(error: float | None) -> str:
     """An error in units of the tolerance, short."""
     if error is None:
         return ""
-    if error == float("inf"):
-        return "inf"
+    if error >= 1000:
+        return ">999"
     return "0" if error == 0 else f"{error:.2g}"
 
 
