@@ -5,7 +5,7 @@
 """
 
 from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
-from opsmith.targets.export import export, prepare
+from opsmith.targets.exporting import export, prepare
 from opsmith.targets.loaded import LoadedModel, load
 from opsmith.targets.model import Model
 from opsmith.targets.protocol import Option, Outcome, Runner, Target

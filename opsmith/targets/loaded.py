@@ -74,7 +74,7 @@ class LoadedModel:
         call = self.artifact.manifest.call
         if kwargs and self._in_spec is not None:
             # As in Python, keywords may come in any order.
-            order = self._in_spec.children_specs[1].context
+            order = _child(self._in_spec, 1).context
             if sorted(order) == sorted(kwargs):
                 kwargs = {name: kwargs[name] for name in order}
         leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -93,6 +93,11 @@ class LoadedModel:
                 )
         places = zip(leaves, call.in_leaves, strict=True)
         return [leaf for leaf, place in places if isinstance(place, int)]
+
+
+def _child(spec: Any, index: int) -> Any:
+    # PyTorch 2.13 has the method, 2.10 the attribute that it deprecates.
+    return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
 
 
 def load(folder: str | Path) -> LoadedModel:

@@ -89,10 +89,10 @@ def export(
         )
     require_known_operators(model, exporter.knows)
     chooser = Chooser(options["form"], opset, library)
-    chooser.require_known([operator.name for operator in model.operators(adopted=True)])
     for _ in range(_ATTEMPTS):
         with quietly():
             lowered = lower(model, chooser)
+        chooser.require_known([choice.operator.name for choice, _ in lowered.choices])
         try:
             made = exporter.export(model, lowered, opset)
         except ExportError as error:

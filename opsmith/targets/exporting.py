@@ -110,8 +110,11 @@ def prepare(
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
+        hint = ""
+        if "specialized it to be a constant (1)" in str(error):
+            hint = "\nThe example has size 1 there; give one of size 2, which PyTorch does not fix."
         raise ExportError(
-            f"torch.export.export could not trace {type(model).__name__}:\n{error}"
+            f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
         ) from error
     return Model(
         program, model, args, kwargs, _dim_names(program, model, args, kwargs, dynamic_shapes)
