@@ -41,13 +41,14 @@ lint: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	@echo "clang-format, $(words $(CXX_FILES)) files"
+	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 .PHONY: format
 format: .venv/installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i $(CXX_FILES)
+	@$(BIN)/clang-format -i $(CXX_FILES)
 
 .PHONY: bench
 bench: .venv/installed
