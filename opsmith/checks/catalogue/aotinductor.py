@@ -43,6 +43,8 @@ def from_cpp(trial: Trial) -> None:
     trial.need(os.environ.get("OPSMITH_CHECK_CPP"), "asked for with OPSMITH_CHECK_CPP=1")
     trial.need(trial.subject.device == "cpu", "the C++ program reads its inputs to the CPU")
     _require(trial)
+    # The samples of the other check, so that its package is the one.
+    trial.name = _TARGET
     _each(trial, _in_cpp, "the C++ program")
 
 

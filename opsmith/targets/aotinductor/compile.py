@@ -49,10 +49,7 @@ def compile_model(
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator._opoverload: [item.declaration] for item in plans if not item.proxy}
     configs: dict[str, Any] = {**machine.inductor_settings(), **settings}
-    with warnings.catch_warnings():
-        # PyTorch's own deprecations.
-        warnings.simplefilter("ignore")
-        key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
+    key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
     if key is not None and _reuse(folder / "model.pt2", out):
         return
@@ -93,6 +90,7 @@ def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
     with _LOCK, _search(search), _sign_of_life(), warnings.catch_warnings():
+        # PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
             torch._inductor.aoti_compile_and_package(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
@@ -47,7 +48,7 @@ def inlined(model: Model, operators: Sequence[Operator]) -> Model:
     """
     if not operators:
         return model
-    table = {operator._opoverload: operator.reference for operator in operators}
+    table: dict[Any, Any] = {operator._opoverload: operator.reference for operator in operators}
     try:
         program = model.program.run_decompositions(table)
     except Exception as error:

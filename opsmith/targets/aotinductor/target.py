@@ -6,6 +6,7 @@ import dataclasses
 import json
 import platform
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,16 @@ class AOTInductor(Target):
 
     def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         """See `Target.export`."""
+        with warnings.catch_warnings():
+            # What PyTorch says of its own code whenever a program is copied.
+            warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
+            return self._export(model, folder, options)
+
+    def _export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         # Late, so that loading an artifact imports no compiler.
         from opsmith.targets.aotinductor import forms, libraries, machine
         from opsmith.targets.aotinductor.compile import compile_model
+        from opsmith.targets.aotinductor.outputs import only_tensors
 
         settings = _settings(options["inductor"])
         more = _paths(options["libraries"])
@@ -85,7 +93,7 @@ class AOTInductor(Target):
         for item in plans:
             item.build()
         listed = libraries.write(plans, [*carried], more, folder)
-        compile_model(model.program, plans, settings, folder / MODEL)
+        compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
         self._write_runner(folder, built=options["runner"] == "built")
         return Outcome(
             operators=uses,

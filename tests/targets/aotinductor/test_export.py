@@ -198,6 +198,18 @@ def test_exporting_again_compiles_nothing(
     assert again.manifest.files["model.pt2"] == net.manifest.files["model.pt2"]
 
 
+def test_what_is_no_tensor_is_returned_too(tmp_path: Path) -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: Tensor, k: int) -> object:
+            return x + k, None, {"k": k, "text": "s", "x": x}, 2.5
+
+    export(Mixed(), (torch.ones(3), 7), tmp_path / "out", inductor=QUICK)
+    first, *rest = targets.load(tmp_path / "out")(torch.zeros(3), 7)
+    assert first.tolist() == [7, 7, 7]
+    assert rest[1].pop("x").tolist() == [0, 0, 0]
+    assert rest == [None, {"k": 7, "text": "s"}, 2.5]
+
+
 def test_an_operator_with_only_a_python_kernel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError) as caught:
         export(Calls(ops.python_only), (torch.ones(3),), tmp_path / "out")

@@ -2,6 +2,7 @@
 #include "opsmith_artifact.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <chrono>
@@ -101,10 +102,10 @@ void add(const std::string& path, const opsmith::Artifact& model, std::vector<at
   const c10::IValue value = read(path);
   const auto tensor = [&](const c10::IValue& item) {
     if (!item.isTensor()) throw FileError(path + " holds a " + item.tagKind() + ", not a tensor");
-    return item.toTensor();
+    return item.toTensor().to(model.device());
   };
   if (value.isTensorList()) {
-    for (const at::Tensor& item : value.toTensorVector()) inputs.push_back(item);
+    for (const at::Tensor& item : value.toTensorVector()) inputs.push_back(tensor(item));
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) inputs.push_back(tensor(item));
   } else if (value.isTuple()) {
@@ -181,11 +182,17 @@ void describe(const opsmith::Artifact& model) {
 void time(const opsmith::Artifact& model, const std::vector<at::Tensor>& inputs,
           const Options& options) {
   const Overheard quiet;
-  for (int i = 0; i < options.warmup; ++i) model.run(inputs);
+  const auto once = [&] {
+    model.run(inputs);
+    if (!model.device().is_cpu()) {
+      c10::impl::VirtualGuardImpl(model.device().type()).synchronizeDevice(0);
+    }
+  };
+  for (int i = 0; i < options.warmup; ++i) once();
   std::vector<double> times;
   for (int i = 0; i < options.repeat; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    model.run(inputs);
+    once();
     const std::chrono::duration<double, std::milli> taken =
         std::chrono::steady_clock::now() - start;
     times.push_back(taken.count());

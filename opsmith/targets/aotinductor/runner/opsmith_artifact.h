@@ -57,6 +57,8 @@ class Artifact {
 
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  // Where the inputs are to be.
+  at::Device device() const { return at::Device(manifest_.at("details").at("device").string()); }
 
   // One tensor per input, in the order of `inputs`; returns one per output. Several threads may
   // call at once; they wait for each other. Throws ArgumentError where an input does not fit, and
