@@ -56,39 +56,45 @@ struct Pieces {
 template <typename T, typename A>
 void pack_weights(const opsmith::Context& ctx, const Geometry& g, const Pieces<A>& pieces,
                   const T* weight, int64_t width, A* packed) {
+  constexpr int64_t block = 32;  // channels
   const int64_t panels = (g.outputs + width - 1) / width;
-  const int64_t depth = g.channels * g.taps;
+  const int64_t blocks = (pieces.channels + block - 1) / block;
   const int64_t channels = g.channels / g.merged, outputs = g.outputs / g.merged;
-  const int64_t items = g.groups * panels * pieces.count();
-  const auto memory = ctx.scratch<A>(deform::worker_count(ctx, items) * width * pieces.stride);
+  const int64_t items = g.groups * panels * pieces.channel_parts * blocks;
+  const int64_t row = g.taps * block;
+  const auto memory = ctx.scratch<A>(deform::worker_count(ctx, items) * width * row);
   deform::share_out(ctx, items, [&](int64_t worker, int64_t item) {
-    const int64_t panel = item / pieces.count() % panels;
-    const int64_t group = item / pieces.count() / panels;
-    const auto piece = pieces[item % pieces.count()];
+    const int64_t part = item / blocks % pieces.channel_parts;
+    const int64_t panel = item / blocks / pieces.channel_parts % panels;
+    const int64_t group = item / blocks / pieces.channel_parts / panels;
+    const int64_t first_channel = part * pieces.channels;
+    const int64_t part_channels = std::min(pieces.channels, g.channels - first_channel);
+    const int64_t low = item % blocks * block, high = std::min(low + block, part_channels);
     // First each output's weights as (tap, channel), then the whole turned: both are quick where a
     // strided walk through all weights is not.
-    A* turned = memory.data() + worker * width * pieces.stride;
+    A* turned = memory.data() + worker * width * row;
     const int64_t first_output = panel * width;
     const int64_t count = std::min(width, g.outputs - first_output);
-    if (g.merged > 1 || count < width) {
-      std::fill_n(turned, width * pieces.stride, A(0));
-    }
+    if (g.merged > 1 || count < width) std::fill_n(turned, width * row, A(0));
     for (int64_t m = 0; m < count; ++m) {
       // Of a merged group, the block on the diagonal that output m is in.
-      const int64_t first = g.merged > 1 ? (first_output + m) / outputs * channels : 0;
-      const int64_t low = std::max(first, piece.first_channel);
-      const int64_t high = std::min(first + channels, piece.last_channel);
+      const int64_t diagonal = g.merged > 1 ? (first_output + m) / outputs * channels : 0;
+      const int64_t begin = std::max(diagonal, first_channel + low);
+      const int64_t end = std::min(diagonal + channels, first_channel + high);
       const T* from = weight + (group * g.outputs + first_output + m) * channels * g.taps;
-      deform::transpose(from + (low - first) * g.taps + piece.first_tap, g.taps,
-                        turned + m * pieces.stride + low - piece.first_channel, piece.channels(),
-                        high - low, piece.last_tap - piece.first_tap);
+      deform::transpose(from + (begin - diagonal) * g.taps, g.taps,
+                        turned + m * row + begin - first_channel - low, block, end - begin, g.taps);
     }
-    // Pieces before this one hold all the (tap, channel) pairs below its own.
-    const int64_t done = piece.first_channel * g.taps + piece.channels() * piece.first_tap;
-    deform::transpose(
-        turned, pieces.stride,
-        packed + (group * depth + done) * panels * width + panel * piece.depth() * width, width,
-        width, piece.depth());
+    for (int64_t tap = 0; tap < g.taps && low < high; ++tap) {
+      const int64_t first_tap = tap / pieces.taps * pieces.taps;
+      const int64_t depth = part_channels * (std::min(first_tap + pieces.taps, g.taps) - first_tap);
+      // Pieces before this one hold all the (tap, channel) pairs below its own.
+      const int64_t done =
+          (group * g.channels + first_channel) * g.taps + part_channels * first_tap;
+      A* to = packed +
+              (done * panels + panel * depth + (tap - first_tap) * part_channels + low) * width;
+      deform::transpose(turned + tap * block, row, to, width, width, high - low);
+    }
   });
 }
 

@@ -38,7 +38,8 @@ struct Vector {
     return value;
   }
   static void store(T* to, type value) { std::memcpy(to, &value, sizeof value); }
-  static type fill(T value) { return type{} + value; }
+  // Minus zero, not plus: only that changes no value, so only that costs no instruction.
+  static type fill(T value) { return value - type{}; }
   // The first `count` lanes; the others are zero.
   static type first(type value, int64_t count) {
     return []<int... lane>(type from, T stop, std::integer_sequence<int, lane...>) {

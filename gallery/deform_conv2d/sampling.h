@@ -273,14 +273,14 @@ struct Corners {
       const bool in_low_x = static_cast<uint32_t>(low_x) < width;
       const bool in_high_y = static_cast<uint32_t>(low_y + 1) < height;
       const bool in_high_x = static_cast<uint32_t>(low_x + 1) < width;
-      const auto low_low = static_cast<int32_t>(first_row + static_cast<uint32_t>(low_y) * width +
-                                                static_cast<uint32_t>(low_x));
-      const int32_t high_low = low_low + static_cast<int32_t>(width);
-      const int32_t low_high = low_low + 1, high_high = high_low + 1;
-      row[0][i] = in_low_y & in_low_x ? low_low : zero_row;
-      row[1][i] = in_low_y & in_high_x ? low_high : zero_row;
-      row[2][i] = in_high_y & in_low_x ? high_low : zero_row;
-      row[3][i] = in_high_y & in_high_x ? high_high : zero_row;
+      // Unsigned: far outside of the image these wrap around, and are not used.
+      const uint32_t low_low = static_cast<uint32_t>(first_row) +
+                               static_cast<uint32_t>(low_y) * width + static_cast<uint32_t>(low_x);
+      const uint32_t high_low = low_low + width;
+      row[0][i] = in_low_y & in_low_x ? static_cast<int32_t>(low_low) : zero_row;
+      row[1][i] = in_low_y & in_high_x ? static_cast<int32_t>(low_low + 1) : zero_row;
+      row[2][i] = in_high_y & in_low_x ? static_cast<int32_t>(high_low) : zero_row;
+      row[3][i] = in_high_y & in_high_x ? static_cast<int32_t>(high_low + 1) : zero_row;
       const A amount = masked ? static_cast<A>(masks[i]) : A(1);
       const A high = for_gradient ? y_part : y_part * amount;
       const A low = for_gradient ? A(1) - y_part : (A(1) - y_part) * amount;
