@@ -156,9 +156,7 @@ class Trial:
                 self._two(body, pair)
             if self.operator.only_registered_cases:
                 continue
-            strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(
-                lambda pair: shapes_of(pair[0]) != shapes_of(pair[1])
-            )
+            strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(_is_dynamic)
             self._sampled(
                 strategy,
                 lambda pair: self._two(body, pair),
@@ -205,7 +203,7 @@ class Trial:
         for case in self.author_cases(dtype):
             if case.numel > _MODEST:
                 continue
-            if all(size > 1 for _, tensor in case.tensors() for size in tensor.shape):
+            if _has_no_small_size(case):
                 groups.setdefault(_skeleton(case), []).append(case)
         for group in groups.values():
             first, *rest = group
@@ -356,6 +354,16 @@ class Trial:
 def shapes_of(case: Case) -> tuple[Any, ...]:
     """The shapes of all tensors of a case."""
     return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
+
+
+def _has_no_small_size(case: Case) -> bool:
+    """Whether no size is 0 or 1, which compilers take for constants."""
+    return all(size > 1 for _, tensor in case.tensors() for size in tensor.shape)
+
+
+def _is_dynamic(pair: tuple[Case, Case]) -> bool:
+    different = shapes_of(pair[0]) != shapes_of(pair[1])
+    return different and all(_has_no_small_size(case) for case in pair)
 
 
 def _size_of_case(case: Case) -> tuple[int, int]:

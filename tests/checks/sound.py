@@ -156,3 +156,10 @@ def _(x: Tensor) -> Tensor:
 @opsmith.op("sound::noise", tags=(torch.Tag.nondeterministic_seeded,))
 def noise(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return torch.zeros_like(x)
+
+
+@sound
+@opsmith.op("sound::halved")
+def halved(x: Float[Tensor, "N"], y: Float[Tensor, "N//2"]) -> Float[Tensor, "N//2"]:
+    # One element more in x is one too many only every other time.
+    return x[: x.shape[0] // 2] + y
