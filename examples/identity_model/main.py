@@ -68,7 +68,7 @@ def run_on(device: str, out: Path, work: Path) -> None:
         out=folder,
         dynamic_shapes=shapes,
         overwrite=True,
-        runner="built",
+        runner=True,
     )
     print(f"\nOutput and input on {device}:\n")
     with torch.no_grad():

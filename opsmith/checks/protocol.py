@@ -58,6 +58,8 @@ class Check:
         time_limit: the seconds that one step may take before the check counts as hung, as a
             multiple of the usual limit.
         samples: whether it runs cases; then it fails where there are none.
+        flag: the option of ``opsmith check`` without which it does not run, as it is slow; it runs
+            where it is selected by name, too.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Check:
     order: int = 100
     time_limit: float = 1.0
     samples: bool = True
+    flag: str = ""
 
 
 class UnknownCheckError(OpsmithError):
@@ -86,11 +89,12 @@ def check(
     order: int = 100,
     time_limit: float = 1.0,
     samples: bool = True,
+    flag: str = "",
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        _CHECKS[name] = Check(name, summary, run, subjects, order, time_limit, samples)
+        _CHECKS[name] = Check(name, summary, run, subjects, order, time_limit, samples, flag)
         return run
 
     return register
@@ -105,11 +109,11 @@ def all_checks() -> list[Check]:
     return sorted(_CHECKS.values(), key=lambda one: (one.order, one.name))
 
 
-def selected(names: Sequence[str] | None) -> list[Check]:
-    """The checks called `names`; all where nothing is selected.
+def selected(names: Sequence[str] | None, flags: Sequence[str] = ()) -> list[Check]:
+    """The checks called `names`, all that need no flag where nothing is named; those of `flags`.
 
     Raises:
-        UnknownCheckError: there is no such check.
+        UnknownCheckError: there is no such check, or no check has such a flag.
     """
     everything = all_checks()
     known = {one.name for one in everything}
@@ -118,4 +122,11 @@ def selected(names: Sequence[str] | None) -> list[Check]:
             raise UnknownCheckError(
                 f"there is no check {name!r}; there are {', '.join(one.name for one in everything)}"
             )
-    return [one for one in everything if not names or one.name in names]
+    for flag in flags:
+        if not any(one.flag == flag for one in everything):
+            raise UnknownCheckError(f"no check has the flag {flag!r}")
+    return [
+        one
+        for one in everything
+        if (one.name in names if names else not one.flag) or (one.flag and one.flag in flags)
+    ]

@@ -21,6 +21,7 @@ def run(
     operators: Operator | Iterable[Operator],
     *,
     select: Sequence[str] | None = None,
+    flags: Sequence[str] = (),
     seed: int = 0,
     examples: int = 60,
     seconds: float = 20.0,
@@ -32,7 +33,9 @@ def run(
 
     Args:
         operators: what to check.
-        select: names of checks; all by default. Compiled kernels are built in any case.
+        select: names of checks; all by default, but those that a flag asks for. Compiled kernels
+            are built in any case.
+        flags: asks for further checks: ``"cpp"`` for those in C++ programs.
         seed: decides every sample.
         examples: how many cases a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
@@ -46,11 +49,11 @@ def run(
         A row for each check of each kernel.
 
     Raises:
-        UnknownCheckError: `select` names no check.
+        UnknownCheckError: `select` names no check, or a flag asks for none.
         MissingError: hypothesis is not installed.
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
-    checks = selected(select)
+    checks = selected(select, flags)
     if select:
         checks = [*(one for one in selected(["build"]) if one not in checks), *checks]
     settings = Settings(seed, examples, seconds)

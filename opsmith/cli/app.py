@@ -140,7 +140,7 @@ def _print_checks(value: bool) -> None:
         everything = checks.all_checks()
         width = max(len(one.name) for one in everything)
         for one in everything:
-            print(f"{one.name:{width}}  {one.summary}")
+            print(f"{one.name:{width}}  {one.summary}{f' (--{one.flag})' if one.flag else ''}")
         raise typer.Exit
 
 
@@ -151,6 +151,9 @@ def check(
         list[str] | None,
         typer.Option("--check", metavar="NAME", help="Run only this check; may be repeated."),
     ] = None,
+    cpp: Annotated[
+        bool, typer.Option("--cpp", help="Also run exported calls in C++ programs without Python.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     as_json: AsJson = False,
@@ -172,7 +175,12 @@ def check(
     operators = load_all(files)
     with output.progress() as progress:
         result = checks.run(
-            operators, select=select, seed=seed, examples=examples, progress=progress
+            operators,
+            select=select,
+            flags=["cpp"] if cpp else [],
+            seed=seed,
+            examples=examples,
+            progress=progress,
         )
     if as_json:
         print(result.to_json())

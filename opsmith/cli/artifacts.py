@@ -65,6 +65,12 @@ def export(
             "--set", metavar="NAME=VALUE", help="An option of the target; may be repeated."
         ),
     ] = None,
+    runner: Annotated[
+        bool,
+        typer.Option(
+            "--runner", help="Also build the program that runs the artifact without Python."
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
@@ -86,6 +92,8 @@ def export(
     from opsmith.targets import get_target
 
     options = _options(get_target(target), settings or [], form or [])
+    if runner:
+        options["runner"] = True
     loaded = load_source(source)
     export_model(
         **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options

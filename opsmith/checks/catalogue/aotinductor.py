@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -36,11 +35,14 @@ def from_python(trial: Trial) -> None:
 
 
 @check(
-    f"{_TARGET}-cpp", "the C++ program runs the package without Python", order=210, time_limit=5.0
+    f"{_TARGET}-cpp",
+    "the C++ program runs the package without Python",
+    order=210,
+    time_limit=5.0,
+    flag="cpp",
 )
 def from_cpp(trial: Trial) -> None:
-    """The same package; asked for, since building the program takes its time."""
-    trial.need(os.environ.get("OPSMITH_CHECK_CPP"), "asked for with OPSMITH_CHECK_CPP=1")
+    """The same package; only where asked for, since building the program takes its time."""
     trial.need(trial.subject.device == "cpu", "the C++ program reads its inputs to the CPU")
     _require(trial)
     # The samples of the other check, so that its package is the one.

@@ -45,7 +45,7 @@ class AOTInductor(Target):
         ),
         Option("libraries", "further operator libraries that the model needs: paths", ""),
         Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
-        Option("runner", "the C++ program: source, or built too", "source", ("source", "built")),
+        Option("runner", "whether to build the C++ program too", False, kind=bool),
     )
 
     def available(self) -> str | None:
@@ -94,7 +94,7 @@ class AOTInductor(Target):
             item.build()
         listed = libraries.write(plans, [*carried], more, folder)
         compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
-        self._write_runner(folder, built=options["runner"] == "built")
+        self._write_runner(folder, built=bool(options["runner"]))
         return Outcome(
             operators=uses,
             details={
