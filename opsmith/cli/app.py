@@ -55,7 +55,10 @@ def _print_version(value: bool) -> None:
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="Python files (x.py) or modules (pkg.x)."),
+    typer.Argument(
+        metavar="FILE...",
+        help="Python files (x.py), folders of one (x for x/x.py), or modules (pkg.x).",
+    ),
 ]
 Debug = Annotated[
     bool,

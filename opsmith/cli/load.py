@@ -102,6 +102,11 @@ def _is_within(name: str, package: str) -> bool:
 
 def _import_file(path: Path, target: str) -> ModuleType:
     if path.is_dir():
+        # As `opsmith new` lays an operator out: my_op/my_op.py.
+        named = path.resolve()
+        named = named / f"{named.name}.py"
+        if named.is_file():
+            return _import_file(named, str(path / named.name))
         files = sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
         inside = f"; in it: {', '.join(files)}" if files else ""
         raise LoadError(f"{target} is a folder; name a Python file{inside}")

@@ -109,6 +109,12 @@ def test_a_folder(write, target):
     assert refused(target) == f"{target} is a folder; name a Python file; in it: op.py"
 
 
+def test_the_folder_of_an_operator_is_its_file(write):
+    write("load_q/load_q.py", DECLARATION, qualname="load_q::twice", name="twice", factor=2)
+    write("load_q/test_load_q.py", "")
+    assert names("load_q/") == names("load_q/load_q.py") == ["load_q::twice"]
+
+
 def test_the_folder_of_a_package_is_a_module(write):
     write("load_u/__init__.py", DECLARATION, qualname="load_u::twice", name="twice", factor=2)
     assert names("load_u") == ["load_u::twice"]
