@@ -154,7 +154,7 @@ class Trial:
         for dtype in dtypes:
             for pair in self._author_pairs(dtype):
                 self._two(body, pair)
-            if self.operator.only_registered_cases:
+            if self.operator.only_registered_cases or not examples:
                 continue
             strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(_is_dynamic)
             self._sampled(
