@@ -67,6 +67,19 @@ def test_same_results_as_python(everything: targets.Artifact, run: Run, tmp_path
         torch.testing.assert_close(got, value)
 
 
+def test_what_a_call_writes_into_its_inputs(
+    everything: targets.Artifact, run: Run, tmp_path: Path
+) -> None:
+    torch.save(everything_args(), tmp_path / "in.pt")
+    files = [tmp_path / "in.pt", "--written", tmp_path / "after.pt", "--repeat", 3]
+    assert run(everything.folder, *files).returncode == 0
+    expected = everything_args()
+    Everything()(*expected)
+    assert not torch.equal(expected[2], everything_args()[2])
+    for got, wanted in zip(torch.load(tmp_path / "after.pt"), expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
 @pytest.mark.parametrize("batch", [1, 2, 7])
 def test_moved_elsewhere_and_run_with_other_batches(
     moved: Path, run: Run, tmp_path: Path, batch: int
