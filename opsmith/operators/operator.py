@@ -14,7 +14,7 @@ from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
 from opsmith.operators import autocast, autograd, registry, vmap
 from opsmith.operators.arguments import named
-from opsmith.operators.fake import fake_kernel
+from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
 from opsmith.operators.registration import Registration
 from opsmith.operators.translation import OnnxTranslation
@@ -221,7 +221,7 @@ class Operator:
         if function is None:
             return self.register_fake
         self.written_fake = function
-        self._registration.fake(function)
+        self._registration.fake(checked_fake(self.signature, function))
         return function
 
     def register_autograd(

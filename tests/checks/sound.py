@@ -142,6 +142,17 @@ def _(x: Tensor) -> Tensor:
 
 
 @sound
+@opsmith.op("sound::written_fake")
+def written_fake(x: Float[Tensor, "N C"], weight: Float[Tensor, "C"]) -> Float[Tensor, "C N"]:
+    return (x * weight).t().contiguous()
+
+
+@written_fake.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty(x.shape[1], x.shape[0])
+
+
+@sound
 @opsmith.op("sound::quantise")
 def quantise(x: Float32[Tensor, "N"]) -> Int32[Tensor, "N"]:
     return torch.floor(x / 0.1).to(torch.int32)

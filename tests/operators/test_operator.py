@@ -13,6 +13,7 @@ import pytest
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError
@@ -239,6 +240,21 @@ def test_a_plain_tensor_wants_a_written_fake() -> None:
 
     torch._dynamo.reset()
     assert torch.compile(plain, fullgraph=True, backend="eager")(torch.ones(2)).shape == (4,)
+
+
+def test_a_written_fake_is_asked_for_what_fits_only() -> None:
+    @opsmith.op("test_operator::scaled")
+    def scaled(x: Float[Tensor, "N C"], weight: Float[Tensor, "C"]) -> Float[Tensor, "N C"]:
+        return x * weight
+
+    @scaled.register_fake
+    def _(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    with FakeTensorMode():
+        assert scaled(torch.ones(2, 3), torch.ones(3)).shape == (2, 3)
+        with pytest.raises(ArgumentError, match="'weight' does not fit"):
+            scaled(torch.ones(2, 3), torch.ones(4))
 
 
 def test_lists_of_results_with_plain_tensors() -> None:
