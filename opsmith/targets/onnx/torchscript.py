@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
 from opsmith.targets.onnx.forms import Choice, call_arguments
 from opsmith.targets.onnx.functional import decode, encode, is_encoded, twin
 from opsmith.targets.onnx.lower import Lowered
-from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
+from opsmith.targets.onnx.mended import MENDED
+from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
 
 DEFAULT_OPSET = 20
 OPSETS = (9, 20)
@@ -132,6 +134,8 @@ class _Substitution(TorchFunctionMode):
                 function = _kept(operator)
             fixed = _fixed(operator, calls.get(operator, []))
             substitute = _with_constants(operator, function, fixed)
+            if choice.form == "inline":
+                substitute = _refusing_values(operator, substitute)
             # torch.ops.ns.name(...) shows up as the packet, an Operator's call as the overload.
             for called in (operator._opoverload, operator._opoverload.overloadpacket):
                 self._functions[called] = substitute
@@ -143,6 +147,28 @@ class _Substitution(TorchFunctionMode):
         # A reference may call further operators; a kept operator is called by what is substituted.
         with self if func in self._inlined else contextlib.nullcontext():
             return substitute(*args, **(kwargs or {}))
+
+
+_READ = ("Converting a tensor to a Python list", "Converting a tensor to a Python number")
+
+
+def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, refused where tracing it would make the example's values part of the model."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", torch.jit.TracerWarning)
+            returned = function(*args, **kwargs)
+        for warning in caught:
+            if str(warning.message).startswith(_READ):
+                raise ExportError(
+                    f"{operator.name}: its reference reads values of a tensor (.tolist(), "
+                    ".item()), which tracing would fix to the example's. Write it without, or use "
+                    "the library form."
+                )
+        return returned
+
+    return run
 
 
 def _require_visible(operator: Operator) -> None:
@@ -238,7 +264,7 @@ def _registered(
     choices: Sequence[Choice], opset: int, problems: list[ExportError]
 ) -> Iterator[None]:
     """The functions that make nodes, known to the exporter for the length of the block."""
-    functions: dict[str, Callable[..., Any]] = {_INDEX_ADD: _index_add}
+    functions: dict[str, Callable[..., Any]] = dict(MENDED)
     for choice in choices:
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
         name = _traced(choice.operator)._schema.name
@@ -255,35 +281,6 @@ def _registered(
     finally:
         for name in functions:
             torch.onnx.unregister_custom_op_symbolic(name, versions[name])
-
-
-_INDEX_ADD = "aten::index_add"
-
-
-def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
-    """``index_add`` as ScatterND that adds; the exporter's own drops what comes twice."""
-    from torch.onnx import symbolic_helper
-
-    if g.opset < 16:
-        raise ExportError(f"{_INDEX_ADD}: needs opset 16, and the export is of opset {g.opset}")
-    axis = symbolic_helper._get_const(dim, "i", "dim")
-    rank = symbolic_helper._get_tensor_rank(data)
-    factor = 1 if alpha is None else symbolic_helper._get_const(alpha, "f", "alpha")
-    if factor != 1:
-        scale = g.op("CastLike", g.op("Constant", value_t=torch.tensor(factor)), source)
-        source = g.op("Mul", source, scale)
-    order = None
-    if axis != 0:
-        if rank is None:
-            raise ExportError(f"{_INDEX_ADD}: along dimension {axis} of a tensor of unknown rank")
-        order = list(range(rank))
-        order[0], order[axis] = order[axis], order[0]
-        data, source = (g.op("Transpose", value, perm_i=order) for value in (data, source))
-    wide = g.op("Cast", index, to_i=ELEMENT_TYPES["int64"])
-    last = g.op("Constant", value_t=torch.tensor([-1]))
-    rows = g.op("Unsqueeze", wide, last)
-    added = g.op("ScatterND", data, rows, source, reduction_s="add")
-    return added if order is None else g.op("Transpose", added, perm_i=order)
 
 
 _Make = Callable[[Any, dict[str, Any]], Sequence[Any]]

@@ -9,7 +9,7 @@ from typing import Any
 import ort_operators as ops
 import pytest
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int64
 from torch import Tensor, nn
 
 import opsmith
@@ -202,6 +202,16 @@ def test_a_write_that_the_torchscript_exporter_would_lose(refused):
 
     message = refused(model, exporter="torchscript")
     assert "writes into 'total', which is a view of another tensor" in message
+
+
+def test_values_that_the_torchscript_exporter_would_fix_to_the_examples(refused):
+    @opsmith.op("ort_test::summed")
+    def summed(x: Float[Tensor, "N M"], rows: Int64[Tensor, "K"]) -> Float[Tensor, "M"]:
+        return sum((x[row] for row in rows.tolist()), torch.zeros(x.shape[1]))
+
+    arguments = (X, torch.tensor([0, 2]))
+    message = refused(summed, arguments, exporter="torchscript", form="inline")
+    assert "ort_test::summed: its reference " in message
 
 
 def test_mistaken_options(refused):

@@ -1,0 +1,52 @@
+"""What the TorchScript exporter gets wrong or lacks, and references need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opsmith.errors import ExportError
+from opsmith.operators.arguments import dtype_name
+from opsmith.targets.onnx.node import ELEMENT_TYPES
+
+
+def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
+    """``index_add`` as ScatterND that adds; the exporter's own drops what comes twice."""
+    from torch.onnx import symbolic_helper
+
+    if g.opset < 16:
+        raise ExportError(f"aten::index_add: needs opset 16, and the export is of opset {g.opset}")
+    axis = symbolic_helper._get_const(dim, "i", "dim")
+    rank = symbolic_helper._get_tensor_rank(data)
+    factor = 1 if alpha is None else symbolic_helper._get_const(alpha, "f", "alpha")
+    if factor != 1:
+        scale = g.op("CastLike", g.op("Constant", value_t=torch.tensor(factor)), source)
+        source = g.op("Mul", source, scale)
+    order = None
+    if axis != 0:
+        if rank is None:
+            raise ExportError(
+                f"aten::index_add: along dimension {axis} of a tensor of unknown rank"
+            )
+        order = list(range(rank))
+        order[0], order[axis] = order[axis], order[0]
+        data, source = (g.op("Transpose", value, perm_i=order) for value in (data, source))
+    wide = g.op("Cast", index, to_i=ELEMENT_TYPES["int64"])
+    last = g.op("Constant", value_t=torch.tensor([-1]))
+    rows = g.op("Unsqueeze", wide, last)
+    added = g.op("ScatterND", data, rows, source, reduction_s="add")
+    return added if order is None else g.op("Transpose", added, perm_i=order)
+
+
+def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
+    """What ``copy_`` becomes where the exporter has made it functional; it has no mapping of it."""
+    dtype = data.type().dtype() if isinstance(data.type(), torch._C.TensorType) else None
+    if dtype is not None and source.type().dtype() != dtype:
+        source = g.op("Cast", source, to_i=ELEMENT_TYPES[dtype_name(dtype)])
+    return g.op("Expand", source, g.op("Shape", data))
+
+
+MENDED: dict[str, Callable[..., Any]] = {"aten::index_add": _index_add, "aten::copy": _copy}
+"""The functions that make nodes, by operator."""
