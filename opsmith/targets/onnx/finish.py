@@ -9,6 +9,7 @@ from typing import Any
 
 from opsmith.kernels.version import version
 from opsmith.targets.model import Model
+from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _INDEX_TYPES = {"tensor(int64)"}
@@ -24,6 +25,7 @@ def finish(model: Any, source: Model, path: Path) -> None:
     """
     import onnx_ir
 
+    _restore_inputs(model, source)
     _name_dimensions(model, source.dim_names)
     for value, spec in zip(model.graph.outputs, source.outputs, strict=True):
         value.shape = onnx_ir.Shape(list(spec.shape))
@@ -35,6 +37,18 @@ def finish(model: Any, source: Model, path: Path) -> None:
     model.metadata_props["opsmith"] = version()
     large = sum(tensor.nbytes for tensor in _initializers(model)) > 1 << 30
     onnx_ir.save(model, path, external_data=f"{path.name}.data" if large else None)
+
+
+def _restore_inputs(model: Any, source: Model) -> None:
+    """Have every input that the manifest lists, those too that nothing reads."""
+    import onnx_ir
+
+    known = {value.name: value for value in model.graph.inputs}
+    model.graph.inputs.clear()
+    for spec in source.inputs:
+        type_ = onnx_ir.TensorType(onnx_ir.DataType(ELEMENT_TYPES[spec.dtype]))
+        made = onnx_ir.Value(name=spec.name, shape=onnx_ir.Shape(list(spec.shape)), type=type_)
+        model.graph.inputs.append(known.get(spec.name, made))
 
 
 def _initializers(model: Any) -> Iterator[Any]:

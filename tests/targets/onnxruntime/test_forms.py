@@ -186,6 +186,15 @@ def test_a_form_for_each_operator(export):
     assert forms(export(Call(model), (x,), form=chosen)) == chosen
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_an_input_that_nothing_reads_stays_an_input(export, exporter):
+    def model(x: Tensor, unread: Tensor) -> Tensor:
+        return ops.scaled(x)
+
+    loaded = export(Call(model), (torch.randn(4, 3), torch.ones(2)), exporter=exporter)
+    assert [spec.shape for spec in loaded.artifact.manifest.inputs] == [(4, 3), (2,)]
+
+
 def test_shapes_are_recorded_and_inferred(export):
     def model(x: Tensor) -> Tensor:
         return ops.everything(x, None, None, [], None, 1, True, [], (0.0, 0.0))[0].relu()
