@@ -16,7 +16,7 @@ import torch
 import opsmith
 from examples.bev_network.network import BevNetwork, dynamic_shapes, train
 from examples.bev_network.scenes import Scene, draw_scene
-from opsmith.targets.agreement import relative_difference
+from opsmith.targets import relative_difference
 
 ALLOWED = 1e-5
 

@@ -4,6 +4,7 @@
 ``__init__`` holds ``TARGET``; see `opsmith.targets.protocol` for what it owes.
 """
 
+from opsmith.targets.agreement import relative_difference
 from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
 from opsmith.targets.exporting import export, prepare
 from opsmith.targets.loaded import LoadedModel, load
@@ -28,5 +29,6 @@ __all__ = [
     "get_target",
     "load",
     "prepare",
+    "relative_difference",
     "target_names",
 ]
