@@ -7,8 +7,9 @@
 
 namespace opsmith::detail {
 
-// A quarter of a million ints takes 12 µs: less than waking the other threads.
-inline constexpr int64_t scan_grain = 1 << 19;
+// Fewer elements are read sooner than another thread is at work. That one has to wake up is no
+// loss: the kernel that follows needs it too.
+inline constexpr int64_t scan_grain = 1 << 16;
 
 template <typename T>
 inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
