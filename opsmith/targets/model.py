@@ -44,11 +44,7 @@ class Model:
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The tensor arguments, in the order in which a runner takes them."""
-        return tuple(
-            self._spec(node.name, node)
-            for node, leaf in zip(self._user_inputs, self.call.in_leaves, strict=True)
-            if isinstance(leaf, int)
-        )
+        return tuple(self._spec(node.name, node) for node in self._tensor_inputs())
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -56,6 +52,10 @@ class Model:
         nodes = [node for node in self._user_outputs if isinstance(node, Node)]
         names = self._output_names(len(nodes))
         return tuple(self._spec(name, node) for name, node in zip(names, nodes, strict=True))
+
+    def shapes(self) -> dict[str, tuple[int | str, ...]]:
+        """The inputs' shapes by name, as they are known now: inlining may find sizes equal."""
+        return {node.name: self._spec(node.name, node).shape for node in self._tensor_inputs()}
 
     @cached_property
     def dims(self) -> dict[str, tuple[int, int | None]]:
@@ -164,6 +164,11 @@ class Model:
         for module in self.program.graph_module.modules():
             if isinstance(module, torch.fx.GraphModule):
                 yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+    def _tensor_inputs(self) -> Iterator[Node]:
+        for node, leaf in zip(self._user_inputs, self.call.in_leaves, strict=True):
+            if isinstance(leaf, int):
+                yield node
 
     @cached_property
     def _user_inputs(self) -> tuple[Node, ...]:

@@ -6,7 +6,7 @@ References may mutate what they made themselves, so each is functionalized on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +55,7 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
             its inputs. Each is named.
     """
     choices: dict[Operator, tuple[Choice, int]] = {}
+    asked = model.shapes()
     pure = without_mutation(model)
     calls = model.operators(adopted=True)
     for _ in range(_ROUNDS):
@@ -72,6 +73,7 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
         calls = _calls(replace(model, program=program))
         if all(operator in choices for operator in calls):
             _require_stateless(program)
+            _require_sizes(asked, model, inlined)
             return Lowered(program, tuple(choices.values()))
         calls = {**model.operators(adopted=True), **calls}
     raise ExportError("references call each other without an end")
@@ -149,6 +151,29 @@ def _require_stateless(program: ExportedProgram) -> None:
                 f"the model changes its buffer {spec.target!r} when it runs, and an ONNX model has "
                 "no state. Pass the value as an input, and return the new one."
             )
+
+
+def _require_sizes(
+    asked: Mapping[str, tuple[int | str, ...]], model: Model, inlined: list[Operator]
+) -> None:
+    """Refuse to inline references that branch on sizes, where a branch fixes what was left open.
+
+    Raises:
+        ExportError: naming the input, and what the example should be.
+    """
+    for name, shape in model.shapes().items():
+        if shape != asked[name]:
+            operators = ", ".join(operator.name for operator in inlined)
+            raise ExportError(
+                f"{operators}: with the reference inlined the input {name!r} would be "
+                f"{_shown(shape)}, and {_shown(asked[name])} was asked for: a reference branches "
+                "on whether sizes are equal, and those of the example are. Give an example whose "
+                "sizes differ where they may, or use the library form."
+            )
+
+
+def _shown(shape: tuple[int | str, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
 
 
 def require_known_operators(model: Model, known: Callable[[torch._ops.OpOverload], bool]) -> None:

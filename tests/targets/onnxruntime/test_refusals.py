@@ -214,6 +214,20 @@ def test_values_that_the_torchscript_exporter_would_fix_to_the_examples(refused)
     assert "ort_test::summed: its reference " in message
 
 
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_sizes_that_inlining_would_tie_together(refused, exporter):
+    @opsmith.op("ort_test::fitted")
+    def fitted(x: Float[Tensor, "N"], y: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+        return x + y if x.shape == y.shape else x * y.sum()
+
+    sizes = tuple({0: torch.export.Dim(name)} for name in ("n", "m"))
+    message = refused(
+        fitted, (torch.ones(3), torch.ones(3)), dynamic_shapes=(sizes,), exporter=exporter
+    )
+    assert "ort_test::fitted: with the reference inlined the input " in message
+    assert "would be (n)" in message and "(m) was asked for" in message
+
+
 def test_mistaken_options(refused):
     assert "has no option 'froms'; there are form, exporter, opset" in refused(
         ops.reverse, froms="inline"
