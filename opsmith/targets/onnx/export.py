@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,8 @@ def export(
         raise ExportError(
             f"opset {opset}: the {options['exporter']} exporter writes opsets {first} to {last}"
         )
+    with quietly():
+        model = _without_objects(model)
     require_known_operators(model, exporter.knows)
     chooser = Chooser(options["form"], opset, library)
     for _ in range(_ATTEMPTS):
@@ -101,6 +103,21 @@ def export(
         finish(made, model, folder / MODEL)
         return Exported(lowered.choices, opset)
     raise AssertionError("every form of every operator was tried")
+
+
+def _without_objects(model: Model) -> Model:
+    """`model` with the methods of custom classes as operators, whose first arguments are constants.
+
+    Raises:
+        ExportError: a method changes its object.
+    """
+    from opsmith.operators.classes.lower import lower_torchbind
+
+    program = lower_torchbind(model.program)
+    if program is model.program:
+        return model
+    # The module calls the objects; an exporter that traces for itself takes the program instead.
+    return replace(model, program=program, module=None)
 
 
 def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: ExportError) -> None:

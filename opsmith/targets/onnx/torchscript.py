@@ -54,6 +54,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot trace or translate something, in its own words.
     """
     import onnx_ir
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
     module = _Flat(model)
     inputs = tuple(value.clone() for value in model.flatten(model.args, model.kwargs))
@@ -92,6 +93,8 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         for value in loaded.graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = onnx_ir.tensor(value.const_value.numpy(), name=value.name)
+        # A program's weights were traced as constants; as initializers they may lie in a file.
+        LiftConstantsToInitializersPass()(loaded)
     return loaded
 
 
@@ -108,6 +111,11 @@ class _Flat(nn.Module):
         self.model = model
         module = model.module
         self.module = model.program.module() if module is None else module
+
+    def train(self, mode: bool = True) -> _Flat:
+        # The exporter sets modes, which the module has, and which a program's module refuses.
+        self.training = mode
+        return self
 
     def forward(self, *inputs: Tensor) -> Any:
         args, kwargs = self.model.unflatten(inputs)
