@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from opsmith.errors import CheckError
@@ -42,6 +44,9 @@ def agreement(
         CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
     reference: Callable[..., Any] = model.module or model.program.module()
+    if any(spec.kind is InputKind.CUSTOM_OBJ for spec in model.program.graph_signature.input_specs):
+        # A call may change an object, and it is the user's.
+        reference = copy.deepcopy(reference)
     if samples is None:
         drawn: Iterator[list[Tensor]] = sampled_inputs(model)
     else:
