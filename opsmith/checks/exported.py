@@ -13,6 +13,7 @@ from opsmith import targets
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.tracing import _dynamic_shape
 from opsmith.checks.trial import Trial
+from opsmith.checks.truth import flatten
 from opsmith.operators import Operator
 
 
@@ -36,8 +37,29 @@ class OneCall(nn.Module):
         return self._operator(*positional, **keywords)
 
 
+class PureCall(OneCall):
+    """The same, with nothing written into its arguments: new contents come after the results."""
+
+    def forward(self, *values: Any) -> Any:
+        """Call the operator on copies of what it writes into."""
+        arguments = dict(zip(self._names, values, strict=True))
+        signature = self._operator.signature
+        for parameter in signature.mutated:
+            if arguments[parameter.name] is not None:
+                arguments[parameter.name] = arguments[parameter.name].clone()
+        returned = super().forward(*arguments.values())
+        return tuple(flatten(signature, returned, arguments))
+
+
 def export_call(
-    trial: Trial, case: Case, target: str, out: Path, *, dynamic: bool, **options: Any
+    trial: Trial,
+    case: Case,
+    target: str,
+    out: Path,
+    *,
+    dynamic: bool,
+    call: type[OneCall] = OneCall,
+    **options: Any,
 ) -> targets.LoadedModel:
     """Export a model that makes the call of `case`, and load what was exported.
 
@@ -47,12 +69,13 @@ def export_call(
         target: the runtime.
         out: the folder to make.
         dynamic: whether every size that the declaration leaves open may change.
+        call: the model.
         options: the target's.
     """
     arguments = case.make(trial.subject.device)
     shapes = tuple(_dynamic_shape(trial, name, value) for name, value in arguments.items())
     targets.export(
-        OneCall(trial.operator, list(arguments)).eval(),
+        call(trial.operator, list(arguments)).eval(),
         tuple(arguments.values()),
         target=target,
         out=out,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArtifactError
-from opsmith.operators.arguments import DTYPES
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnxruntime.bundle import platform_name
@@ -33,9 +32,7 @@ class Session(Runner):
         self._manifest = artifact.manifest
         details = artifact.manifest.details
         require_this_machine(artifact)
-        options = onnxruntime.SessionOptions() if options is None else options
-        # What ONNX Runtime would print is in the exception that it raises.
-        options.log_severity_level = _SILENT
+        options = silent_options() if options is None else options
         for name in details["libraries"]:
             options.register_custom_ops_library(str(artifact.path(name).resolve()))
         try:
@@ -50,13 +47,9 @@ class Session(Runner):
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """See `Runner.run`."""
         specs = self._manifest.inputs
-        feeds = {spec.name: _value(tensor) for spec, tensor in zip(specs, inputs, strict=True)}
+        feeds = {spec.name: to_ort(tensor) for spec, tensor in zip(specs, inputs, strict=True)}
         names = [spec.name for spec in self._manifest.outputs]
-        outputs = self.session.run_with_ort_values(names, feeds)
-        return [
-            _tensor(value, spec.dtype)
-            for value, spec in zip(outputs, self._manifest.outputs, strict=True)
-        ]
+        return [from_ort(value) for value in self.session.run_with_ort_values(names, feeds)]
 
 
 def require_this_machine(artifact: Artifact) -> None:
@@ -82,7 +75,17 @@ def require_this_machine(artifact: Artifact) -> None:
         )
 
 
-def _value(tensor: Tensor) -> Any:
+def silent_options() -> Any:
+    """Options of a session that prints nothing: what it has to say is in its exceptions."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _SILENT
+    return options
+
+
+def to_ort(tensor: Tensor) -> Any:
+    """A contiguous tensor as an ``OrtValue``."""
     import onnxruntime
 
     if tensor.dtype is torch.bfloat16:
@@ -93,10 +96,11 @@ def _value(tensor: Tensor) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
 
 
-def _tensor(value: Any, dtype: str) -> Tensor:
-    if dtype != "bfloat16":
+def from_ort(value: Any) -> Tensor:
+    """An ``OrtValue`` as a tensor of its own memory."""
+    if value.element_type() != ELEMENT_TYPES["bfloat16"]:
         return torch.from_numpy(value.numpy())
-    found = torch.empty(value.shape(), dtype=DTYPES[dtype])
+    found = torch.empty(value.shape(), dtype=torch.bfloat16)
     if found.numel():
         ctypes.memmove(found.data_ptr(), value.data_ptr(), found.numel() * found.element_size())
     return found

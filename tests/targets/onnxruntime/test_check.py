@@ -1,0 +1,122 @@
+"""The rows that `opsmith check` has for ONNX Runtime."""
+
+from __future__ import annotations
+
+import ort_operators as ops
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+
+BY_BOTH = ["onnx-standard", "onnx-library", "onnx-inline"]
+SELECT = ["onnxruntime", *BY_BOTH, *(f"{name}-torchscript" for name in BY_BOTH)]
+WITHOUT_LIBRARY = [name for name in SELECT if "inline" in name or "standard" in name]
+
+
+def run(*operators, select=SELECT):
+    report = checks.run(list(operators), select=select, isolate=False, examples=12)
+    return {(row.operator, row.check): row for row in report.rows}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return run(ops.accumulate, ops.python_only, ops.scaled, ops.opaque)
+
+
+def test_every_form_by_every_exporter(rows):
+    for name in SELECT:
+        row = rows["ort_test::accumulate", name]
+        if "standard" in name:
+            assert (row.status, row.message) == ("not applicable", "register_onnx was not called")
+        else:
+            assert (row.status, row.message) == ("passed", "") and row.cases
+
+
+def test_a_python_kernel_has_no_library_but_a_reference_to_inline(rows):
+    found = {name: rows["ort_test::python_only", name] for name in SELECT}
+    for name in SELECT:
+        wanted = "passed" if "inline" in name else "not applicable"
+        assert (name, found[name].status) == (name, wanted)
+    assert found["onnxruntime"].message == "the kernel is Python"
+
+
+@pytest.mark.parametrize("name", WITHOUT_LIBRARY)
+def test_a_registered_translation(rows, name):
+    assert rows["ort_test::scaled", name].status == "passed"
+
+
+def test_a_reference_that_cannot_be_traced_is_said(rows):
+    for name in ("onnx-inline", "onnx-inline-torchscript"):
+        row = rows["ort_test::opaque", name]
+        assert row.status == "not applicable"
+        assert "its reference cannot be taken apart into PyTorch's operators" in row.message
+
+
+def test_a_wrong_translation_fails():
+    @opsmith.op("ort_test::halved")
+    def halved(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        return torch.where(x < 0, x * 0.5, x)
+
+    halved.register_onnx("LeakyRelu", opset=16, attributes={"alpha": 0.25})
+    rows = run(halved, select=WITHOUT_LIBRARY)
+    for name in WITHOUT_LIBRARY:
+        row = rows["ort_test::halved", name]
+        if "inline" in name:
+            assert row.status == "passed"
+        else:
+            assert row.status == "failed"
+            assert "the exported model, run with x (" in row.message
+            assert "elements are wrong" in row.message or "expected" in row.message
+
+
+def test_a_translation_that_makes_no_valid_node_fails():
+    @opsmith.op("ort_test::misnamed")
+    def misnamed(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        return x.relu()
+
+    misnamed.register_onnx("Rellu", opset=16)
+    rows = run(misnamed, select=["onnx-standard", "onnx-standard-torchscript"])
+    assert {row.status for row in rows.values()} == {"failed"}
+    assert all("Rellu" in row.message for row in rows.values())
+
+
+def test_a_translation_of_a_later_opset_than_an_exporter_has():
+    @opsmith.op("ort_test::late")
+    def late(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        return x.relu()
+
+    late.register_onnx("Relu", opset=22)
+    rows = run(late, select=["onnx-standard", "onnx-standard-torchscript"])
+    assert rows["ort_test::late", "onnx-standard"].status == "passed"
+    row = rows["ort_test::late", "onnx-standard-torchscript"]
+    assert row.message == "it holds from opset 22, and the exporter writes up to 20"
+
+
+WRONG = """
+#include <opsmith/kernel.h>
+#include "tripled.h"
+
+template <typename T>
+void tripled(const opsmith::Context&, const ort_test::tripled_args<T>& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = a.x[i] * (i == 0 ? T(3.01) : T(3));
+}
+OPSMITH_KERNEL(ort_test, tripled, cpu, float)
+"""
+
+
+def test_a_kernel_that_differs_from_the_reference_fails(tmp_path):
+    @opsmith.op("ort_test::tripled")
+    def tripled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 3
+
+    (tmp_path / "tripled.cpp").write_text(WRONG)
+    tripled.register_kernel("cpu", source=tmp_path / "tripled.cpp", flags=ops.FLAGS)
+    select = [name for name in SELECT if "standard" not in name]
+    rows = run(tripled, select=select)
+    for name in select:
+        row = rows["ort_test::tripled", name]
+        assert row.status == ("passed" if "inline" in name else "failed"), row
+        assert "inline" in name or "the result[0] is" in row.message
