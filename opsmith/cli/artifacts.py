@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsmith.cli import output
-from opsmith.errors import ArtifactError, ExportError, MissingError
+from opsmith.errors import ArtifactError, ExportError, MissingError, OpsmithError
 
 if TYPE_CHECKING:
     from opsmith.targets.protocol import Option, Target
@@ -121,7 +121,12 @@ def run(
     model = load(artifact)
     manifest = model.artifact.manifest
     tensors = read_inputs(inputs or [], manifest.inputs)
-    outputs = model.run(tensors)
+    try:
+        outputs = model.run(tensors)
+    except OpsmithError:
+        raise
+    except RuntimeError as error:  # the runtime's words, or a kernel's
+        raise OpsmithError(f"{artifact}: {error}") from error
     for spec, tensor in zip(manifest.outputs, outputs, strict=True):
         print(f"{spec.name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}")
     if repeat > 1:

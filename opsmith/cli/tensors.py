@@ -35,6 +35,10 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
         if isinstance(value, dict):
             named.update(value)
         elif isinstance(value, list | tuple):
+            if len(value) > len(specs):
+                raise ArgumentError(
+                    f"{file} holds {len(value)} tensors; the model takes {_list(specs)}"
+                )
             named.update(zip((spec.name for spec in specs), value, strict=False))
         elif name:
             named[name] = value
