@@ -133,9 +133,8 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
     manifest = artifact.manifest
     if len(tensors) != len(manifest.inputs):
         names = ", ".join(spec.name for spec in manifest.inputs)
-        raise ArgumentError(
-            f"{artifact.folder}: takes {len(manifest.inputs)} inputs ({names}), got {len(tensors)}."
-        )
+        count = "1 input" if len(manifest.inputs) == 1 else f"{len(manifest.inputs)} inputs"
+        raise ArgumentError(f"{artifact.folder}: takes {count} ({names}), got {len(tensors)}.")
     bound: dict[str, int] = {}
     by: dict[str, str] = {}
     for spec, tensor in zip(manifest.inputs, tensors, strict=True):

@@ -177,7 +177,15 @@ def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str
     for model in methods:
         if model.operator is not None:
             operator = getattr(owner, model.name).operator
-            kernel = _native(operator, device, 1)
+            kernel = operator.kernels.get(device)
+            if not isinstance(kernel, NativeKernel):
+                raise ExportError(
+                    f"{owner.name}.{model.name}: has no compiled kernel for {device!r}, and an "
+                    "AOTInductor artifact runs without Python. The artifact carries the object, "
+                    f"as its methods change {owner.model.mutable[0]!r}, so that no reference can "
+                    f"take the kernel's place. Add a C++ kernel: {owner.model.name}.{model.name}"
+                    f'.register_kernel("{device}", source="….cpp").'
+                )
             found.append(Plan(operator, kernel, [], f"{owner.name} is carried as an object"))
     return found
 

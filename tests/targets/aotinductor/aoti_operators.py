@@ -149,3 +149,15 @@ class Scaled:
 
     def forward(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
         return x * self.factor
+
+
+@opsmith.custom_class("aoti_test::Keeper")
+class Keeper:
+    """Remembers a number, in Python only."""
+
+    last: float
+
+    @opsmith.method(mutates=("last",))
+    def forward(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        self.last = self.last + 1
+        return x + self.last

@@ -170,19 +170,33 @@ print([loaded(torch.ones(3))[0].item() for _ in range(2)])
     assert done.stdout == "[41.0, 42.0]\n"
 
 
+class Holding(nn.Module):
+    """Calls an object."""
+
+    def __init__(self, made: torch.ScriptObject) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.made.forward(x)
+
+
 def test_a_class_whose_method_has_no_cpp_kernel_is_refused(tmp_path: Path) -> None:
-    class Holding(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scaled = torch.classes.aoti_test.Scaled(2.0)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.scaled.forward(x)
-
     with pytest.raises(ExportError) as caught:
-        export(Holding(), (torch.ones(3),), tmp_path / "out")
+        export(Holding(ops.Scaled(2.0)), (torch.ones(3),), tmp_path / "out")
     assert "aoti_test::Scaled.forward: has no kernel for 'cpu'" in str(caught.value)
     assert 'Scaled.forward.register_kernel("cpu", source="….cpp")' in str(caught.value)
+
+
+def test_an_object_that_travels_needs_kernels_in_any_case(tmp_path: Path) -> None:
+    with pytest.raises(ExportError) as caught:
+        export(Holding(ops.Keeper(2.0)), (torch.ones(3),), tmp_path / "out", form="inline")
+    assert str(caught.value) == (
+        "aoti_test::Keeper.forward: has no compiled kernel for 'cpu', and an AOTInductor artifact "
+        "runs without Python. The artifact carries the object, as its methods change 'last', so "
+        "that no reference can take the kernel's place. Add a C++ kernel: "
+        'Keeper.forward.register_kernel("cpu", source="….cpp").'
+    )
 
 
 def test_exporting_again_compiles_nothing(

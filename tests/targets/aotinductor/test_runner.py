@@ -102,6 +102,7 @@ def test_an_object_that_calls_change(keeping: targets.Artifact, run: Run, tmp_pa
     assert done.returncode == 0, done.stderr
     (got,) = torch.load(tmp_path / "out.pt", weights_only=True)
     assert got.tolist() == [41, 41, 41]
+    assert "takes 1 input (x), got 0." in failure(run(keeping.folder), 6)
 
 
 def test_links_no_python(runner: Path) -> None:
@@ -144,7 +145,8 @@ def test_missing_files(moved: Path, inputs: Path, run: Run, tmp_path: Path) -> N
     assert "cannot be written" in failure(run(moved, inputs, "--output", missing), 5)
     (library,) = (moved / "libraries").iterdir()
     library.unlink()
-    assert f"{library} is missing" in failure(run(moved, inputs), 3)
+    message = f"{library} is missing; the manifest lists it. Export the model again."
+    assert message in failure(run(moved, inputs), 3)
 
 
 def test_a_changed_library_is_not_loaded(moved: Path, inputs: Path, run: Run) -> None:
@@ -205,9 +207,10 @@ def test_inputs_that_do_not_fit(net: targets.Artifact, run: Run, tmp_path: Path)
     assert "input 'image' has 3 dimensions, expected 4 for image: float32 (batch, 3, 8, 8)." in (
         says(image[0], scale, pairs)
     )
-    assert "dimension 1 is 2, expected 3. | got: shape (3, 2, 8, 8), dtype float32" in says(
-        image[:, :2], scale, pairs
-    )
+    assert (
+        "dimension 1 is 2, expected 3: the model was exported for this size alone. Name it in "
+        "dynamic_shapes to allow others. | got: shape (3, 2, 8, 8), dtype float32"
+    ) in says(image[:, :2], scale, pairs)
     assert "dimension 0 (batch) is 2, expected 3." in says(image, scale[:2], pairs)
     assert "dimension 0 (2*batch) is 5, expected 6." in says(image, scale, pairs[:5])
     assert "dimension 0 (batch) is 65, the export allows 1 <= batch <= 64." in says(*net_args(65))

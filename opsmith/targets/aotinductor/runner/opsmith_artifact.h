@@ -245,7 +245,8 @@ inline void Artifact::verify(const std::string& file) const {
   if (!stream) {
     const bool there = std::filesystem::exists(path);
     throw ArtifactError(path.string() +
-                        (there ? " cannot be read" : " is missing; the manifest lists it"));
+                        (there ? " cannot be read"
+                               : " is missing; the manifest lists it. Export the model again."));
   }
   Sha256 sha;
   std::vector<char> piece(1 << 20);
@@ -322,8 +323,9 @@ inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const 
   if (inputs.size() != inputs_.size()) {
     std::vector<std::string> names;
     for (const TensorSpec& spec : inputs_) names.push_back(spec.name);
-    throw ArgumentError(where() + ": takes " + std::to_string(inputs_.size()) + " inputs (" +
-                        detail::joined(names) + "), got " + std::to_string(inputs.size()) + ".");
+    throw ArgumentError(where() + ": takes " + std::to_string(inputs_.size()) +
+                        (inputs_.size() == 1 ? " input (" : " inputs (") + detail::joined(names) +
+                        "), got " + std::to_string(inputs.size()) + ".");
   }
   const std::string& device = manifest_.at("details").at("device").string();
   Bound bound;
@@ -376,10 +378,14 @@ inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t si
     if (first != size) throw ArgumentError(found + ", expected " + std::to_string(first) + ".");
     return;
   }
-  const std::optional<int64_t> wanted =
-      detail::is_number(expected) ? std::stoll(expected) : evaluate(expected, bound);
-  if (wanted && *wanted != size)
-    throw ArgumentError(found + ", expected " + std::to_string(*wanted) + ".");
+  const bool fixed = detail::is_number(expected);
+  const std::optional<int64_t> wanted = fixed ? std::stoll(expected) : evaluate(expected, bound);
+  if (wanted && *wanted != size) {
+    throw ArgumentError(found + ", expected " + std::to_string(*wanted) +
+                        (fixed ? ": the model was exported for this size alone. Name it in "
+                                 "dynamic_shapes to allow others."
+                               : "."));
+  }
 }
 
 // The value of a size like "2*batch", which the manifest spells in postfix notation; nothing where
