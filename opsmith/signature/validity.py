@@ -88,8 +88,9 @@ def _dtypes(signature: Signature, refuse: Refuse) -> None:
         type_ = result.tensor_type
         if type_.shape is not None and type_.dtypes.generic and not bound:
             refuse(
-                f"the result {type_} has a generic dtype, but no required argument fixes it; "
-                f"write a concrete one (Float32, …) or take a {type_.dtypes.label} argument"
+                f"the result {type_} has a generic dtype, but no argument fixes it in every call "
+                "(one that is optional may be absent, a list empty); write a concrete one "
+                f"(Float32, …) or take a {type_.dtypes.label} argument"
             )
 
 

@@ -157,7 +157,7 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (unbound_result, 'say so: data_dependent=("K",)'),
         (unbound_expression, "reads 'N', which no argument binds"),
         (optional_binds, "which only 'x' binds, and that may be absent"),
-        (generic_from_nothing, "has a generic dtype, but no required argument fixes it"),
+        (generic_from_nothing, "has a generic dtype, but no argument fixes it in every call"),
         (no_common_dtype, "Float and Int have no dtype in common"),
         (index_of_floats, "Index and Extent are for integers"),
         (empty_between, "Between() bounds nothing"),
