@@ -57,6 +57,14 @@ class Model:
         """The inputs' shapes by name, as they are known now: inlining may find sizes equal."""
         return {node.name: self._spec(node.name, node).shape for node in self._tensor_inputs()}
 
+    def guards(self) -> list[str]:
+        """What tracing has assumed of sizes so far: inlining may assume more."""
+        for node in self._tensor_inputs():
+            for size in node.meta["val"].shape:
+                if not isinstance(size, int):
+                    return [self._text(guard.expr) for guard in size.node.shape_env.guards]
+        return []
+
     @cached_property
     def dims(self) -> dict[str, tuple[int, int | None]]:
         """The symbols in the inputs' shapes with their smallest and largest size."""
@@ -215,11 +223,16 @@ class Model:
         if isinstance(size, int):
             return size
         expression = size.node.expr
+        return int(expression) if expression.is_Integer else self._text(expression)
+
+    def _text(self, expression: Any) -> str:
         names = {symbol: self.dim_names.get(str(symbol)) for symbol in expression.free_symbols}
         renamed = expression.xreplace(
             {symbol: type(symbol)(name) for symbol, name in names.items() if name}
         )
-        return int(renamed) if renamed.is_Integer else str(renamed)
+        if renamed.is_Relational and renamed.rel_op == "!=":
+            return f"{renamed.lhs} != {renamed.rhs}"
+        return str(renamed)
 
 
 _PYTORCHS_OWN = frozenset(

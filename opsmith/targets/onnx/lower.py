@@ -6,7 +6,8 @@ References may mutate what they made themselves, so each is functionalized on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +56,7 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
             its inputs. Each is named.
     """
     choices: dict[Operator, tuple[Choice, int]] = {}
-    asked = model.shapes()
+    asked, guards = model.shapes(), len(model.guards())
     pure = without_mutation(model)
     calls = model.operators(adopted=True)
     for _ in range(_ROUNDS):
@@ -74,6 +75,7 @@ def lower(model: Model, chooser: Chooser) -> Lowered:
         if all(operator in choices for operator in calls):
             _require_stateless(program)
             _require_sizes(asked, model, inlined)
+            _require_no_branches(model.guards()[guards:], inlined)
             return Lowered(program, tuple(choices.values()))
         calls = {**model.operators(adopted=True), **calls}
     raise ExportError("references call each other without an end")
@@ -156,7 +158,7 @@ def _require_stateless(program: ExportedProgram) -> None:
 def _require_sizes(
     asked: Mapping[str, tuple[int | str, ...]], model: Model, inlined: list[Operator]
 ) -> None:
-    """Refuse to inline references that branch on sizes, where a branch fixes what was left open.
+    """Refuse to inline references where a branch fixes a size that was left open.
 
     Raises:
         ExportError: naming the input, and what the example should be.
@@ -167,9 +169,36 @@ def _require_sizes(
             raise ExportError(
                 f"{operators}: with the reference inlined the input {name!r} would be "
                 f"{_shown(shape)}, and {_shown(asked[name])} was asked for: a reference branches "
-                "on whether sizes are equal, and those of the example are. Give an example whose "
-                "sizes differ where they may, or use the library form."
+                "on sizes, and the example's decide. Give an example whose sizes differ where they "
+                "may, or use the library form."
             )
+
+
+def _require_no_branches(guards: Sequence[str], inlined: list[Operator]) -> None:
+    """Refuse to inline references that compare sizes, since the other branch would be gone.
+
+    Raises:
+        ExportError: saying what was compared.
+    """
+    compared = [guard for guard in guards if _COMPARISON.fullmatch(guard)]
+    if compared:
+        operators = ", ".join(operator.name for operator in inlined)
+        raise ExportError(
+            f"{operators}: its reference branches on sizes, and inlined it would be right for "
+            f"{' and '.join(compared)} alone, as the example is. Export with sizes that do not "
+            "change, or that are bounded (Dim(…, min=…, max=…)), use the library form, or write "
+            "the reference without the branch."
+        )
+
+
+# Of a size with another, or with a number: PyTorch itself asks everywhere whether sizes are 0 or 1.
+_SIZE = r"[A-Za-z_]\w*"
+_MOVED = rf"{_SIZE}( [+-] \d+)?"
+_COMPARISON = re.compile(
+    rf"{_MOVED} (<|<=|>|>=|!=) {_MOVED}"
+    rf"|{_SIZE} (<|<=|>|>=|!=) ([3-9]|\d\d+)"
+    rf"|{_SIZE} [+-] \d+ (<|<=|>|>=) 0"
+)
 
 
 def _shown(shape: tuple[int | str, ...]) -> str:

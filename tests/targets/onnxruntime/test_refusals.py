@@ -228,6 +228,20 @@ def test_sizes_that_inlining_would_tie_together(refused, exporter):
     assert "would be (n)" in message and "(m) was asked for" in message
 
 
+@pytest.mark.parametrize("sizes", [(3, 4), (4, 3)])
+def test_a_branch_on_sizes_that_inlining_would_take_away(refused, export, sizes):
+    @opsmith.op("ort_test::clipped")
+    def clipped(x: Float[Tensor, "N"], y: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+        return x * (1 if x.shape[0] < y.shape[0] else 2)
+
+    arguments = tuple(torch.ones(size) for size in sizes)
+    dynamic = (tuple({0: torch.export.Dim(name)} for name in ("n", "m")),)
+    message = refused(clipped, arguments, dynamic_shapes=dynamic)
+    assert "ort_test::clipped: its reference branches on sizes, and inlined it would" in message
+    assert ("right for n < m alone" if sizes == (3, 4) else "right for n >= m alone") in message
+    export(Call(clipped), arguments)
+
+
 def test_mistaken_options(refused):
     assert "has no option 'froms'; there are form, exporter, opset" in refused(
         ops.reverse, froms="inline"
