@@ -56,6 +56,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/build_time.py
 	$(BIN)/python benchmarks/bev_pool_v2.py
 	$(BIN)/python benchmarks/custom_class.py
+	$(BIN)/python benchmarks/aotinductor.py
 
 .PHONY: clean
 clean:
