@@ -254,12 +254,15 @@ def _with_constants(
 
     def run(*args: Any, **kwargs: Any) -> Any:
         arguments = operator.arguments(args, kwargs)
-        for name in names:
-            value = arguments[name]
-            if isinstance(value, Tensor):
-                arguments[name] = value.item()
-            elif isinstance(value, list | tuple):
-                arguments[name] = [v.item() if isinstance(v, Tensor) else v for v in value]
+        with warnings.catch_warnings():
+            # That they become constants is what is wanted here.
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            for name in names:
+                value = arguments[name]
+                if isinstance(value, Tensor):
+                    arguments[name] = value.item()
+                elif isinstance(value, list | tuple):
+                    arguments[name] = [v.item() if isinstance(v, Tensor) else v for v in value]
         _refuse_views(operator, arguments)
         positional, keywords = operator.split(arguments)
         return function(*positional, **keywords)
