@@ -1,20 +1,16 @@
-"""One call of an operator, exported to a target and run there."""
+"""Models that call an operator once, and which of their sizes an export leaves open."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from opsmith import targets
-from opsmith.checks.case import Case
-from opsmith.checks.catalogue.tracing import _dynamic_shape
-from opsmith.checks.trial import Trial
 from opsmith.checks.truth import flatten
 from opsmith.operators import Operator
+from opsmith.signature import Signature, TensorType, expressions
+from opsmith.signature.shapes import Fixed, Variadic
 
 
 class OneCall(nn.Module):
@@ -51,44 +47,31 @@ class PureCall(OneCall):
         return tuple(flatten(signature, returned, arguments))
 
 
-def export_call(
-    trial: Trial,
-    case: Case,
-    target: str,
-    out: Path,
-    *,
-    dynamic: bool,
-    call: type[OneCall] = OneCall,
-    **options: Any,
-) -> targets.LoadedModel:
-    """Export a model that makes the call of `case`, and load what was exported.
-
-    Args:
-        trial: the check at work.
-        case: gives the example.
-        target: the runtime.
-        out: the folder to make.
-        dynamic: whether every size that the declaration leaves open may change.
-        call: the model.
-        options: the target's.
-    """
-    arguments = case.make(trial.subject.device)
-    shapes = tuple(_dynamic_shape(trial, name, value) for name, value in arguments.items())
-    targets.export(
-        call(trial.operator, list(arguments)).eval(),
-        tuple(arguments.values()),
-        target=target,
-        out=out,
-        dynamic_shapes=(shapes,) if dynamic else None,
-        verify=False,
-        say=None,
-        **options,
-    )
-    return targets.load(out)
+def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
+    """What ``dynamic_shapes`` takes for an argument whose every open size may change."""
+    type_ = signature.by_name[name].tensor_type
+    if type_ is None or value is None:
+        return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
+    if isinstance(value, Tensor):
+        return _dynamic_dims(type_, value)
+    return [_dynamic_dims(type_, item) for item in value]
 
 
-def tensors_of(model: targets.LoadedModel, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors among a call's arguments in the order of the artifact's inputs."""
-    leaves = torch.utils._pytree.tree_leaves(list(arguments.values()))
-    places = model.artifact.manifest.call.in_leaves
-    return [leaf for leaf, place in zip(leaves, places, strict=True) if isinstance(place, int)]
+def _dynamic_dims(type_: TensorType, tensor: Tensor) -> dict[int, Any]:
+    dynamic = torch.export.Dim.DYNAMIC
+    if type_.shape is None:
+        return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
+    found: dict[int, Any] = {}
+    axis = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            for _ in range(tensor.dim() - type_.shape.rank):
+                found[axis] = dynamic
+                axis += 1
+            continue
+        # A size that follows from arguments alone is a number in the exported graph.
+        fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
+        if not fixed:
+            found[axis] = dynamic
+        axis += 1
+    return found

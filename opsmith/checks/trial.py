@@ -356,6 +356,11 @@ def shapes_of(case: Case) -> tuple[Any, ...]:
     return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
 
 
+def shown_shapes(case: Case) -> str:
+    """The same, for messages."""
+    return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
+
+
 def _has_no_small_size(case: Case) -> bool:
     """Whether no size is 0 or 1, which compilers take for constants."""
     return all(size > 1 for _, tensor in case.tensors() for size in tensor.shape)

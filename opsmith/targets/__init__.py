@@ -9,18 +9,21 @@ from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse,
 from opsmith.targets.exporting import export, prepare
 from opsmith.targets.loaded import LoadedModel, load
 from opsmith.targets.model import Model
+from opsmith.targets.proof import DirectProof, Proof
 from opsmith.targets.protocol import Option, Outcome, Runner, Target
 from opsmith.targets.registry import all_targets, get_target, target_names
 
 __all__ = [
     "Agreement",
     "Artifact",
+    "DirectProof",
     "LoadedModel",
     "Manifest",
     "Model",
     "OperatorUse",
     "Option",
     "Outcome",
+    "Proof",
     "Runner",
     "Target",
     "TensorSpec",

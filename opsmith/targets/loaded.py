@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,7 @@ class LoadedModel:
             ArgumentError: they are not as the model was exported for.
             RuntimeError: the runtime failed.
         """
-        outputs = self.run(self._flatten(args, kwargs))
-        leaves = [
-            outputs[leaf] if isinstance(leaf, int) else leaf["is"]
-            for leaf in self.artifact.manifest.call.out_leaves
-        ]
-        if self._out_spec is None:
-            return leaves[0] if len(leaves) == 1 else tuple(leaves)
-        return pytree.tree_unflatten(leaves, self._out_spec)
+        return self.unflatten(self.run(self.flatten(args, kwargs)))
 
     def run(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Run with one tensor or array per input of the manifest, in its order.
@@ -70,7 +63,13 @@ class LoadedModel:
         check_inputs(self.artifact, tensors)
         return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """A call's tensors in the order of the manifest's inputs.
+
+        Raises:
+            ArgumentError: the arguments are not nested as the exported model's.
+        """
+        args, kwargs = tuple(args), dict(kwargs or {})
         call = self.artifact.manifest.call
         if kwargs and self._in_spec is not None:
             # As in Python, keywords may come in any order.
@@ -93,6 +92,16 @@ class LoadedModel:
                 )
         places = zip(leaves, call.in_leaves, strict=True)
         return [leaf for leaf, place in places if isinstance(place, int)]
+
+    def unflatten(self, outputs: Sequence[Tensor]) -> Any:
+        """What the model returns, from one tensor per output of the manifest."""
+        leaves = [
+            outputs[leaf] if isinstance(leaf, int) else leaf["is"]
+            for leaf in self.artifact.manifest.call.out_leaves
+        ]
+        if self._out_spec is None:
+            return leaves[0] if len(leaves) == 1 else tuple(leaves)
+        return pytree.tree_unflatten(leaves, self._out_spec)
 
 
 def _child(spec: Any, index: int) -> Any:

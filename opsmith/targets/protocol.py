@@ -19,6 +19,7 @@ from opsmith.targets.artifact import Artifact, OperatorUse
 
 if TYPE_CHECKING:
     from opsmith.targets.model import Model
+    from opsmith.targets.proof import DirectProof, Proof
 
 
 @dataclass(frozen=True)
@@ -137,3 +138,10 @@ class Target(abc.ABC):
             ArtifactError: the artifact is not for this machine or this version of the runtime.
             MissingError: the runtime is not installed.
         """
+
+    def proofs(self) -> Sequence[Proof | DirectProof]:
+        """The ways in which `opsmith check` takes an operator to this runtime; none by default.
+
+        Called where the runtime is missing, too: what they name is imported when they run.
+        """
+        return ()

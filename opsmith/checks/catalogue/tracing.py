@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.exported import dynamic_shape
 from opsmith.checks.gradients import (
     has_gradient,
     is_differentiable,
@@ -20,10 +20,8 @@ from opsmith.checks.gradients import (
 )
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.trial import Trial, shapes_of
+from opsmith.checks.trial import Trial, shown_shapes
 from opsmith.checks.truth import flatten
-from opsmith.signature import TensorType, expressions
-from opsmith.signature.shapes import Fixed, Variadic
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
@@ -104,7 +102,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
         if graphs > first:
             raise Failure(
                 f"{how} compiled again for other sizes: something fixes a size. First "
-                f"{_shapes(cases[0])}, then {_shapes(cases[1])}"
+                f"{shown_shapes(cases[0])}, then {shown_shapes(cases[1])}"
             )
     finally:
         torch._dynamo.reset()
@@ -179,7 +177,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
 
     arguments = first.make(trial.subject.device)
     names = list(arguments)
-    shapes = {name: _dynamic_shape(trial, name, arguments[name]) for name in arguments}
+    shapes = {name: dynamic_shape(signature, name, arguments[name]) for name in arguments}
     try:
         program = torch.export.export(
             Model(),
@@ -197,44 +195,11 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
         for case in (first, second):
             own = case.make(trial.subject.device)
             actual = flatten(signature, loaded(*own.values()), own)
-            trial.compare(actual, trial.truth(case), f"{how}, run with {_shapes(case)}")
+            trial.compare(actual, trial.truth(case), f"{how}, run with {shown_shapes(case)}")
     except Failure:
         raise
     except Exception as error:
-        raise Failure(_tidy(f"{how} with {_shapes(first)} {trial.raised(error)}")) from error
-
-
-def _dynamic_shape(trial: Trial, name: str, value: Any) -> Any:
-    type_ = trial.signature.by_name[name].tensor_type
-    if type_ is None or value is None:
-        return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
-    if isinstance(value, Tensor):
-        return _dynamic_dims(type_, value)
-    return [_dynamic_dims(type_, item) for item in value]
-
-
-def _dynamic_dims(type_: TensorType, tensor: Tensor) -> dict[int, Any]:
-    dynamic = torch.export.Dim.DYNAMIC
-    if type_.shape is None:
-        return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
-    found: dict[int, Any] = {}
-    axis = 0
-    for dim in type_.shape.dims:
-        if isinstance(dim, Variadic):
-            for _ in range(tensor.dim() - type_.shape.rank):
-                found[axis] = dynamic
-                axis += 1
-            continue
-        # A size that follows from arguments alone is a number in the exported graph.
-        fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
-        if not fixed:
-            found[axis] = dynamic
-        axis += 1
-    return found
-
-
-def _shapes(case: Case) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
+        raise Failure(_tidy(f"{how} with {shown_shapes(first)} {trial.raised(error)}")) from error
 
 
 def _tidy(text: str) -> str:

@@ -19,6 +19,7 @@ from opsmith.operators.classes.lower import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.model import Model
+from opsmith.targets.proof import Proof
 from opsmith.targets.protocol import Option, Outcome, Runner, Target
 
 MODEL = "model.pt2"
@@ -119,6 +120,12 @@ class AOTInductor(Target):
         from opsmith.targets.aotinductor.runtime import load
 
         return load(artifact)
+
+    def proofs(self) -> Sequence[Proof]:
+        """See `Target.proofs`."""
+        from opsmith.targets.aotinductor.proofs import PROOFS
+
+        return PROOFS
 
 
 def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import OPTIONS, missing_packages
+from opsmith.targets.proof import DirectProof, Proof
 from opsmith.targets.protocol import Outcome, Runner, Target
 
 
@@ -34,6 +35,12 @@ class OnnxRuntimeTarget(Target):
         from opsmith.targets.onnxruntime.session import Session
 
         return Session(artifact)
+
+    def proofs(self) -> Sequence[Proof | DirectProof]:
+        """See `Target.proofs`."""
+        from opsmith.targets.onnxruntime.proofs import PROOFS
+
+        return PROOFS
 
 
 TARGET = OnnxRuntimeTarget()

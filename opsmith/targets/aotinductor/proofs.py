@@ -1,0 +1,72 @@
+"""How `opsmith check` runs packages: from Python, and by the C++ program."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opsmith.errors import ArtifactError
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+from opsmith.targets.loaded import LoadedModel
+from opsmith.targets.proof import Kernel, Proof
+
+
+def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
+    del operator
+    if not isinstance(kernel, NativeKernel):
+        return "a package runs without Python, the kernel not"
+    return None
+
+
+def _obstacle_in_cpp(operator: Operator, kernel: Kernel) -> str | None:
+    if kernel.device != "cpu":
+        return "the C++ program reads its inputs to the CPU"
+    return _obstacle(operator, kernel)
+
+
+def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+    """Run the program; what it returned, with what it wrote into its inputs written into ours."""
+    from opsmith.targets.aotinductor.build_runner import build_runner
+
+    inputs = model.flatten(arguments)
+    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
+        before, results, after = (Path(folder, f"{name}.pt") for name in ("in", "out", "after"))
+        torch.save([tensor.contiguous() for tensor in inputs], before)
+        files: list[str | Path] = [
+            model.artifact.folder,
+            before,
+            "--output",
+            results,
+            "--written",
+            after,
+        ]
+        done = subprocess.run([build_runner(), *files], env={}, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ArtifactError(f"ended with {done.returncode}: {done.stderr.strip()}")
+        for tensor, written in zip(inputs, torch.load(after), strict=True):
+            tensor.copy_(written)
+        return model.unflatten(torch.load(results))
+
+
+PROOFS = (
+    Proof(
+        "aotinductor",
+        "an AOTInductor package gives right results",
+        "the AOTInductor package",
+        _obstacle,
+    ),
+    Proof(
+        "aotinductor-cpp",
+        "the C++ program runs the package without Python",
+        "the C++ program",
+        _obstacle_in_cpp,
+        run=_in_cpp,
+        flag="cpp",
+    ),
+)

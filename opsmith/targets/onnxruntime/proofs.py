@@ -1,0 +1,106 @@
+"""How `opsmith check` runs operators in ONNX Runtime: each form, by both exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.errors import CheckError
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+from opsmith.signature.dtypes import COMPLEX
+from opsmith.targets.proof import DirectProof, Kernel, Proof
+
+_FORMS = {
+    "standard": "as register_onnx says",
+    "library": "with the library",
+    "inline": "with the reference inlined",
+}
+_EXPORTERS = {"dynamo": "torch.onnx", "torchscript": "its TorchScript exporter"}
+_LACKS = frozenset(COMPLEX)
+
+
+def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
+    from opsmith.targets.onnxruntime import library
+    from opsmith.targets.onnxruntime.single import SingleNode
+
+    path = library.build(library.kernel_of(operator))
+
+    def run(arguments: Mapping[str, Any]) -> list[Tensor]:
+        before = library.calls(path, operator.signature)
+        results = SingleNode(operator, path, arguments)(arguments)
+        if library.calls(path, operator.signature) == before:
+            raise CheckError("did not run the kernel")
+        return results
+
+    return run
+
+
+def _no_library(operator: Operator, kernel: Kernel) -> str | None:
+    if kernel.device not in ("cpu", "reference"):
+        return "ONNX Runtime runs on the CPU here"
+    if not isinstance(kernel, NativeKernel):
+        return "the kernel is Python"
+    return None if kernel.source.api == "opsmith" else "the kernel is written against PyTorch"
+
+
+def _proof(form: str, exporter: str) -> Proof:
+    suffix = "" if exporter == "dynamo" else f"-{exporter}"
+
+    def obstacle(operator: Operator, kernel: Kernel) -> str | None:
+        if form == "library":
+            return _no_library(operator, kernel)
+        if kernel.device not in ("cpu", "reference"):
+            return "ONNX Runtime runs on the CPU here"
+        if form == "inline":
+            return None
+        if not operator.onnx_translations:
+            return "register_onnx was not called"
+        first, last = _first_opset(operator), _writer(exporter).OPSETS[1]
+        if first > last:
+            return f"it holds from opset {first}, and the exporter writes up to {last}"
+        return None
+
+    def options(operator: Operator) -> Mapping[str, Any]:
+        found: dict[str, Any] = {"form": {operator.name: form}, "exporter": exporter}
+        if form == "standard":
+            # The exporter's own, unless the form holds from a later one only.
+            found["opset"] = max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
+        return found
+
+    return Proof(
+        f"onnx-{form}{suffix}",
+        f"a model exported by {_EXPORTERS[exporter]} {_FORMS[form]} runs in ONNX Runtime",
+        "the exported model",
+        obstacle,
+        options,
+        functional=True,
+        # What ONNX has no operators for, or what inlining fixes, is no fault of anyone's.
+        may_refuse=form == "inline",
+        lacks=_LACKS,
+    )
+
+
+def _writer(exporter: str) -> Any:
+    from opsmith.targets.onnx import dynamo, torchscript
+
+    return torchscript if exporter == "torchscript" else dynamo
+
+
+def _first_opset(operator: Operator) -> int:
+    return min(translation.opset for translation in operator.onnx_translations)
+
+
+PROOFS: tuple[Proof | DirectProof, ...] = (
+    DirectProof(
+        "onnxruntime",
+        "the library for ONNX Runtime gives right results",
+        "ONNX Runtime",
+        _opened,
+        _no_library,
+        _LACKS,
+    ),
+    *(_proof(form, exporter) for form in _FORMS for exporter in _EXPORTERS),
+)

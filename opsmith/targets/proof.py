@@ -1,0 +1,83 @@
+"""What `opsmith check` is to run of a target: the ways in which an operator reaches its runtime.
+
+A target knows the ways; the checks draw cases, know what is right, and compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.targets.loaded import LoadedModel
+
+Kernel = PythonKernel | NativeKernel
+
+
+def _none(operator: Operator, kernel: Kernel) -> str | None:
+    del operator, kernel
+    return None
+
+
+def _no_options(operator: Operator) -> Mapping[str, Any]:
+    del operator
+    return {}
+
+
+def _call(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+    return model(*arguments)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One way of an operator to a runtime, by an exported model that calls it once.
+
+    Attributes:
+        name: of the check.
+        summary: what must hold, as the end of "checks that …".
+        what: what runs, for messages.
+        obstacle: why an operator with this kernel cannot go this way; `None` if it can.
+        options: those of the export.
+        run: calls the model with the operator's arguments, as the operator is called.
+        functional: whether the runtime writes into no input, so that new contents are results.
+        may_refuse: whether an export that is refused says nothing against the operator.
+        lacks: dtypes that the runtime does not have.
+        flag: the option of ``opsmith check`` without which it is left out, as it is slow.
+    """
+
+    name: str
+    summary: str
+    what: str
+    obstacle: Callable[[Operator, Kernel], str | None] = _none
+    options: Callable[[Operator], Mapping[str, Any]] = _no_options
+    run: Callable[[LoadedModel, Sequence[Any]], Any] = _call
+    functional: bool = False
+    may_refuse: bool = False
+    lacks: frozenset[str] = frozenset()
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class DirectProof:
+    """The operator's library called by the runtime without an export: quick, so in every dtype.
+
+    Attributes:
+        name: of the check.
+        summary: what must hold, as the end of "checks that …".
+        what: what runs, for messages.
+        opened: takes the operator to the runtime; gives what runs it with arguments by name and
+            returns its results, then the new contents of arguments that it writes into.
+        obstacle: see `Proof`.
+        lacks: see `Proof`.
+    """
+
+    name: str
+    summary: str
+    what: str
+    opened: Callable[[Operator], Callable[[Mapping[str, Any]], list[Tensor]]]
+    obstacle: Callable[[Operator, Kernel], str | None] = _none
+    lacks: frozenset[str] = frozenset()
