@@ -10,6 +10,7 @@ from typing import Any
 from opsmith.kernels.version import version
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.node import ELEMENT_TYPES
+from opsmith.targets.onnx.reductions import make_reductions_sound
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _INDEX_TYPES = {"tensor(int64)"}
@@ -30,6 +31,7 @@ def finish(model: Any, source: Model, path: Path) -> None:
     for value, spec in zip(model.graph.outputs, source.outputs, strict=True):
         value.shape = onnx_ir.Shape(list(spec.shape))
     _widen_indices(model)
+    make_reductions_sound(model)
     for node in model.graph.all_nodes():
         # Tracebacks: paths of the machine that exported, and most of the file.
         for key in [key for key in node.metadata_props if key.endswith("stack_trace")]:

@@ -13,31 +13,37 @@ from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 
 def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
-    """``index_add`` as ScatterND that adds; the exporter's own drops what comes twice."""
+    """``index_add`` as ScatterElements that adds; the exporter's own drops what comes twice."""
     from torch.onnx import symbolic_helper
 
     if g.opset < 16:
         raise ExportError(f"aten::index_add: needs opset 16, and the export is of opset {g.opset}")
     axis = symbolic_helper._get_const(dim, "i", "dim")
     rank = symbolic_helper._get_tensor_rank(data)
+    if rank is None:
+        raise ExportError(f"aten::index_add: along dimension {axis} of a tensor of unknown rank")
     factor = 1 if alpha is None else symbolic_helper._get_const(alpha, "f", "alpha")
     if factor != 1:
         scale = g.op("CastLike", g.op("Constant", value_t=torch.tensor(factor)), source)
         source = g.op("Mul", source, scale)
-    order = None
-    if axis != 0:
-        if rank is None:
-            raise ExportError(
-                f"aten::index_add: along dimension {axis} of a tensor of unknown rank"
-            )
-        order = list(range(rank))
-        order[0], order[axis] = order[axis], order[0]
-        data, source = (g.op("Transpose", value, perm_i=order) for value in (data, source))
+    shape = [1] * rank
+    shape[axis] = -1
     wide = g.op("Cast", index, to_i=ELEMENT_TYPES["int64"])
-    last = g.op("Constant", value_t=torch.tensor([-1]))
-    rows = g.op("Unsqueeze", wide, last)
-    added = g.op("ScatterND", data, rows, source, reduction_s="add")
-    return added if order is None else g.op("Transpose", added, perm_i=order)
+    places = g.op("Reshape", wide, g.op("Constant", value_t=torch.tensor(shape)))
+    everywhere = g.op("Expand", places, g.op("Shape", source))
+    return g.op("ScatterElements", data, everywhere, source, axis_i=axis, reduction_s="add")
+
+
+def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:
+    """The exporter's own, except where it drops what comes twice."""
+    from torch.onnx import symbolic_helper, symbolic_opset11
+
+    if symbolic_helper._parse_arg(accumulate, "b"):
+        raise ExportError(
+            "aten::index_put: with accumulate=True the TorchScript exporter loses what comes "
+            'twice. Write it as index_add, or export with exporter="dynamo".'
+        )
+    return symbolic_opset11.index_put(g, data, indices, values, accumulate)
 
 
 def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
@@ -48,5 +54,9 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
     return g.op("Expand", source, g.op("Shape", data))
 
 
-MENDED: dict[str, Callable[..., Any]] = {"aten::index_add": _index_add, "aten::copy": _copy}
+MENDED: dict[str, Callable[..., Any]] = {
+    "aten::copy": _copy,
+    "aten::index_add": _index_add,
+    "aten::index_put": _index_put,
+}
 """The functions that make nodes, by operator."""
