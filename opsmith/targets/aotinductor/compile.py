@@ -143,7 +143,7 @@ def _key(
             "opsmith": version(),
             "torch": torch.__version__,
             "git": torch.version.git_version,
-            "inductor": torch._inductor.config.get_hash().hex(),
+            "inductor": _inductor_settings(),
             "settings": settings,
             "processor": toolchain.processor(),
             "machine": machine.describe(),
@@ -156,14 +156,23 @@ def _key(
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         with zipfile.ZipFile(buffer) as archive:
             for name in sorted(archive.namelist()):
-                # The example's values decide nothing.
-                if "/data/sample_inputs/" not in name:
+                # The example's values decide nothing, nor does what PyTorch computes from them.
+                if "/data/sample_inputs/" not in name and not name.endswith("/serialization_id"):
                     data = archive.read(name)
                     digest.update(name.encode())
                     digest.update(_without_origins(data) if name.endswith(".json") else data)
     except Exception:  # what cannot be written down is compiled each time
         return None
     return digest.hexdigest()[:24]
+
+
+def _inductor_settings() -> str:
+    """A digest of what inductor is set to, equal in every working directory."""
+    config = torch._inductor.config
+    # For a device of no concern here; it is the working directory unless it is set.
+    depends = hasattr(getattr(config, "xpu", None), "cutlass_dir")
+    with config.patch({"xpu.cutlass_dir": ""} if depends else {}):
+        return config.get_hash().hex()
 
 
 _ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
