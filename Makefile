@@ -57,6 +57,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/bev_pool_v2.py
 	$(BIN)/python benchmarks/custom_class.py
 	$(BIN)/python benchmarks/aotinductor.py
+	$(BIN)/python benchmarks/in_onnxruntime.py
 
 .PHONY: clean
 clean:
