@@ -139,6 +139,7 @@ def test_missing_files(moved: Path, inputs: Path, run: Run, tmp_path: Path) -> N
     assert "no such folder" in failure(run(tmp_path / "nothing"), 3)
     assert "it has no manifest.json" in failure(run(tmp_path), 3)
     assert "absent.pt: no such file" in failure(run(moved, tmp_path / "absent.pt"), 5)
+    assert f"{tmp_path}: no such file" in failure(run(moved, tmp_path), 5)
     (tmp_path / "text.pt").write_text("not a tensor")
     assert "was not written by torch.save" in failure(run(moved, tmp_path / "text.pt"), 5)
     missing = tmp_path / "no" / "folder" / "out.pt"

@@ -88,7 +88,8 @@ Options parse(int argc, char** argv) {
 
 c10::IValue read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw FileError(path + ": no such file, or it cannot be read");
+  if (!file || std::filesystem::is_directory(path))
+    throw FileError(path + ": no such file, or it cannot be read");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   try {
     return torch::jit::pickle_load(bytes);
