@@ -58,6 +58,14 @@ def test_json_is_all_that_stdout_holds(cli, write):
     assert (row["operator"], row["status"]) == ("cli_check::cli_json", "failed")
 
 
+def test_cpp_asks_for_the_checks_in_programs(cli, write):
+    outcome = cli("check", write("cli_cpp", 2), "--check", "mutation", "--cpp", "--json")
+    assert outcome.code == 0, outcome.stderr
+    statuses = {row["check"]: row["status"] for row in json.loads(outcome.stdout)["rows"]}
+    # A Python kernel runs in no such program.
+    assert statuses == {"mutation": "passed", "aotinductor-cpp": "not applicable"}
+
+
 def test_a_report_is_a_page_of_its_own(cli, write, tmp_path):
     file = write("cli_page", 2)
     outcome = cli("check", file, "--check", "mutation", "--report", "out.html")
