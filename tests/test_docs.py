@@ -20,7 +20,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     quoted = {body for _, body in QUOTATION.findall(text)}
     blocks = [body for kind, body in FENCE.findall(text) if kind == "python" and body not in quoted]
     # In a process of its own: what a page declares stays declared.
-    script = tmp_path / f"{page.stem}.py"
+    # Not called as what it imports: docs/onnx.md would hide onnx.
+    script = tmp_path / f"page_{page.stem}.py"
     script.write_text("\n".join(blocks))
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path
