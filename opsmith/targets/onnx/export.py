@@ -84,8 +84,14 @@ def export(
     opset = exporter.DEFAULT_OPSET if options["opset"] is None else int(options["opset"])
     first, last = exporter.OPSETS
     if not first <= opset <= last:
+        other = dynamo if exporter is torchscript else torchscript
+        hint = ""
+        if other.OPSETS[0] <= opset <= other.OPSETS[1]:
+            name = "dynamo" if other is dynamo else "torchscript"
+            hint = f'; exporter="{name}" writes {other.OPSETS[0]} to {other.OPSETS[1]}'
         raise ExportError(
             f"opset {opset}: the {options['exporter']} exporter writes opsets {first} to {last}"
+            f"{hint}"
         )
     with quietly():
         model = _without_objects(model)

@@ -110,9 +110,15 @@ def test_an_opset_that_is_too_old(refused):
         "its standard form needs opset 20, and the export is of opset 18. Pass opset=20" in message
     )
     message = refused(gelu, opset=11)
-    assert message == "opset 11: the dynamo exporter writes opsets 18 to 23"
+    assert message == (
+        "opset 11: the dynamo exporter writes opsets 18 to 23; "
+        'exporter="torchscript" writes 9 to 20'
+    )
     message = refused(gelu, opset=23, exporter="torchscript")
-    assert message == "opset 23: the torchscript exporter writes opsets 9 to 20"
+    assert message == (
+        "opset 23: the torchscript exporter writes opsets 9 to 20; "
+        'exporter="dynamo" writes 18 to 23'
+    )
 
 
 def test_a_translation_that_is_wrong(refused):
