@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import ort_operators as ops
 import pytest
 import torch
@@ -120,3 +122,11 @@ def test_a_kernel_that_differs_from_the_reference_fails(tmp_path):
         row = rows["ort_test::tripled", name]
         assert row.status == ("passed" if "inline" in name else "failed"), row
         assert "inline" in name or "the result[0] is" in row.message
+
+
+def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for row in run(ops.scaled, select=WITHOUT_LIBRARY).values():
+        assert row.status == "not applicable"
+        missing = 'onnxruntime is not installed. Get it: pip install "opsmith[onnx]"'
+        assert row.message == missing
