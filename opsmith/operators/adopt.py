@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators import autograd
 from opsmith.operators.arguments import named
 from opsmith.operators.kernel import NativeKernel, PythonKernel
@@ -266,8 +266,31 @@ def _adopt_function(
         operator.register_autograd(function.backward, setup_context=setup_context)
     if callable(getattr(function, "symbolic", None)):
         operator.onnx_translations.append(OnnxTranslation(function.symbolic, symbolic=True))
-    function.apply = staticmethod(lambda *args: operator(*args))
+
+    def apply(*args: Any) -> Any:
+        try:
+            return operator(*args)
+        except (RuntimeError, TypeError) as error:
+            _explain(operator, args, error)
+            raise
+
+    function.apply = staticmethod(apply)
     return operator
+
+
+def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> None:
+    """Say of an argument that was taken for a tensor, for want of an annotation, that it is none.
+
+    Raises:
+        ArgumentError: naming it.
+    """
+    for parameter, value in zip(operator.signature.parameters, args, strict=False):
+        if parameter.is_tensor and isinstance(value, bool | int | float | str):
+            kind = type(value).__name__
+            raise ArgumentError(
+                f"{operator.name}: argument {parameter.name!r} is {value!r}, expected a tensor. "
+                f"Where it is no tensor, annotate forward's parameter: {parameter.name}: {kind}."
+            ) from error
 
 
 def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:

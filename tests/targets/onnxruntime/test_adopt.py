@@ -165,6 +165,33 @@ def test_a_forward_that_returns_its_argument_returns_a_copy():
     assert torch.equal(same(x), x) and same(x).data_ptr() != x.data_ptr()
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_number_that_was_taken_for_a_tensor_is_said(export, exporter):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.factor, None
+
+    def model(x: Tensor) -> Tensor:
+        return Scaled.apply(x, 2.0)
+
+    forward = Scaled.forward
+    opsmith.adopt(Scaled, "ort_test::scaled_by_guess")
+    with pytest.raises(opsmith.ArgumentError, match="forward's parameter: factor: float"):
+        model(torch.ones(3))
+    with pytest.raises(ExportError, match="argument 'factor' is 2\\.0, expected a tensor"):
+        export(Call(model), (torch.ones(3),), exporter=exporter)
+
+    forward.__annotations__["factor"] = float
+    opsmith.adopt(Scaled, f"ort_test::scaled_by_{exporter}")
+    assert export(Call(model), (torch.randn(3),), exporter=exporter)(torch.ones(3)).sum() == 6
+
+
 def test_what_cannot_be_adopted_is_refused():
     def declared(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return x
