@@ -216,8 +216,7 @@ def _onnx(
     dilation: Pair,
     mask: Any,
 ) -> Any:
-    (_, channels, *_), (_, offsets, *_) = op.shape(input), op.shape(offset)
-    _, per_group, *kernel = op.shape(weight)
+    kernel = [op.size(weight, 2), op.size(weight, 3)]
     return op.DeformConv(
         input,
         weight,
@@ -228,8 +227,8 @@ def _onnx(
         strides=stride,
         pads=(*padding, *padding),
         dilations=dilation,
-        group=channels // per_group,
-        offset_group=offsets // (2 * kernel[0] * kernel[1]),
+        group=op.size(input, 1) // op.size(weight, 1),
+        offset_group=op.size(offset, 1) // (2 * kernel[0] * kernel[1]),
     )
 
 

@@ -68,7 +68,7 @@ def _onnx(
         offset,
         bias,
         mask if use_mask else None,
-        kernel_shape=op.shape(weight)[2:],
+        kernel_shape=[op.size(weight, 2), op.size(weight, 3)],
         strides=(stride_h, stride_w),
         pads=(pad_h, pad_w, pad_h, pad_w),
         dilations=(dilation_h, dilation_w),

@@ -45,6 +45,7 @@ class Proof:
         run: calls the model with the operator's arguments, as the operator is called.
         functional: whether the runtime writes into no input, so that new contents are results.
         may_refuse: whether an export that is refused says nothing against the operator.
+        may_fix: whether this is so at least where sizes may change; fixed ones are exported then.
         lacks: dtypes that the runtime does not have.
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
     """
@@ -57,6 +58,7 @@ class Proof:
     run: Callable[[LoadedModel, Sequence[Any]], Any] = _call
     functional: bool = False
     may_refuse: bool = False
+    may_fix: bool = False
     lacks: frozenset[str] = frozenset()
     flag: str = ""
 

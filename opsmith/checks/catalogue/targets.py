@@ -110,7 +110,7 @@ def _compare(
         try:
             model = _export(trial, target, proof, cases[0], Path(folder, "artifact"), dynamic)
         except ExportError as error:
-            if not proof.may_refuse:
+            if not (proof.may_fix if dynamic else proof.may_refuse):
                 raise Failure(f"the export {trial.raised(error)}", cases[0]) from error
             first = str(error).splitlines()[0]
             if not dynamic:

@@ -81,6 +81,21 @@ class Emitter(abc.ABC):
             )
         return found
 
+    def size(self, value: Any, axis: int) -> int:
+        """One size of a value, which the attribute of a node is to hold.
+
+        Raises:
+            ExportError: it may change from run to run.
+        """
+        found = self.shape(value)[axis]
+        if found is None:
+            raise ExportError(
+                f"{self._operator.name}: its ONNX form has an attribute that follows from "
+                f"dimension {axis} of an argument, and that size may change. Leave it out of "
+                "dynamic_shapes, or use the library form."
+            )
+        return found
+
     @abc.abstractmethod
     def _emit(
         self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int

@@ -79,6 +79,8 @@ def _proof(form: str, exporter: str) -> Proof:
         functional=True,
         # What ONNX has no operators for, or what inlining fixes, is no fault of anyone's.
         may_refuse=form == "inline",
+        # Attributes of ONNX's operators may follow from sizes.
+        may_fix=form in ("standard", "inline"),
         lacks=_LACKS,
     )
 

@@ -85,6 +85,21 @@ def test_a_translation_that_makes_no_valid_node_fails():
     assert all("Rellu" in row.message for row in rows.values())
 
 
+def test_a_translation_whose_attributes_follow_from_sizes():
+    @opsmith.op("ort_test::leaky_by_size")
+    def leaky_by_size(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+        return torch.where(x < 0, x / x.shape[1], x)
+
+    @leaky_by_size.register_onnx(opset=16)
+    def _onnx(op, x):
+        return op.LeakyRelu(x, alpha=1 / op.size(x, 1))
+
+    for row in run(leaky_by_size, select=["onnx-standard", "onnx-standard-torchscript"]).values():
+        assert row.status == "passed"
+        said = "exported fixed sizes: ort_test::leaky_by_size: its ONNX form has an attribute that"
+        assert said in row.notes[0]
+
+
 def test_a_translation_of_a_later_opset_than_an_exporter_has():
     @opsmith.op("ort_test::late")
     def late(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
