@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 
-_QUIET_SECONDS = 1.0
+QUIET_SECONDS = 1.0
+"""What takes longer is shown."""
 
 
 def run(
@@ -24,7 +27,7 @@ def run(
     )
     try:
         try:
-            output, _ = process.communicate(timeout=_QUIET_SECONDS)
+            output, _ = process.communicate(timeout=QUIET_SECONDS)
         except subprocess.TimeoutExpired:
             output = _wait(process, title)
     except BaseException:
@@ -35,9 +38,17 @@ def run(
 
 
 def _wait(process: subprocess.Popen[str], title: str) -> str:
-    if not sys.stderr.isatty():
+    with status(title):
         return process.communicate()[0]
+
+
+@contextlib.contextmanager
+def status(title: str) -> Iterator[None]:
+    """Show `title` on a terminal for the length of the block; there only the main thread may."""
+    if not sys.stderr.isatty() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
     from rich.console import Console
 
     with Console(stderr=True).status(f"{title} …"):
-        return process.communicate()[0]
+        yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from torch.library import Library
 
 from opsmith import kernels
 from opsmith.errors import OpsmithError
+from opsmith.kernels import progress
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
@@ -23,14 +25,34 @@ _NAMESPACE = "opsmith_derivative"
 
 
 @functools.cache
+def begin() -> futures.Future[ctypes.CDLL | None]:
+    """Start to build and load the gate, beside what the caller is about to build."""
+    executor = futures.ThreadPoolExecutor(1, "opsmith-gate")
+    loading = executor.submit(_load)
+    executor.shutdown(wait=False)
+    return loading
+
+
 def load() -> ctypes.CDLL | None:
     """The built gate, or `None` where it cannot be built."""
+    loading = begin()
+    if futures.wait([loading], timeout=progress.QUIET_SECONDS).not_done:
+        with progress.status(f"building {_WHAT}"):
+            return loading.result()
+    return loading.result()
+
+
+_WHAT = "the autograd gate (once for this PyTorch)"
+
+
+def _load() -> ctypes.CDLL | None:
     try:
         path = kernels.build_library(
             "autograd_gate",
             sources=[Path(__file__).with_name("autograd_gate.cpp")],
             torch="full",
             flags=("-O1",),
+            what=_WHAT,
         )
     except OpsmithError:
         return None

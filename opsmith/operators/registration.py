@@ -70,6 +70,7 @@ class Registration:
             MissingError: there is no compiler.
             DeclarationError: the source defines the operator, with another schema.
         """
+        gate.begin()
         kernel.source.build()  # which may fail; whatever is registered stays until it has not
         self._withdraw(key)
         if kernel.defines_operator and self.signature.qualname not in _DEFINED_IN_CPP:

@@ -10,6 +10,7 @@ from opsmith import kernels
 from opsmith.errors import BuildError, DeclarationError
 from opsmith.kernels.cpp import quote
 from opsmith.kernels.version import version
+from opsmith.operators import gate
 from opsmith.signature.class_model import ClassModel
 
 HERE = Path(__file__).parent
@@ -53,6 +54,7 @@ def define(model: ClassModel) -> None:
         MissingError: there is no compiler.
         DeclarationError: PyTorch refuses: another library has defined a class of that name.
     """
+    gate.begin()  # methods with C++ kernels will want it
     error = _loaded().opsmith_class_define(model.description().encode(), 1)
     if error is not None:
         message = error.decode(errors="replace")
