@@ -91,6 +91,36 @@ Geometry geometry(const opsmith::Context& ctx, const Sizes& sizes) {
   return g;
 }
 
+// How many threads share a list of work.
+inline int64_t worker_count(const opsmith::Context& ctx, int64_t items) {
+  return std::clamp<int64_t>(ctx.num_threads(), 1, std::max<int64_t>(items, 1));
+}
+
+// body(worker, item) for each item, `worker` < worker_count(ctx, items) being no one else's. Each
+// worker has a range of its own, so that one pass finds in its cache what the pass before it left
+// there of the same part of the image. Then it helps the others: a thread that the machine slows
+// down does not hold up the rest.
+template <typename Body>
+void share_out(const opsmith::Context& ctx, int64_t items, Body&& body) {
+  struct alignas(64) Range {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  const int64_t workers = worker_count(ctx, items);
+  const auto ranges = ctx.scratch<Range>(workers);
+  for (int64_t worker = 0; worker < workers; ++worker) {
+    new (&ranges[worker]) Range{worker * items / workers, (worker + 1) * items / workers};
+  }
+  ctx.parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) {
+      for (int64_t helped = 0; helped < workers; ++helped) {
+        Range& range = ranges[(worker + helped) % workers];
+        for (int64_t item = range.next++; item < range.end; item = range.next++) body(worker, item);
+      }
+    }
+  });
+}
+
 // to[c * to_stride + r] = from[r * from_stride + c]
 template <typename From, typename To>
 inline void transpose(const From* from, int64_t from_stride, To* to, int64_t to_stride,
@@ -144,25 +174,24 @@ int64_t rows_count(const Geometry& g, int64_t images) {
 }
 
 // Images n .. n+images of (N, C, H, W) as (images, H*W + 1, row_stride).
+// In the order of the pixels, as whoever samples them takes them.
 template <typename T, typename A>
 void turn_images(const opsmith::Context& ctx, const Geometry& g, const T* input, int64_t images,
                  A* rows) {
   constexpr int64_t block = 128;
   const int64_t area = g.H * g.W, stride = row_stride<A>(g);
   const int64_t blocks = area / block + 1;  // the last one has the zero row
-  ctx.parallel_for(0, images * blocks, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / blocks, first = i % blocks * block;
-      const int64_t count = std::min(block, area - first);
-      A* to = rows + (n * g.image_rows() + first) * stride;
-      transpose(input + n * g.C * area + first, area, to, stride, g.C, count);
-      if (stride > g.C) {
-        for (int64_t p = 0; p < count; ++p) {
-          std::fill(to + p * stride + g.C, to + (p + 1) * stride, A(0));
-        }
+  share_out(ctx, images * blocks, [&](int64_t, int64_t item) {
+    const int64_t n = item / blocks, first = item % blocks * block;
+    const int64_t count = std::min(block, area - first);
+    A* to = rows + (n * g.image_rows() + first) * stride;
+    transpose(input + n * g.C * area + first, area, to, stride, g.C, count);
+    if (stride > g.C) {
+      for (int64_t p = 0; p < count; ++p) {
+        std::fill(to + p * stride + g.C, to + (p + 1) * stride, A(0));
       }
-      if (first + count == area) std::fill(to + count * stride, to + (count + 1) * stride, A(0));
     }
+    if (first + count == area) std::fill(to + count * stride, to + (count + 1) * stride, A(0));
   });
   std::fill_n(rows + images * g.image_rows() * stride, gemm::Vector<A>::lanes, A(0));
 }
@@ -375,23 +404,6 @@ inline void by_offset_group(const Geometry& g, int64_t begin, int64_t end, Body&
     body(group, begin, stop);
     begin = stop;
   }
-}
-
-// How many threads share a list of work; each takes the next item when it is done with one, so that
-// a thread that the machine slows down does not hold up the rest.
-inline int64_t worker_count(const opsmith::Context& ctx, int64_t items) {
-  return std::max<int64_t>(1, std::min<int64_t>(items, ctx.num_threads()));
-}
-
-// body(worker, item) for each item, `worker` < worker_count(ctx, items) being no one else's.
-template <typename Body>
-void share_out(const opsmith::Context& ctx, int64_t items, Body&& body) {
-  std::atomic<int64_t> next{0};
-  ctx.parallel_for(0, worker_count(ctx, items), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      for (int64_t item = next++; item < items; item = next++) body(worker, item);
-    }
-  });
 }
 
 }  // namespace deform
