@@ -88,6 +88,9 @@ def test_run_py_reads_and_writes_npz(dist, bare_python, tmp_path):
         assert outputs.files == ["output_0", "output_1"]
     done = run_alone(bare_python, program, cwd=tmp_path)
     assert "usage: python run.py inputs.npz outputs.npz" in done.stderr
+    done = run_alone(bare_python, program, "absent.npz", "out.npz", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 2] No such file or directory: 'absent.npz'\n"
 
 
 def test_a_bad_argument_is_an_error_of_the_session_in_opsmiths_words(dist, bare_python):
