@@ -18,6 +18,8 @@ from opsmith.targets.artifact import Artifact, TensorSpec
 from opsmith.targets.protocol import Runner
 from opsmith.targets.registry import get_target
 
+_REMEMBERED = 256
+
 
 class LoadedModel:
     """An exported model, callable as the model was.
@@ -30,6 +32,7 @@ class LoadedModel:
     def __init__(self, artifact: Artifact, runner: Runner) -> None:
         self.artifact = artifact
         self.runner = runner
+        self._accepted: set[Any] = set()
         call = artifact.manifest.call
         self._in_spec = pytree.treespec_loads(call.in_spec) if call.in_spec else None
         self._out_spec = pytree.treespec_loads(call.out_spec) if call.out_spec else None
@@ -60,7 +63,13 @@ class LoadedModel:
             RuntimeError: the runtime failed.
         """
         tensors = [torch.as_tensor(value) for value in inputs]
-        check_inputs(self.artifact, tensors)
+        # A model is called with the same few shapes over and over.
+        key = tuple([(tensor.shape, tensor.dtype) for tensor in tensors])
+        if key not in self._accepted:
+            check_inputs(self.artifact, tensors)
+            if len(self._accepted) >= _REMEMBERED:
+                self._accepted.clear()
+            self._accepted.add(key)
         return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
