@@ -9,12 +9,26 @@ from typing import Any
 
 import pytest
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export import Dim
 
 import opsmith
-from opsmith import CheckError, ExportError, MissingError
-from opsmith.targets import Artifact, LoadedModel, Model, Option, Outcome, Runner, Target, prepare
+from opsmith import CheckError, ExportError, MissingError, checks
+from opsmith.checks import all_checks
+from opsmith.checks.catalogue import targets as catalogue
+from opsmith.checks.protocol import selected
+from opsmith.targets import (
+    Artifact,
+    LoadedModel,
+    Model,
+    Option,
+    Outcome,
+    Proof,
+    Runner,
+    Target,
+    prepare,
+)
 from opsmith.targets import registry as registry_module
 from opsmith.targets.agreement import relative_difference
 
@@ -198,3 +212,39 @@ def test_every_folder_beside_the_protocol_is_a_target():
 )
 def test_the_difference_is_relative_to_the_largest_value(expected, found, difference):
     assert relative_difference(torch.tensor(expected), torch.tensor(found)) == difference
+
+
+def test_a_target_brings_its_checks(target, monkeypatch):
+    @opsmith.op("stand_in::double")
+    def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return 2 * x
+
+    def proof(name: str, **settings: Any) -> Proof:
+        return Proof(name, "the stand-in gives right results", "the stand-in", **settings)
+
+    proofs = [
+        proof("right"),
+        proof("wrong", options=lambda operator: {"error": 1.0}),
+        proof("elsewhere", obstacle=lambda operator, kernel: f"no {kernel.device} here"),
+        proof("asked_for", flag="slowly"),
+    ]
+    known = {check.name: check for check in all_checks()}
+    monkeypatch.setattr("opsmith.checks.protocol._CHECKS", known)
+    for order, item in enumerate(proofs, 900):
+        catalogue._register(target, item, order)
+    assert [one.name for one in selected(None)][-3:] == ["right", "wrong", "elsewhere"]
+
+    names = ["right", "wrong", "elsewhere"]
+    report = checks.run(double, select=names, isolate=False)
+    rows = {row.check: row for row in report.rows if row.check in names}
+    assert {name: row.status for name, row in rows.items()} == {
+        "right": "passed",
+        "wrong": "failed",
+        "elsewhere": "not applicable",
+    }
+    assert "the stand-in, run with x (" in rows["wrong"].message
+    assert rows["elsewhere"].message == "no reference here"
+
+    target.missing = "the stand-in is not installed"
+    *_, row = checks.run(double, select=["right"], isolate=False).rows
+    assert (row.status, row.message) == ("not applicable", "the stand-in is not installed")
