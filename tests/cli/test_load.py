@@ -1,3 +1,4 @@
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -173,7 +174,8 @@ def test_a_bad_declaration_leads_to_its_line(write):
     """
     write("load_r.py", text)
     message = refused("load_r.py")
-    assert message.startswith("load_r.py:6: load_r::bad: ")
+    # Python 3.10 says a decorator's call is on the line of the def.
+    assert re.match(r"load_r\.py:[67]: load_r::bad: ", message)
     assert "no argument binds 'M'" in message
 
 

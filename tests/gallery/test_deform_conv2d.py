@@ -166,6 +166,9 @@ def test_pixels_outside_are_zero_beside_infinite_ones() -> None:
 def test_agrees_with_onnx(number: int) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
+    release = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    if release < (1, 24):  # the last for Python 3.10 is 1.23.2
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} has no DeformConv")
     arguments = list(cases(torch.float32, 0))[number]
     weight = arguments["weight"]
     given = {name: arguments[name].numpy() for name in FLOATS if arguments[name] is not None}
