@@ -5,9 +5,10 @@ See ``autograd_gate.cpp`` for why it exists. Everything works without it, one Py
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,30 +23,30 @@ if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
 
 _NAMESPACE = "opsmith_derivative"
-
-
-@functools.cache
-def begin() -> futures.Future[ctypes.CDLL | None]:
-    """Start to build and load the gate, beside what the caller is about to build."""
-    executor = futures.ThreadPoolExecutor(1, "opsmith-gate")
-    loading = executor.submit(_load)
-    executor.shutdown(wait=False)
-    return loading
-
-
-def load() -> ctypes.CDLL | None:
-    """The built gate, or `None` where it cannot be built."""
-    loading = begin()
-    if futures.wait([loading], timeout=progress.QUIET_SECONDS).not_done:
-        with progress.status(f"building {_WHAT}"):
-            return loading.result()
-    return loading.result()
-
-
 _WHAT = "the autograd gate (once for this PyTorch)"
 
 
-def _load() -> ctypes.CDLL | None:
+@contextlib.contextmanager
+def built_beside() -> Iterator[None]:
+    """Build the gate while the block builds something else.
+
+    It is there when the block ends, however that ends: a thread that went on would be lost in a
+    process that forks then, and whoever waits for it there would wait for ever.
+    """
+    if load.cache_info().currsize:
+        yield
+        return
+    with futures.ThreadPoolExecutor(1, "opsmith-gate") as executor:
+        loading = executor.submit(load)
+        yield
+        if futures.wait([loading], timeout=progress.QUIET_SECONDS).not_done:
+            with progress.status(f"building {_WHAT}"):
+                futures.wait([loading])
+
+
+@functools.cache
+def load() -> ctypes.CDLL | None:
+    """The built gate, or `None` where it cannot be built."""
     try:
         path = kernels.build_library(
             "autograd_gate",

@@ -70,8 +70,8 @@ class Registration:
             MissingError: there is no compiler.
             DeclarationError: the source defines the operator, with another schema.
         """
-        gate.begin()
-        kernel.source.build()  # which may fail; whatever is registered stays until it has not
+        with gate.built_beside():
+            kernel.source.build()  # which may fail; whatever is registered stays until it has not
         self._withdraw(key)
         if kernel.defines_operator and self.signature.qualname not in _DEFINED_IN_CPP:
             # PyTorch admits one definition. Kernels that are registered stay without one.

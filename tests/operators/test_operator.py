@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import textwrap
+import time
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError
-from opsmith.operators import registry
+from opsmith.operators import gate, registry
 
 
 @opsmith.op("test_operator::double")
@@ -255,6 +256,21 @@ def test_a_written_fake_is_asked_for_what_fits_only() -> None:
         assert scaled(torch.ones(2, 3), torch.ones(3)).shape == (2, 3)
         with pytest.raises(ArgumentError, match="'weight' does not fit"):
             scaled(torch.ones(2, 3), torch.ones(4))
+
+
+def test_the_gate_is_there_when_a_build_ends_however_it_ends(monkeypatch) -> None:
+    build = gate.kernels.build_library
+
+    def slow(*args: Any, **kwargs: Any) -> Path:
+        time.sleep(0.2)
+        return build(*args, **kwargs)
+
+    monkeypatch.setattr(gate.kernels, "build_library", slow)
+    gate.load.cache_clear()
+    with pytest.raises(ValueError, match="a kernel"), gate.built_beside():
+        raise ValueError("a kernel that does not compile")
+    assert gate.load.cache_info().currsize == 1, "nothing goes on that a fork would lose"
+    assert gate.load() is not None
 
 
 def test_lists_of_results_with_plain_tensors() -> None:

@@ -54,8 +54,9 @@ def define(model: ClassModel) -> None:
         MissingError: there is no compiler.
         DeclarationError: PyTorch refuses: another library has defined a class of that name.
     """
-    gate.begin()  # methods with C++ kernels will want it
-    error = _loaded().opsmith_class_define(model.description().encode(), 1)
+    with gate.built_beside():  # which methods with C++ kernels will want
+        library = _loaded()
+    error = library.opsmith_class_define(model.description().encode(), 1)
     if error is not None:
         message = error.decode(errors="replace")
         prefix = "" if message.startswith(model.qualname) else f"{model.qualname}: "
