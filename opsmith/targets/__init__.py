@@ -9,7 +9,7 @@ from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse,
 from opsmith.targets.exporting import export, prepare
 from opsmith.targets.loaded import LoadedModel, load
 from opsmith.targets.model import Model
-from opsmith.targets.proof import DirectProof, Proof
+from opsmith.targets.proof import DirectProof, Proof, Way
 from opsmith.targets.protocol import Option, Outcome, Runner, Target
 from opsmith.targets.registry import all_targets, get_target, target_names
 
@@ -27,6 +27,7 @@ __all__ = [
     "Runner",
     "Target",
     "TensorSpec",
+    "Way",
     "all_targets",
     "export",
     "get_target",

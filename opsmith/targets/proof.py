@@ -32,20 +32,15 @@ def _call(model: LoadedModel, arguments: Sequence[Any]) -> Any:
     return model(*arguments)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """One way of an operator to a runtime, by an exported model that calls it once.
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What all ways of an operator to a runtime have.
 
     Attributes:
         name: of the check.
         summary: what must hold, as the end of "checks that …".
         what: what runs, for messages.
         obstacle: why an operator with this kernel cannot go this way; `None` if it can.
-        options: those of the export.
-        run: calls the model with the operator's arguments, as the operator is called.
-        functional: whether the runtime writes into no input, so that new contents are results.
-        may_refuse: whether an export that is refused says nothing against the operator.
-        may_fix: whether this is so at least where sizes may change; fixed ones are exported then.
         lacks: dtypes that the runtime does not have.
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
     """
@@ -54,32 +49,36 @@ class Proof:
     summary: str
     what: str
     obstacle: Callable[[Operator, Kernel], str | None] = _none
+    lacks: frozenset[str] = frozenset()
+    flag: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(Way):
+    """By an exported model that calls the operator once.
+
+    Attributes:
+        options: those of the export.
+        run: calls the model with the operator's arguments, as the operator is called.
+        functional: whether the runtime writes into no input, so that new contents are results.
+        may_refuse: whether an export that is refused says nothing against the operator.
+        may_fix: whether this is so at least where sizes may change; fixed ones are exported then.
+    """
+
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
     run: Callable[[LoadedModel, Sequence[Any]], Any] = _call
     functional: bool = False
     may_refuse: bool = False
     may_fix: bool = False
-    lacks: frozenset[str] = frozenset()
-    flag: str = ""
 
 
-@dataclass(frozen=True)
-class DirectProof:
-    """The operator's library called by the runtime without an export: quick, so in every dtype.
+@dataclass(frozen=True, kw_only=True)
+class DirectProof(Way):
+    """By the runtime calling the operator's library without an export: quick, so in every dtype.
 
     Attributes:
-        name: of the check.
-        summary: what must hold, as the end of "checks that …".
-        what: what runs, for messages.
         opened: takes the operator to the runtime; gives what runs it with arguments by name and
             returns its results, then the new contents of arguments that it writes into.
-        obstacle: see `Proof`.
-        lacks: see `Proof`.
     """
 
-    name: str
-    summary: str
-    what: str
     opened: Callable[[Operator], Callable[[Mapping[str, Any]], list[Tensor]]]
-    obstacle: Callable[[Operator, Kernel], str | None] = _none
-    lacks: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ from opsmith.targets.artifact import Artifact, OperatorUse
 
 if TYPE_CHECKING:
     from opsmith.targets.model import Model
-    from opsmith.targets.proof import DirectProof, Proof
+    from opsmith.targets.proof import Way
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Target(abc.ABC):
             MissingError: the runtime is not installed.
         """
 
-    def proofs(self) -> Sequence[Proof | DirectProof]:
+    def proofs(self) -> Sequence[Way]:
         """The ways in which `opsmith check` takes an operator to this runtime; none by default.
 
         Called where the runtime is missing, too: what they name is imported when they run.

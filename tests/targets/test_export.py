@@ -220,7 +220,8 @@ def test_a_target_brings_its_checks(target, monkeypatch):
         return 2 * x
 
     def proof(name: str, **settings: Any) -> Proof:
-        return Proof(name, "the stand-in gives right results", "the stand-in", **settings)
+        summary = "the stand-in gives right results"
+        return Proof(name=name, summary=summary, what="the stand-in", **settings)
 
     proofs = [
         proof("right"),

@@ -18,7 +18,16 @@ from opsmith.checks.truth import RefusedError, flatten
 from opsmith.errors import ExportError, OpsmithError
 from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
-from opsmith.targets import DirectProof, LoadedModel, Proof, Target, all_targets, export, load
+from opsmith.targets import (
+    DirectProof,
+    LoadedModel,
+    Proof,
+    Target,
+    Way,
+    all_targets,
+    export,
+    load,
+)
 
 #: The rows of targets come last, those of one target together.
 _FIRST = 200
@@ -28,7 +37,7 @@ _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 _MOST = 8
 
 
-def _require(trial: Trial, target: Target, proof: Proof | DirectProof) -> tuple[str | None, ...]:
+def _require(trial: Trial, target: Target, proof: Way) -> tuple[str | None, ...]:
     """The dtypes in which the operator can go the way of `proof`, the favourite first."""
     obstacle = proof.obstacle(trial.operator, trial.subject.implementation)
     trial.need(obstacle is None, str(obstacle))
@@ -75,7 +84,7 @@ def _exported(target: Target, proof: Proof, trial: Trial) -> None:
     trial.name = target.name
 
     def dynamic(first: Case, second: Case) -> None:
-        if not first.origin and not _all_differ(first):
+        if proof.may_fix and not first.origin and not _all_differ(first):
             # A reference that branches on whether two sizes are equal is fixed to the branch.
             raise RefusedError("two sizes are equal")
         _compare(trial, target, proof, [first, second], dynamic=True)
@@ -152,15 +161,14 @@ def _run(trial: Trial, proof: Proof, model: LoadedModel, case: Case) -> list[Ten
     return flatten(trial.signature, returned, arguments)
 
 
-def _register(target: Target, proof: Proof | DirectProof, order: int) -> None:
-    flag = proof.flag if isinstance(proof, Proof) else ""
-
-    @check(proof.name, proof.summary, order=order, time_limit=5.0, flag=flag)
+def _register(target: Target, proof: Way, order: int) -> None:
+    @check(proof.name, proof.summary, order=order, time_limit=5.0, flag=proof.flag)
     def run(trial: Trial) -> None:
-        if isinstance(proof, DirectProof):
-            _direct(target, proof, trial)
-        else:
-            _exported(target, proof, trial)
+        match proof:
+            case DirectProof():
+                _direct(target, proof, trial)
+            case Proof():
+                _exported(target, proof, trial)
 
 
 for _order, (_target, _proof) in enumerate(

@@ -56,16 +56,16 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
 
 PROOFS = (
     Proof(
-        "aotinductor",
-        "an AOTInductor package gives right results",
-        "the AOTInductor package",
-        _obstacle,
+        name="aotinductor",
+        summary="an AOTInductor package gives right results",
+        what="the AOTInductor package",
+        obstacle=_obstacle,
     ),
     Proof(
-        "aotinductor-cpp",
-        "the C++ program runs the package without Python",
-        "the C++ program",
-        _obstacle_in_cpp,
+        name="aotinductor-cpp",
+        summary="the C++ program runs the package without Python",
+        what="the C++ program",
+        obstacle=_obstacle_in_cpp,
         run=_in_cpp,
         flag="cpp",
     ),

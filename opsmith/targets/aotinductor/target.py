@@ -19,7 +19,7 @@ from opsmith.operators.classes.lower import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.model import Model
-from opsmith.targets.proof import Proof
+from opsmith.targets.proof import Way
 from opsmith.targets.protocol import Option, Outcome, Runner, Target
 
 MODEL = "model.pt2"
@@ -121,7 +121,7 @@ class AOTInductor(Target):
 
         return load(artifact)
 
-    def proofs(self) -> Sequence[Proof]:
+    def proofs(self) -> Sequence[Way]:
         """See `Target.proofs`."""
         from opsmith.targets.aotinductor.proofs import PROOFS
 

@@ -9,7 +9,7 @@ from typing import Any
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import OPTIONS, missing_packages
-from opsmith.targets.proof import DirectProof, Proof
+from opsmith.targets.proof import Way
 from opsmith.targets.protocol import Outcome, Runner, Target
 
 
@@ -36,7 +36,7 @@ class OnnxRuntimeTarget(Target):
 
         return Session(artifact)
 
-    def proofs(self) -> Sequence[Proof | DirectProof]:
+    def proofs(self) -> Sequence[Way]:
         """See `Target.proofs`."""
         from opsmith.targets.onnxruntime.proofs import PROOFS
 

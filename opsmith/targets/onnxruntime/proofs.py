@@ -11,7 +11,7 @@ from opsmith.errors import CheckError
 from opsmith.operators import Operator
 from opsmith.operators.kernel import NativeKernel
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.targets.proof import DirectProof, Kernel, Proof
+from opsmith.targets.proof import DirectProof, Kernel, Proof, Way
 
 _FORMS = {
     "standard": "as register_onnx says",
@@ -71,11 +71,11 @@ def _proof(form: str, exporter: str) -> Proof:
         return found
 
     return Proof(
-        f"onnx-{form}{suffix}",
-        f"a model exported by {_EXPORTERS[exporter]} {_FORMS[form]} runs in ONNX Runtime",
-        "the exported model",
-        obstacle,
-        options,
+        name=f"onnx-{form}{suffix}",
+        summary=f"a model exported by {_EXPORTERS[exporter]} {_FORMS[form]} runs in ONNX Runtime",
+        what="the exported model",
+        obstacle=obstacle,
+        options=options,
         functional=True,
         # What ONNX has no operators for, or what inlining fixes, is no fault of anyone's.
         may_refuse=form == "inline",
@@ -95,14 +95,14 @@ def _first_opset(operator: Operator) -> int:
     return min(translation.opset for translation in operator.onnx_translations)
 
 
-PROOFS: tuple[Proof | DirectProof, ...] = (
+PROOFS: tuple[Way, ...] = (
     DirectProof(
-        "onnxruntime",
-        "the library for ONNX Runtime gives right results",
-        "ONNX Runtime",
-        _opened,
-        _no_library,
-        _LACKS,
+        name="onnxruntime",
+        summary="the library for ONNX Runtime gives right results",
+        what="ONNX Runtime",
+        opened=_opened,
+        obstacle=_no_library,
+        lacks=_LACKS,
     ),
     *(_proof(form, exporter) for form in _FORMS for exporter in _EXPORTERS),
 )
