@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -167,6 +167,15 @@ def tables(
     return [spent, extra] if space else [spent]
 
 
+def show(tables: Sequence[Table], rounds: int, calls: int) -> None:
+    """Print tables, and how their figures were taken."""
+    console = Console(width=100)
+    for table in tables:
+        console.print(table)
+    how = f"Medians of {rounds} interleaved rounds, each the fastest of {calls} calls."
+    console.print(f"{how} {machine()}", soft_wrap=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
@@ -201,14 +210,7 @@ def main() -> None:
             if not options.no_memory:
                 names = ("reference", "torch.compile", "opsmith")
                 space[size, passes] = {name: measured_memory(name, size, passes) for name in names}
-    console = Console(width=100)
-    for table in tables(times, space):
-        console.print(table)
-    console.print(
-        f"Medians of {options.rounds} interleaved rounds, each the fastest of {options.calls} "
-        f"calls. {machine()}",
-        soft_wrap=True,
-    )
+    show(tables(times, space), options.rounds, options.calls)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bev_pool_v2 import SIZES, drawn, fastest
-from rich.console import Console
-from sampling import Timings, machine
+from bev_pool_v2 import SIZES, drawn, fastest, show
+from sampling import Timings
 from torch import Tensor, nn
 
 import opsmith
@@ -127,13 +126,7 @@ def main() -> None:
             f"{timings.ratio('library', 'PyTorch'):.2f}",
             f"{timings.median('inline') / timings.median('PyTorch'):.1f}",
         )
-    console = Console(width=100)
-    console.print(table)
-    console.print(
-        f"Medians of {options.rounds} interleaved rounds, each the fastest of {options.calls} "
-        f"calls. {machine()}",
-        soft_wrap=True,
-    )
+    show([table], options.rounds, options.calls)
 
 
 if __name__ == "__main__":
