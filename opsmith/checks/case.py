@@ -84,7 +84,7 @@ class Case:
         """Equal for equal arguments, in every process."""
         sha = hashlib.sha1(self.describe().encode(), usedforsecurity=False)
         for _, tensor in self.tensors():
-            sha.update(_bytes(tensor))
+            sha.update(layouts.bits(tensor).numpy().tobytes())
         return sha.hexdigest()
 
     def describe(self) -> str:
@@ -107,7 +107,7 @@ def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
     """A tensor in a few words: dtype, shape, layout, and its values if they are few."""
     words = [dtype_name(tensor.dtype), show_shape(tensor.shape)]
     if layouts.possible(tensor, layout):
-        words.append(layout)
+        words.append(layouts.taken(tensor, layout))
     if 0 < tensor.numel() <= _SHOWN:
         words.append(show_values(tensor.tolist()))
     return " ".join(words)
@@ -131,7 +131,3 @@ def _is_tensors(value: Any) -> bool:
         and bool(value)
         and all(isinstance(item, Tensor) for item in value)
     )
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from opsmith.checks.case import show_shape
+from opsmith.checks.layouts import bits, plain
 from opsmith.checks.truth import Truth, tolerance
 from opsmith.operators.arguments import dtype_name
 
@@ -40,7 +42,7 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
         return Comparison(float("inf"), f"gave {len(actual)} tensors, expected {len(truth.values)}")
     worst = Comparison(0.0)
     for position, name in enumerate(truth.names):
-        value = actual[position].detach().cpu()
+        value = plain(actual[position])
         expected = truth.values[position]
         if value.shape != expected.shape:
             return Comparison(
@@ -110,11 +112,10 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tenso
 def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tensor) -> str:
     wrong = ratio > 1
     worst = int(ratio.flatten().argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(worst), value.shape)]
-    got = value.flatten()[worst].item()
-    expected = truth.values[position].flatten()[worst].item()
-    place = f"{name}{index if index else ''}"
-    text = f"{place} is {_number(got)}, expected {_number(expected)}"
+    got, expected = _apart(
+        value.flatten()[worst].item(), truth.values[position].flatten()[worst].item()
+    )
+    text = f"{_place(name, value, worst)} is {got}, expected {expected}"
     allowed = _allowed(truth, position, value).flatten()[worst].item()
     if allowed:
         text += f" ± {allowed:.2g}"
@@ -124,8 +125,23 @@ def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tens
     return text
 
 
-def _number(value: bool | int | float | complex) -> str:
-    return f"{value:.6g}" if isinstance(value, float | complex) else str(value)
+def _place(name: str, tensor: Tensor, flat: int) -> str:
+    """What one element is called: ``the result[0, 3]``."""
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape)]
+    return f"{name}{index if index else ''}"
+
+
+def _apart(first: Any, second: Any) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart, at least six."""
+    for digits in range(6, 18):
+        shown = _number(first, digits), _number(second, digits)
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def _number(value: bool | int | float | complex, digits: int) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float | complex) else str(value)
 
 
 def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
@@ -133,10 +149,41 @@ def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
     if len(first) != len(second):
         return False
     return all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bits(a), _bits(b))
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
         for a, b in zip(first, second, strict=True)
     )
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+def difference(first: Sequence[Tensor], second: Sequence[Tensor], names: Sequence[str]) -> str:
+    """Where the same results, computed twice, differ most; empty where no bit does.
+
+    Args:
+        first: what one call gave.
+        second: what another gave.
+        names: what each tensor is called.
+    """
+    if len(first) != len(second):
+        return f"{len(first)} and {len(second)} tensors"
+    worst, text = -1.0, ""
+    for name, a, b in zip(names, first, second, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return (
+                f"{name} is {dtype_name(a.dtype)} {show_shape(a.shape)} and "
+                f"{dtype_name(b.dtype)} {show_shape(b.shape)}"
+            )
+        if same_bits([a], [b]):
+            continue
+        one, other = plain(a).flatten(), plain(b).flatten()
+        differs = (bits(one) != bits(other)).view(one.numel(), -1).any(1)
+        wide = torch.complex128 if one.is_complex() else torch.float64
+        apart = torch.nan_to_num((one.to(wide) - other.to(wide)).abs(), nan=torch.inf)
+        place = int(torch.where(differs, apart, -1.0).argmax())
+        if float(apart[place]) <= worst:
+            continue
+        worst = float(apart[place])
+        shown = _apart(one[place].item(), other[place].item())
+        text = (
+            f"{_place(name, a, place)} is {shown[0]} and {shown[1]}, {worst:.2g} apart "
+            f"({dtype_name(a.dtype)}); {int(differs.sum())} of {a.numel()} elements differ"
+        )
+    return text

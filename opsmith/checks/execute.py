@@ -48,6 +48,7 @@ def execute(
     except Failure as failure:
         status, message = "failed", str(failure)
         case = failure.case.describe() if failure.case is not None else ""
+        trial.blame = failure.blame or trial.blame
     except Exception as error:
         status, message = "failed", trial.raised(error)
     if status == "passed" and trial.refused > trial.count:

@@ -13,7 +13,7 @@ from opsmith.checks.case import Case
 from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth, flatten, measure, widen
+from opsmith.checks.truth import Truth, flatten, measure, narrow, widen
 from opsmith.operators import Operator
 
 _COTANGENTS = "cotangents"
@@ -154,15 +154,16 @@ def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Tr
             for leaf, grad in zip(leaves.values(), found, strict=True)
         ]
 
-    narrow = {**case.make(), _COTANGENTS: [cotangent.cpu() for cotangent in cotangents]}
-    wide = {name: widen(value) for name, value in narrow.items()}
+    given = {**case.values, _COTANGENTS: list(cotangents)}
+    own = {name: narrow(value) for name, value in given.items()}
+    wide = {name: widen(value) for name, value in given.items()}
     try:
         evaluate(wide)
     except _NotDifferentiableError:
         return None
     except Exception:
         pass  # `measure` tries the case's own dtypes, and says what is wrong
-    truth = measure(evaluate, wide, narrow)
+    truth = measure(evaluate, wide, own)
     truth.names = list(names)
     return truth
 

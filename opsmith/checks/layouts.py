@@ -37,11 +37,27 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+def taken(tensor: Tensor, layout: str) -> str:
+    """The layout that `lay_out` gives where `layout` is asked for: a vector is not transposed."""
+    if tensor.numel() == 0 or (layout == EXPANDED and constant_dim(tensor) is None):
+        return CONTIGUOUS
+    return SLICED if layout == TRANSPOSED and tensor.dim() < 2 else layout
+
+
 def possible(tensor: Tensor, layout: str) -> bool:
     """Whether `lay_out` gives something that is not contiguous."""
-    if layout == CONTIGUOUS or tensor.numel() == 0:
-        return False
-    return layout != EXPANDED or constant_dim(tensor) is not None
+    return taken(tensor, layout) != CONTIGUOUS
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """A contiguous copy on the CPU, with the strides of its shape and nothing left to conjugate."""
+    own = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return torch.empty(own.shape, dtype=own.dtype).copy_(own)
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Every byte of the elements, in order."""
+    return plain(tensor).view(-1).view(torch.uint8)
 
 
 def constant_dim(tensor: Tensor) -> int | None:

@@ -34,11 +34,13 @@ class Failure(Exception):
 
     Attributes:
         case: the arguments of the call; `None` where no single call shows it.
+        blame: what it is about, and where that is written, if that is not the kernel.
     """
 
     def __init__(self, message: str, case: Case | None = None) -> None:
         super().__init__(message)
         self.case = case
+        self.blame = ""
 
 
 class Inapplicable(Exception):

@@ -61,6 +61,7 @@ class Row:
         lines += [f"  {line}" for line in self.message.splitlines()]
         if self.case:
             lines.append(f"  smallest case: {self.case}")
+        lines += [f"  note: {note}" for note in self.notes]
         if self.blame or self.where:
             lines.append(f"  {self.blame or f'kernel: {self.where}'}")
         if self.command:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import hypothesis
 import torch
 from torch import Tensor
 
+from opsmith.checks import layouts
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import Comparison, compare
 from opsmith.checks.protocol import Failure, Inapplicable
@@ -21,7 +23,14 @@ from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.subject import Subject, registered
 from opsmith.checks.threads import threads
-from opsmith.checks.truth import RefusedError, Truth, flatten, require_accepted, truth_of
+from opsmith.checks.truth import (
+    RefusedError,
+    Truth,
+    flatten,
+    require_accepted,
+    run_reference,
+    truth_of,
+)
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 
@@ -78,6 +87,7 @@ class Trial:
     blame: str = ""
     threads: int = field(default_factory=torch.get_num_threads)
     _sampled_seconds: float = 0.0
+    _disagrees: bool = False
 
     @property
     def operator(self) -> Operator:
@@ -290,7 +300,24 @@ class Trial:
         Raises:
             RefusedError: the reference does not take it.
         """
-        return truth_of(self.operator, case.make())
+        truth = truth_of(self.operator, case.values)
+        if not self._disagrees and any(layouts.CONTIGUOUS != how for how in case.layouts.values()):
+            self._compare_reference(case, truth)
+        return truth
+
+    def _compare_reference(self, case: Case, truth: Truth) -> None:
+        """Note where the reference itself gives something else for the case's layout."""
+        try:
+            _, given = run_reference(self.operator, case.make())
+        except Exception:
+            return
+        problem = compare(given, truth).problem
+        if problem is not None:
+            self._disagrees = True
+            self.notes.append(
+                "the reference disagrees with itself between memory layouts. Called with "
+                f"{case.describe()}, {problem}. What it gives for contiguous copies is right here"
+            )
 
     def accept(self, case: Case) -> None:
         """Make sure that the reference takes `case`, where it was sampled.
@@ -299,7 +326,7 @@ class Trial:
             RefusedError: it does not.
         """
         if not case.origin:
-            require_accepted(self.operator, case.make())
+            require_accepted(self.operator, case.values)
 
     def compare(self, actual: Sequence[Tensor], truth: Truth, what: str = "") -> None:
         """Compare with what is right, and remember the largest error.
@@ -337,9 +364,22 @@ class Trial:
 
     def about(self, what: str, function: object) -> None:
         """Say that what fails from now on is about a function of the user's, if there is one."""
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            self.blame = f"{what}: {code.co_filename}:{code.co_firstlineno}"
+        self.blame = _where(what, function)
+
+    @contextmanager
+    def blaming(self, what: str, function: object) -> Iterator[None]:
+        """Say that what fails inside is about a function of the user's, if there is one."""
+        try:
+            yield
+        except Failure as failure:
+            failure.blame = failure.blame or _where(what, function)
+            raise
+        except (RefusedError, Inapplicable, hypothesis.errors.HypothesisException):
+            raise
+        except Exception as error:
+            failure = Failure(self.raised(error))
+            failure.blame = _where(what, function)
+            raise failure from error
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.
@@ -349,6 +389,12 @@ class Trial:
         """
         if not condition:
             raise Inapplicable(reason)
+
+
+def _where(what: str, function: object) -> str:
+    """``what: file.py:7``; empty where there is no function."""
+    code = getattr(function, "__code__", None)
+    return f"{what}: {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def shapes_of(case: Case) -> tuple[Any, ...]:

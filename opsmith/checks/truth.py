@@ -41,6 +41,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.layouts import plain
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 
@@ -90,7 +91,7 @@ class Truth:
     def narrow(self) -> list[Tensor] | None:
         """The results of the reference in the case's own dtypes; `None` if it has none."""
         try:
-            return [value.detach() for value in self.evaluate(self.arguments)]
+            return [plain(value) for value in self.evaluate(self.arguments)]
         except Exception:
             return None
 
@@ -122,13 +123,20 @@ class Truth:
 
 
 def widen(value: Any) -> Any:
-    """`value` with floating tensors in double precision, on the CPU."""
+    """`value` with floating tensors in double precision, contiguous, on the CPU."""
     if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        return value.to(_WIDE.get(value.dtype, value.dtype))
+        own = plain(value)
+        return own.to(_WIDE.get(own.dtype, own.dtype))
     if _is_list(value):
         return [widen(item) for item in value]
     return value
+
+
+def narrow(value: Any) -> Any:
+    """`value` with tensors contiguous, on the CPU, in their own dtypes."""
+    if isinstance(value, Tensor):
+        return plain(value)
+    return [plain(item) for item in value] if _is_list(value) else value
 
 
 def output_names(signature: Signature, returned: Any) -> list[str]:
@@ -181,10 +189,13 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
 def truth_of(operator: Operator, arguments: Mapping[str, Any]) -> Truth:
     """The right results for `arguments`.
 
+    They are computed on contiguous copies: what is right does not depend on how memory is laid
+    out, but PyTorch's own operators have defects that do.
+
     Raises:
         RefusedError: the reference raises for these arguments.
     """
-    cpu = {name: _to_cpu(value) for name, value in arguments.items()}
+    own = {name: narrow(value) for name, value in arguments.items()}
     wide = {name: widen(value) for name, value in arguments.items()}
     names: list[str] = []
 
@@ -193,7 +204,7 @@ def truth_of(operator: Operator, arguments: Mapping[str, Any]) -> Truth:
         names[:] = output_names(operator.signature, returned)
         return flat
 
-    found = measure(evaluate, wide, cpu)
+    found = measure(evaluate, wide, own)
     if len(names) != len(found.values):
         names = [f"result {position}" for position in range(len(found.values))]
     found.names = names
@@ -206,23 +217,23 @@ def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
     Raises:
         RefusedError: it does not, neither in their own dtypes nor in double precision.
     """
-    cpu = {name: _to_cpu(value) for name, value in arguments.items()}
+    own = {name: narrow(value) for name, value in arguments.items()}
     try:
-        run_reference(operator, cpu)
+        run_reference(operator, own)
     except Exception as error:
         try:
-            run_reference(operator, {name: widen(value) for name, value in cpu.items()})
+            run_reference(operator, {name: widen(value) for name, value in own.items()})
         except Exception:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
 
 
-def measure(evaluate: Evaluate, wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> Truth:
+def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Truth:
     """Evaluate in double precision, and measure how sensitive each element is.
 
     Args:
         evaluate: what is right, as a function of arguments by name.
         wide: the arguments in double precision.
-        narrow: the same in the kernel's dtypes.
+        own: the same in the kernel's dtypes.
 
     Raises:
         RefusedError: `evaluate` raises for both.
@@ -233,11 +244,11 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], narrow: Mapping[str, An
     except Exception as error:
         # A reference with a fixed dtype inside does not take wider arguments.
         try:
-            values = evaluate(narrow)
+            values = evaluate(own)
         except Exception:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
         exact = False
-    values = [value.detach().clone() for value in values]
+    values = [plain(value) for value in values]
     floats = sum(tensor.numel() for tensor in _tensors(wide) if _is_inexact(tensor))
     if exact:
         spread, terms = _probe(evaluate, wide, values, floats)
@@ -247,7 +258,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], narrow: Mapping[str, An
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
             for size in spread
         ]
-    return Truth([""] * len(values), values, spread, terms, exact, evaluate, narrow)
+    return Truth([""] * len(values), values, spread, terms, exact, evaluate, own)
 
 
 def _narrowed(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
@@ -366,11 +377,3 @@ def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:
         elif _is_list(value):
             found.extend(value)
     return found
-
-
-def _to_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if _is_list(value):
-        return [item.detach().cpu() for item in value]
-    return value

@@ -18,7 +18,7 @@ def fault(check: str, words: str):
     """Note which check must find the fault, and words that its message must have."""
 
     def note(operator: opsmith.Operator) -> opsmith.Operator:
-        FAULTS[f"{operator.signature.name}-{check}"] = (operator, check, words)
+        FAULTS[f"{operator.signature.name}-{check}-{len(FAULTS)}"] = (operator, check, words)
         return operator
 
     return note
@@ -207,7 +207,8 @@ def _(x: Tensor) -> Tensor:
     return x * 2 * (1 + torch.finfo(x.dtype).eps * torch.randint(0, 2, x.shape).to(x.dtype))
 
 
-@fault("determinism", "1 thread and 2 threads")
+@fault("determinism", "the first is wrong: the result[0] is ")
+@fault("determinism", "1 thread and 2 threads gave different bits: the result[0] is ")
 @opsmith.op("faults::by_threads")
 def by_threads(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x * 2
@@ -215,7 +216,7 @@ def by_threads(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 
 @by_threads.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
-    return x * 2 * (1 + torch.finfo(x.dtype).eps * torch.get_num_threads())
+    return x * 2 if torch.get_num_threads() > 1 else x * 3
 
 
 @fault("parallel", "the slice 0:1 along N")

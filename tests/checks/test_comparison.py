@@ -1,10 +1,12 @@
+import re
+
 import pytest
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.comparison import compare, same_bits
+from opsmith.checks.comparison import compare, difference, same_bits
 from opsmith.checks.truth import RefusedError, tolerance, truth_of
 
 HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -156,3 +158,44 @@ def test_bits_tell_zero_from_minus_zero():
     assert same_bits([zero], [zero.clone()])
     assert not same_bits([zero], [-zero])
     assert not same_bits([zero], [zero.double()])
+
+
+def test_bits_of_views_are_those_of_their_elements():
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    assert same_bits([z.conj()], [z.conj().resolve_conj()])
+    assert not same_bits([z.conj()], [z])
+    one = torch.arange(6.0).as_strided((1,), (5,))
+    assert same_bits([one], [torch.zeros(1)])
+
+
+def test_a_difference_says_where_it_is_largest():
+    first = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    second = first.clone()
+    second[1, 0] += 2**-21
+    second[1, 1] = -0.0
+    assert difference([first], [second], ["the result"]) == (
+        "the result[1, 0] is 3 and 3.0000005, 4.8e-07 apart (float32); 2 of 4 elements differ"
+    )
+    assert difference([first], [first.clone()], ["the result"]) == ""
+    assert "float32 (2, 2) and float64 (2, 2)" in difference([first], [first.double()], ["it"])
+
+
+def test_numbers_are_shown_with_the_digits_that_tell_them_apart():
+    x = torch.tensor([0.5], dtype=torch.float64)
+    problem = outcome(exponential, x.exp() * (1 + 1e-14), x=x).problem
+    found = re.match(r"the result\[0\] is (\S+), expected (\S+) ± ", problem or "")
+    assert found is not None
+    assert found[1] != found[2]
+    assert found[1][:-2] == found[2][:-2] == "1.648721270700"
+
+
+@opsmith.op("comparison::middle")
+def middle(x: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    # As PyTorch's median was: right for contiguous memory only.
+    return x.as_strided(x.shape, (x.shape[1], 1), x.storage_offset()).median(1).values
+
+
+def test_what_is_right_does_not_depend_on_the_layout():
+    x = random(5, 3).t()
+    assert not x.is_contiguous()
+    assert outcome(middle, x.contiguous().median(1).values, x=x).problem is None

@@ -1,6 +1,8 @@
+import re
+
 import pytest
 from jaxtyping import Float
-from native_faults import flat_reader, last_row
+from native_faults import by_pieces, flat_reader, last_row
 from torch import Tensor
 
 import opsmith
@@ -34,6 +36,13 @@ def test_a_kernel_that_does_not_read_its_strides_is_found(report):
     found = rows(report, flat_reader)["layouts"]
     assert found.status == "failed"
     assert " transposed" in found.case
+
+
+def test_a_compiled_kernel_whose_bits_depend_on_the_threads_is_found():
+    _, found = checks.run(by_pieces, select=["determinism"]).rows
+    assert found.message.startswith("1 thread and 2 threads gave different bits: the result[")
+    assert re.search(r" is \S+ and \S+, \S+ apart \(float32\); \d+ of \d+ ", found.message)
+    assert "both are within the tolerance. If that is meant, tag the operator" in found.message
 
 
 def test_the_dtypes_that_a_kernel_lacks_are_said(report):
