@@ -231,6 +231,117 @@ def test_torch_compile_runs_it_and_refuses_to_lose_a_gradient():
     assert counting.held.count == 3
 
 
+class Chain(nn.Module):
+    """Calls its objects one after the other."""
+
+    def __init__(self, *held: Any) -> None:
+        super().__init__()
+        self.count = len(held)
+        for position, value in enumerate(held):
+            setattr(self, f"held{position}", value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for position in range(self.count):
+            x = getattr(self, f"held{position}").forward(x)
+        return x
+
+
+def shared_scales(count: int) -> list[Any]:
+    weight = torch.tensor([2.0, 3.0, 4.0])
+    return [Scale(3, weight, float(position + 1)) for position in range(count)]
+
+
+MANY_OBJECTS = {
+    "two": lambda: [Scale.ramp(3), Scale.ramp(3)],
+    "three": lambda: [Scale.ramp(3), Scale(3, torch.ones(3)), Scale(3, torch.full((3,), 2.0))],
+    "two that share a tensor": lambda: shared_scales(2),
+    "three that share a tensor": lambda: shared_scales(3),
+    "one object twice": lambda: shared_scales(1) * 2,
+    "one object at many places": lambda: shared_scales(1) * 20,
+    "of two classes": lambda: [Scale.ramp(3), Counter(1, torch.zeros(3)), Scale.ramp(3)],
+}
+
+
+@pytest.mark.parametrize("name", MANY_OBJECTS)
+def test_a_model_with_several_objects_compiles(name):
+    torch._dynamo.reset()
+    make, x = MANY_OBJECTS[name], torch.randn(4, 3)
+    eager, compiled = Chain(*make()), Chain(*make())
+    run = torch.compile(compiled, fullgraph=True, backend="aot_eager")
+    for _ in range(3):
+        assert torch.equal(run(x), eager(x))
+
+
+def test_an_object_may_share_a_tensor_with_its_module():
+    torch._dynamo.reset()
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3), requires_grad=False)
+            self.scale = Scale(3, self.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale.forward(x) + self.weight
+
+    model = Tied()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert compiled(torch.ones(1, 3)).tolist() == [[3, 3, 3]]
+    model.weight.fill_(2)
+    assert compiled(torch.ones(1, 3)).tolist() == [[6, 6, 6]]
+
+
+def test_a_compiled_call_copies_no_field():
+    model = Chain(Scale.ramp(3), Scale.ramp(3))
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x = torch.ones(2, 3)
+    compiled(x)
+    with torch.profiler.profile() as profile:
+        compiled(x)
+    names = {event.key for event in profile.key_averages()}
+    assert "class_samples::Scale_forward" in names
+    assert not names & {"aten::clone", "aten::copy_"}
+
+
+def test_what_tracing_sees_follows_a_field_that_gets_other_memory():
+    weight = torch.ones(3)
+    scale = Scale(3, weight)
+
+    def seen() -> Tensor:
+        return dict(scale.__obj_flatten__())["weight"]
+
+    assert len({id(tensor) for tensor in [weight, *(seen() for _ in range(200))]}) == 201
+    assert seen().data_ptr() == weight.data_ptr()
+    weight.data = torch.full((3,), 5.0)
+    assert seen().tolist() == Scale.state(scale)["weight"].tolist() == [5, 5, 5]
+    weight.requires_grad_()
+    assert seen().requires_grad
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["three", "two that share a tensor", "one object twice"])
+def test_a_model_with_several_objects_is_lowered(name, strict):
+    model = Chain(*MANY_OBJECTS[name]())
+    program = exported(model, strict=strict)
+    x = torch.randn(5, 3)
+    assert torch.equal(lower_torchbind(program).module()(x), model(x))
+
+
+@pytest.mark.slow
+def test_a_model_with_several_objects_becomes_a_program(tmp_path):
+    model = Chain(*shared_scales(2), Scale.ramp(3))
+    n = Dim("n", min=2, max=64)
+    artifact = opsmith.export(
+        model,
+        (torch.ones(2, 3),),
+        target="aotinductor",
+        out=tmp_path / "several",
+        dynamic_shapes={"x": {0: n}},
+    )
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(opsmith.load(artifact.folder)(x), model(x))
+
+
 @pytest.mark.slow
 def test_a_package_carries_the_state(tmp_path):
     class Both(nn.Module):

@@ -133,7 +133,7 @@ class CustomClass:
         if not self.__instancecheck__(instance):
             raise OpsmithError(f"{instance!r} is no object of {self.name}")
         flattened: Any = instance
-        return dict(flattened.__obj_flatten__())
+        return {name: _copy(value) for name, value in flattened.__obj_flatten__()}
 
     def moved(
         self,
@@ -269,6 +269,14 @@ class Method:
             for device, kernel in self._operator.kernels.items()
             if isinstance(kernel, NativeKernel)
         }
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, list) and value and isinstance(value[0], Tensor):
+        return [_copy(item) for item in value]
+    return value
 
 
 def _operator(declared: Declared, method: MethodModel) -> Operator | None:

@@ -78,6 +78,60 @@ struct Object : torch::CustomClassHolder {
     const std::lock_guard<std::mutex> lock(mutex);
     return fields;
   }
+
+  // The fields as torch.compile sees them, which asks before every call, for each place of a model
+  // that holds the object. It tells tensors apart by the identity of their Python objects, so that
+  // no two of those that it compares may be one, or stand where one has just been freed. Hence
+  // aliases in place of copies, kept and shown in turn.
+  std::vector<IValue> show() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (shown_.size() < shown_at_once) {
+      turn_ = shown_.size();
+      shown_.emplace_back(fields.size());
+    } else {
+      turn_ = (turn_ + 1) % shown_at_once;
+    }
+    std::vector<IValue>& shown = shown_[turn_];
+    for (size_t i = 0; i < fields.size(); ++i) show(fields[i], shown[i]);
+    return shown;
+  }
+
+ private:
+  static bool is_alias(const at::Tensor& alias, const at::Tensor& tensor) {
+    return alias.defined() && alias.has_storage() && alias.is_alias_of(tensor) &&
+           alias.data_ptr() == tensor.data_ptr() && alias.sizes() == tensor.sizes() &&
+           alias.strides() == tensor.strides() && alias.scalar_type() == tensor.scalar_type() &&
+           alias.requires_grad() == tensor.requires_grad();
+  }
+  // Brings an alias up to date: the tensor behind it may have been given other memory since.
+  static at::Tensor alias_of(const at::Tensor& tensor, const at::Tensor& before) {
+    if (!tensor.defined() || !tensor.has_storage()) return tensor;
+    if (is_alias(before, tensor)) return before;
+    return tensor.detach().requires_grad_(tensor.requires_grad());
+  }
+  static void show(const IValue& field, IValue& shown) {
+    if (field.isTensor()) {
+      shown = alias_of(field.toTensor(), shown.isTensor() ? shown.toTensor() : at::Tensor());
+    } else if (field.isTensorList()) {
+      const std::vector<at::Tensor> tensors = field.toTensorVector();
+      std::vector<at::Tensor> before;
+      if (shown.isTensorList()) before = shown.toTensorVector();
+      before.resize(tensors.size());
+      c10::List<at::Tensor> aliases;
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        aliases.push_back(alias_of(tensors[i], before[i]));
+      }
+      shown = std::move(aliases);
+    } else {
+      shown = field;
+    }
+  }
+
+  // At how many places one model may hold the same object.
+  static constexpr size_t shown_at_once = 256;
+
+  std::vector<std::vector<IValue>> shown_;
+  size_t turn_ = 0;
 };
 
 Object& object_of(const IValue& self, const DefinitionPtr& expected) {
@@ -246,7 +300,7 @@ void add_protocol(Draft& draft) {
             });
   draft.add("__obj_flatten__", {}, c10::TupleType::create(std::move(pairs)),
             [definition](Stack& stack) {
-              std::vector<IValue> values = copies_of(object_of(stack.back(), definition).read());
+              std::vector<IValue> values = object_of(stack.back(), definition).show();
               for (size_t i = 0; i < values.size(); ++i) {
                 const std::string& name = definition->fields[i].name();
                 values[i] = c10::ivalue::Tuple::create({IValue(name), std::move(values[i])});
