@@ -15,7 +15,7 @@ from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
 from opsmith.signature import Between, Extent, Index
-from opsmith.targets import LoadedModel, export, load
+from opsmith.targets import LoadedModel, LoadedOperators, export, load
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ __all__ = [
     "Extent",
     "Index",
     "LoadedModel",
+    "LoadedOperators",
     "MissingError",
     "Operator",
     "OpsmithError",

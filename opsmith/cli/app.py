@@ -114,11 +114,11 @@ def doctor(as_json: AsJson = False) -> None:
 @app.command()
 def build(files: Files, debug: Debug = False) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
-    from opsmith.cli.load import load_all
+    from opsmith.operators.importing import import_all
     from opsmith.operators.kernel import NativeKernel
 
     failed = False
-    for operator in load_all(files):
+    for operator in import_all(files):
         kernels = operator.kernels.items()
         devices = [device for device, kernel in kernels if isinstance(kernel, NativeKernel)]
         if not devices:
@@ -171,11 +171,11 @@ def check(
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference."""
     from opsmith import checks
-    from opsmith.cli.load import load_all
+    from opsmith.operators.importing import import_all
 
     if report is not None and not report.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
-    operators = load_all(files)
+    operators = import_all(files)
     with output.progress() as progress:
         result = checks.run(
             operators,

@@ -1,4 +1,4 @@
-"""The commands on exported models: export, run, view."""
+"""The commands on artifacts: export, run, view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Source = Annotated[
     typer.Argument(
         metavar="SOURCE",
         help="model.py:example or pkg.module:example, a function that returns (model, args); "
-        "or a .pt2 file of torch.export.save.",
+        "or a .pt2 file of torch.export.save; or, for a target that takes operators, the file or "
+        "module that declares them.",
     ),
 ]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export.")]
@@ -86,16 +87,17 @@ def export(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Export a model that may contain custom operators to a runtime."""
+    """Export a model that may contain custom operators, or operators alone, to a runtime."""
     from opsmith.cli.source import load_source
-    from opsmith.targets import export as export_model
-    from opsmith.targets import get_target
+    from opsmith.targets import OperatorTarget, get_target
+    from opsmith.targets import export as export_to
 
-    options = _options(get_target(target), settings or [], form or [])
+    found = get_target(target)
+    options = _options(found, settings or [], form or [])
     if runner:
         options["runner"] = True
-    loaded = load_source(source)
-    export_model(
+    loaded = load_source(source, operators=isinstance(found, OperatorTarget))
+    export_to(
         **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options
     )
 
@@ -116,9 +118,14 @@ def run(
 ) -> None:
     """Run an artifact on inputs from files, in the runtime that it was exported for."""
     from opsmith.cli.tensors import read_inputs, write_outputs
-    from opsmith.targets import load
+    from opsmith.targets import LoadedOperators, load
 
     model = load(artifact)
+    if isinstance(model, LoadedOperators):
+        raise ArtifactError(
+            f"{artifact} holds operators ({', '.join(model)}), and opsmith run runs models. Call "
+            f'them from Python: opsmith.load("{artifact}")["{next(iter(model))}"](…)'
+        )
     manifest = model.artifact.manifest
     tensors = read_inputs(inputs or [], manifest.inputs)
     try:

@@ -1,4 +1,4 @@
-"""From what the user typed (`x.py:model`, `module:model`, `x.pt2`) to a model and an example."""
+"""From what the user typed (`x.py:model`, `module:model`, `x.pt2`) to what is exported."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from opsmith.cli.load import LoadError, load_module, raised
+from opsmith.operators import Operator
+from opsmith.operators.importing import LoadError, import_module, import_operators, raised
 
 _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 
 
-def load_source(source: str) -> dict[str, Any]:
+def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     """What `opsmith.export` wants of a model: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``.
 
     Args:
         source: ``FILE.py:NAME`` or ``MODULE:NAME``, where NAME is an ExportedProgram, or a function
-            without arguments that returns ``(model, args)``, or a dictionary of the above; or a
-            ``.pt2`` file that ``torch.export.save`` wrote.
+            without arguments that returns ``(model, args)``, or a dictionary of the above, or an
+            operator, or a list of operators; or a ``.pt2`` file that ``torch.export.save`` wrote.
+        operators: whether ``FILE.py`` or ``MODULE`` alone stands for the operators that it
+            declares.
 
     Raises:
         LoadError: there is no such thing, or it is something else.
@@ -29,21 +32,25 @@ def load_source(source: str) -> dict[str, Any]:
             raise LoadError(f"no such file: {source}")
         return {"model": torch.export.load(source)}
     where, colon, name = source.rpartition(":")
+    if operators and not colon:
+        return {"model": import_operators(source).operators}
     if not colon or not where or not name.isidentifier():
         raise LoadError(
             f"{source!r}: say which model, as in model.py:example or package.module:example"
         )
-    module = load_module(where)
+    module = import_module(where)
     found = getattr(module, name, None)
     if found is None:
-        raise LoadError(f"{where} has no {name!r}; it has {', '.join(_candidates(module)) or 'no'}")
+        raise LoadError(
+            f"{where} has no {name!r}; it has {', '.join(_candidates(module)) or 'none'}"
+        )
     if isinstance(found, torch.nn.Module):
         raise LoadError(
             f"{source} is a module, and exporting it needs an example of its arguments. Name a "
             f"function that returns both:\n\n"
             f"  def example():\n      return {name}, (torch.randn(1, 3),)"
         )
-    if isinstance(found, torch.export.ExportedProgram):
+    if isinstance(found, torch.export.ExportedProgram | Operator | list | tuple):
         return {"model": found}
     if not callable(found):
         raise LoadError(f"{source} is a {type(found).__name__}, and no model")

@@ -88,3 +88,30 @@ def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
         elif value is not None:
             found.append(value)
     return found
+
+
+def output_names(signature: Signature, returned: Any) -> list[str]:
+    """What `flatten` gives is called: results, then what was written into."""
+    names: list[str] = []
+    many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
+    for result, value in zip(signature.results, many, strict=True):
+        shown = "the result" if len(signature.results) == 1 else result.name
+        if isinstance(value, list | tuple):
+            names.extend(f"{shown}[{position}]" for position in range(len(value)))
+        else:
+            names.append(shown)
+    names.extend(f"{parameter.name} (written into)" for parameter in signature.mutated)
+    return names
+
+
+def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """Every tensor that a call gave: its results, and the arguments that it wrote into."""
+    many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
+    found: list[Tensor] = []
+    for value in many:
+        found.extend(value if isinstance(value, list | tuple) else [value])
+    for parameter in signature.mutated:
+        value = arguments[parameter.name]
+        if value is not None:
+            found.append(value)
+    return found

@@ -6,28 +6,42 @@
 
 from opsmith.targets.agreement import relative_difference
 from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
-from opsmith.targets.exporting import export, prepare
-from opsmith.targets.loaded import LoadedModel, load
+from opsmith.targets.exporting import export
+from opsmith.targets.loaded import LoadedModel, LoadedOperators, load
 from opsmith.targets.model import Model
-from opsmith.targets.proof import DirectProof, Proof, Way
-from opsmith.targets.protocol import Option, Outcome, Runner, Target
+from opsmith.targets.proof import DirectProof, ModelProof, OperatorProof, Route
+from opsmith.targets.protocol import (
+    ModelTarget,
+    OperatorRunner,
+    OperatorTarget,
+    Option,
+    Outcome,
+    Runner,
+    Target,
+)
 from opsmith.targets.registry import all_targets, get_target, target_names
+from opsmith.targets.tracing import prepare
 
 __all__ = [
     "Agreement",
     "Artifact",
     "DirectProof",
     "LoadedModel",
+    "LoadedOperators",
     "Manifest",
     "Model",
+    "ModelProof",
+    "ModelTarget",
+    "OperatorProof",
+    "OperatorRunner",
+    "OperatorTarget",
     "OperatorUse",
     "Option",
     "Outcome",
-    "Proof",
+    "Route",
     "Runner",
     "Target",
     "TensorSpec",
-    "Way",
     "all_targets",
     "export",
     "get_target",

@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from opsmith.errors import CheckError
+from opsmith.operators.arguments import dtype_name
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Agreement
 from opsmith.targets.model import Model
@@ -66,36 +67,52 @@ def agreement(
             continue
         wanted = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
         got = runner.run([value.clone().contiguous() for value in inputs])
-        difference, name = _difference(model, wanted, got, title)
+        difference, name = largest_difference(
+            [spec.name for spec in model.outputs], wanted, got, title
+        )
         count += 1
         if difference >= largest:
             largest, output = difference, name
     return Agreement(count, largest, output)
 
 
-def _difference(
-    model: Model, wanted: Sequence[Tensor], got: Sequence[Tensor], title: str
+def largest_difference(
+    names: Sequence[str], wanted: Sequence[Tensor], got: Sequence[Tensor], title: str
 ) -> tuple[float, str]:
+    """Compare what a runtime gave with what PyTorch gave.
+
+    Args:
+        names: what each of `wanted` is called.
+        wanted: PyTorch's results.
+        got: the runtime's.
+        title: the runtime's name, for messages.
+
+    Returns:
+        The largest difference, divided by the largest absolute value, and in which it was.
+
+    Raises:
+        CheckError: see `agreement`.
+    """
     if len(wanted) != len(got):
         raise CheckError(f"{title} returned {len(got)} tensors, PyTorch {len(wanted)}")
     largest, name = 0.0, ""
-    for spec, expected, found in zip(model.outputs, wanted, got, strict=True):
+    for output, expected, found in zip(names, wanted, got, strict=True):
         if expected.shape != found.shape or expected.dtype != found.dtype:
             raise CheckError(
-                f"{title} returned {spec.name!r} as {found.dtype} {tuple(found.shape)}, PyTorch as "
+                f"{title} returned {output!r} as {found.dtype} {tuple(found.shape)}, PyTorch as "
                 f"{expected.dtype} {tuple(expected.shape)}"
             )
         difference = relative_difference(expected, found)
         # Whatever is not a float is rounded last: one step is what rounding can explain.
-        tolerance = _TOLERANCE.get(spec.dtype, 1.0)
+        tolerance = _TOLERANCE.get(dtype_name(expected.dtype), 1.0)
         if not difference <= tolerance:
             raise CheckError(
-                f"{title} disagrees with PyTorch in the output {spec.name!r}: the largest "
+                f"{title} disagrees with PyTorch in the output {output!r}: the largest "
                 f"difference is {difference:.3g} of the largest value, allowed is {tolerance:g}. "
                 "Nothing was written. Pass verify=False to export all the same."
             )
         if difference >= largest:
-            largest, name = difference, spec.name
+            largest, name = difference, output
     return largest, name
 
 

@@ -20,8 +20,10 @@ from typing import Any
 from opsmith.errors import ArtifactError
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
 """Of the manifest's layout. A later one is refused, since what it says is not known."""
+_READ = (1, 2)
+MODEL, OPERATORS = "model", "operators"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class OperatorUse:
     Attributes:
         name: ``namespace::name``.
         form: the target's word for it (``library``, ``inline``, …).
-        count: how many calls the model has.
+        count: how many calls the model has; 1 where operators were exported as such.
         note: why this form, or what to know about it.
     """
 
@@ -92,10 +94,10 @@ class CallSpec:
         out_leaves: the same of what is returned.
     """
 
-    in_spec: str
-    out_spec: str
-    in_leaves: tuple[Any, ...]
-    out_leaves: tuple[Any, ...]
+    in_spec: str = ""
+    out_spec: str = ""
+    in_leaves: tuple[Any, ...] = ()
+    out_leaves: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,11 @@ class Manifest:
     Attributes:
         target: which target reads it.
         versions: of opsmith, torch and the runtime's packages.
-        inputs: in the order in which the runner takes them.
+        inputs: in the order in which the runner takes them; empty where operators were exported.
         outputs: in the order in which it gives them.
         dims: for each symbol the smallest and the largest size (`None`: any).
         call: see `CallSpec`.
+        kind: what was exported: ``"model"`` or ``"operators"``.
         operators: what became of each custom operator.
         details: what the target's loader needs.
         agreement: how far it was from PyTorch when it was exported; `None` if nobody looked.
@@ -125,10 +128,11 @@ class Manifest:
 
     target: str
     versions: Mapping[str, str]
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    dims: Mapping[str, tuple[int, int | None]]
-    call: CallSpec
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    call: CallSpec = field(default_factory=CallSpec)
+    kind: str = MODEL
     operators: tuple[OperatorUse, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     agreement: Agreement | None = None
@@ -150,15 +154,18 @@ class Manifest:
             version = facts.pop("manifest")
         except (ValueError, KeyError, AttributeError, TypeError):
             raise ArtifactError(f"{where} is not the manifest of an opsmith artifact") from None
-        if version != VERSION:
+        if version not in _READ:
             raise ArtifactError(
-                f"{where} has version {version!r}, and this opsmith reads version {VERSION}. "
-                "Export the model again, or install the opsmith that exported it."
+                f"{where} has version {version!r}, and this opsmith reads versions "
+                f"{' and '.join(map(str, _READ))}. Export again, or install the opsmith that "
+                "exported it."
             )
         try:
             return cls(
                 target=facts["target"],
                 versions=facts["versions"],
+                # Version 1 knew models only.
+                kind=facts["kind"] if version > 1 else MODEL,
                 inputs=tuple(_tensor(item) for item in facts["inputs"]),
                 outputs=tuple(_tensor(item) for item in facts["outputs"]),
                 dims={name: (low, high) for name, (low, high) in facts["dims"].items()},
@@ -183,7 +190,7 @@ def _tensor(facts: Mapping[str, Any]) -> TensorSpec:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An exported model on disk, its files compared with the manifest.
+    """What was exported, on disk, its files compared with the manifest.
 
     Attributes:
         folder: where it is.

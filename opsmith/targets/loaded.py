@@ -1,8 +1,8 @@
-"""A loaded artifact as one calls it: like the model that was exported."""
+"""A loaded artifact as one calls it: like the model, or the operators, that were exported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opsmith.errors import ArgumentError
+from opsmith.errors import ArgumentError, ArtifactError, MissingError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
-from opsmith.targets.artifact import Artifact, TensorSpec
-from opsmith.targets.protocol import Runner
+from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, TensorSpec
+from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 
 _REMEMBERED = 256
@@ -118,28 +118,106 @@ def _child(spec: Any, index: int) -> Any:
     return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
 
 
-def load(folder: str | Path) -> LoadedModel:
+class LoadedOperators(Mapping[str, Callable[..., Any]]):
+    """Exported operators, by ``namespace::name``, as users of the runtime call them.
+
+    Attributes:
+        artifact: what was loaded.
+        runner: the target's own.
+        ops: the operators by their short names: ``loaded.ops.my_op(…)``.
+    """
+
+    def __init__(self, artifact: Artifact, runner: OperatorRunner) -> None:
+        self.artifact = artifact
+        self.runner = runner
+        self.ops = _Ops(self)
+
+    def __repr__(self) -> str:
+        target, names = self.artifact.manifest.target, ", ".join(self)
+        return f"<{target} artifact {self.artifact.folder} (operators {names})>"
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        try:
+            return self.runner.functions[name]
+        except KeyError:
+            raise KeyError(
+                f"{self.artifact.folder} has no operator {name!r}; it has {', '.join(self)}"
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.runner.functions)
+
+    def __len__(self) -> int:
+        return len(self.runner.functions)
+
+
+class _Ops:
+    """The operators of an artifact as attributes."""
+
+    def __init__(self, loaded: LoadedOperators) -> None:
+        self._loaded = loaded
+
+    def __dir__(self) -> list[str]:
+        return sorted({_short(name) for name in self._loaded})
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):  # what copying and pickling ask every object for
+            raise AttributeError(name)
+        found = [qualname for qualname in self._loaded if _short(qualname) == name]
+        if len(found) == 1:
+            return self._loaded[found[0]]
+        folder = self._loaded.artifact.folder
+        if found:
+            raise AttributeError(
+                f"{folder} has {' and '.join(found)}; take one by its whole name, "
+                f'loaded["{found[0]}"]'
+            )
+        raise AttributeError(f"{folder} has no operator {name!r}; it has {', '.join(self._loaded)}")
+
+
+def _short(qualname: str) -> str:
+    return qualname.rpartition("::")[2]
+
+
+def load(folder: str | Path) -> LoadedModel | LoadedOperators:
     """Load an artifact that `opsmith.export` left.
 
     Args:
         folder: the artifact.
 
     Returns:
-        A callable that takes what the model took and returns what it returned.
+        Of a model a callable that takes what the model took and returns what it returned; of
+        operators a mapping from their names to the runtime's own functions.
 
     Raises:
         ArtifactError: a file is missing or is not what was exported (named), or the artifact is
             not for this machine.
         MissingError: the runtime is not installed.
     """
-    from opsmith.errors import MissingError
+    return load_artifact(Artifact.open(folder))
 
-    artifact = Artifact.open(folder)
+
+def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
+    """Load an artifact that was opened.
+
+    Raises:
+        ArtifactError: the artifact is not for this machine.
+        MissingError: the runtime is not installed.
+    """
     target = get_target(artifact.manifest.target)
     missing = target.available()
     if missing is not None:
-        raise MissingError(f"{folder} needs {target.title}: {missing}")
-    return LoadedModel(artifact, target.load(artifact))
+        raise MissingError(f"{artifact.folder} needs {target.title}: {missing}")
+    kind = artifact.manifest.kind
+    if kind == MODEL and isinstance(target, ModelTarget):
+        return LoadedModel(artifact, target.load_model(artifact))
+    if kind == OPERATORS and isinstance(target, OperatorTarget):
+        return LoadedOperators(artifact, target.load_operators(artifact))
+    held = "a model" if kind == MODEL else kind
+    raise ArtifactError(
+        f"{artifact.folder} holds {held}, which the target {target.name!r} ({target.title}) of "
+        "this opsmith does not load"
+    )
 
 
 def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:

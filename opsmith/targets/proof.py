@@ -1,6 +1,6 @@
-"""What `opsmith check` is to run of a target: the ways in which an operator reaches its runtime.
+"""What `opsmith check` is to run of a target: the routes by which an operator reaches its runtime.
 
-A target knows the ways; the checks draw cases, know what is right, and compare.
+A target knows the routes; the checks draw cases, know what is right, and compare.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from opsmith.operators import Operator
 from opsmith.operators.kernel import NativeKernel, PythonKernel
-from opsmith.targets.loaded import LoadedModel
+from opsmith.targets.loaded import LoadedModel, LoadedOperators
 
 Kernel = PythonKernel | NativeKernel
 
@@ -28,13 +28,19 @@ def _no_options(operator: Operator) -> Mapping[str, Any]:
     return {}
 
 
-def _call(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+def _call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
     return model(*arguments)
 
 
+def _call_operator(
+    loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
+) -> Sequence[Tensor]:
+    return loaded.runner.run(operator.name, arguments)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """What all ways of an operator to a runtime have.
+class Route:
+    """What all routes of an operator to a runtime have.
 
     Attributes:
         name: of the check.
@@ -54,7 +60,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof(Way):
+class ModelProof(Route):
     """By an exported model that calls the operator once.
 
     Attributes:
@@ -66,14 +72,27 @@ class Proof(Way):
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
-    run: Callable[[LoadedModel, Sequence[Any]], Any] = _call
+    run: Callable[[LoadedModel, Sequence[Any]], Any] = _call_model
     functional: bool = False
     may_refuse: bool = False
     may_fix: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectProof(Way):
+class OperatorProof(Route):
+    """By the operator exported as such and loaded again: one export for all cases and dtypes.
+
+    Attributes:
+        options: those of the export.
+        run: calls the loaded operator with arguments by name; gives what `OperatorRunner.run` does.
+    """
+
+    options: Callable[[Operator], Mapping[str, Any]] = _no_options
+    run: Callable[[LoadedOperators, Operator, Mapping[str, Any]], Sequence[Tensor]] = _call_operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectProof(Route):
     """By the runtime calling the operator's library without an export: quick, so in every dtype.
 
     Attributes:

@@ -1,25 +1,27 @@
 """What a runtime must offer to be a target: available? export, load, run.
 
-A target is a folder of `opsmith.targets` whose ``__init__`` holds ``TARGET``, an instance of
-`Target`. Nothing else anywhere names it. That ``__init__`` imports nothing of its runtime: listing
-the targets must work on a machine that has none of them.
+A target is a folder of `opsmith.targets`, or a package elsewhere with an entry point in the group
+``opsmith.targets``, whose ``TARGET`` is an instance of `ModelTarget`, of `OperatorTarget`, or of a
+class that is both. Nothing else anywhere names it. The module that holds ``TARGET`` imports nothing
+of its runtime: listing the targets must work on a machine that has none of them.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from opsmith.operators import Operator
 from opsmith.targets.artifact import Artifact, OperatorUse
 
 if TYPE_CHECKING:
     from opsmith.targets.model import Model
-    from opsmith.targets.proof import Way
+    from opsmith.targets.proof import Route
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Outcome:
     """What an export has to say beside the files that it wrote.
 
     Attributes:
-        operators: what became of each custom operator of the model.
+        operators: what became of each custom operator.
         versions: of the packages whose versions decide whether the artifact runs, by name.
-        details: whatever `Target.load` needs to know, as JSON has it: which file is the model,
-            which are operator libraries.
+        details: whatever the target needs to know to load it, as JSON has it: which file is the
+            model, which are operator libraries.
     """
 
     operators: Sequence[OperatorUse] = ()
@@ -58,7 +60,7 @@ class Outcome:
 
 
 class Runner(abc.ABC):
-    """A loaded artifact, ready to run."""
+    """A loaded model, ready to run."""
 
     @abc.abstractmethod
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -81,13 +83,44 @@ class Runner(abc.ABC):
         """
 
 
-class Target(abc.ABC):
-    """One runtime.
+class OperatorRunner(abc.ABC):
+    """Loaded operators, ready to be called.
 
     Attributes:
-        name: what ``target=`` says; also the folder's name.
+        functions: the operators by ``namespace::name``, as users of the runtime call them: they
+            take and return the runtime's own arrays.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+
+    @abc.abstractmethod
+    def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
+        """Call one of `functions` with PyTorch's tensors: how checks compare it with PyTorch.
+
+        May be called any number of times, and keeps nothing between calls that could change a
+        result.
+
+        Args:
+            name: ``namespace::name``.
+            arguments: every argument by name, as the declaration says; tensors lie in memory in
+                any way. What the operator writes into may be written into or not.
+
+        Returns:
+            Its results, those of lists one by one; then the new contents of every argument that it
+            writes into and that is not `None`.
+
+        Raises:
+            RuntimeError: see `Runner.run`.
+        """
+
+
+class Target(abc.ABC):
+    """One runtime. Derive from `ModelTarget`, `OperatorTarget`, or both.
+
+    Attributes:
+        name: what ``target=`` says; also the folder's or the entry point's name.
         title: the runtime's own name, for messages.
-        options: what `export` takes.
+        options: what `opsmith.export` takes.
     """
 
     name: ClassVar[str]
@@ -104,8 +137,19 @@ class Target(abc.ABC):
             `None` if it can; else what is missing, and the way to get it, in one sentence.
         """
 
+    def proofs(self) -> Sequence[Route]:
+        """The routes by which `opsmith check` takes an operator to this runtime; none by default.
+
+        Called where the runtime is missing, too: what they name is imported when they run.
+        """
+        return ()
+
+
+class ModelTarget(Target):
+    """A runtime that takes models, which may call custom operators."""
+
     @abc.abstractmethod
-    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         """Write everything that running `model` takes into `folder`.
 
         Called only where the target is available. Every file in `folder` becomes part of the
@@ -127,8 +171,8 @@ class Target(abc.ABC):
         """
 
     @abc.abstractmethod
-    def load(self, artifact: Artifact) -> Runner:
-        """Load what `export` wrote, perhaps in another process or on another machine.
+    def load_model(self, artifact: Artifact) -> Runner:
+        """Load what `export_model` wrote, perhaps in another process or on another machine.
 
         The artifact's files have been compared with their digests. Files are reached by
         `Artifact.path`, so that none is loaded which the manifest does not list. Loading twice
@@ -139,9 +183,36 @@ class Target(abc.ABC):
             MissingError: the runtime is not installed.
         """
 
-    def proofs(self) -> Sequence[Way]:
-        """The ways in which `opsmith check` takes an operator to this runtime; none by default.
 
-        Called where the runtime is missing, too: what they name is imported when they run.
+class OperatorTarget(Target):
+    """A runtime that takes operators as such, without a model around them."""
+
+    @abc.abstractmethod
+    def export_operators(
+        self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
+    ) -> Outcome:
+        """Write everything that calling `operators` takes into `folder`.
+
+        The contract of `ModelTarget.export_model`, but for what is exported. The outcome has one
+        use for each of `operators`, in their order, and after them those that were taken along,
+        such as the operator of a gradient.
+
+        Args:
+            operators: at least one, each once.
+            folder: an empty folder with a temporary name.
+            options: every option of `options`, defaults filled in.
+
+        Raises:
+            ExportError: the runtime cannot carry one: which, which argument, why, what to do.
+            BuildError: a kernel does not compile for the runtime.
+            MissingError: a compiler or package is not there.
         """
-        return ()
+
+    @abc.abstractmethod
+    def load_operators(self, artifact: Artifact) -> OperatorRunner:
+        """Load what `export_operators` wrote; the contract of `ModelTarget.load_model`.
+
+        Raises:
+            ArtifactError: the artifact is not for this machine or this version of the runtime.
+            MissingError: the runtime is not installed.
+        """

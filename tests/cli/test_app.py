@@ -2,6 +2,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from opsmith.operators.importing import LoadError
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -39,3 +43,23 @@ def test_an_unknown_command_is_a_usage_error(cli):
     outcome = cli("frobnicate")
     assert outcome.code == 2
     assert "frobnicate" in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["build", "check"])
+def test_a_file_that_raises_is_said_in_one_line_and_exits_with_2(
+    cli, command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raising_a.py").write_text("1 / 0\n")
+    outcome = cli(command, "raising_a.py")
+    assert outcome.code == 2
+    assert outcome.stderr == "error: raising_a.py:1: ZeroDivisionError: division by zero\n"
+    assert outcome.stdout == ""
+
+
+def test_debug_shows_the_traceback(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raising_b.py").write_text("1 / 0\n")
+    with pytest.raises(LoadError) as raised:
+        cli("build", "raising_b.py", "--debug")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)

@@ -65,7 +65,7 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"manifest": 99}, "has version 99, and this opsmith reads version 1"),
+        ({"manifest": 99}, "has version 99, and this opsmith reads versions 1 and 2"),
         ({"inputs": None}, "is damaged"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 0}}}, "outside the artifact"),
     ],

@@ -22,18 +22,18 @@ from opsmith.targets import (
     Artifact,
     LoadedModel,
     Model,
+    ModelProof,
+    ModelTarget,
     Option,
     Outcome,
-    Proof,
     Runner,
-    Target,
     prepare,
 )
 from opsmith.targets import registry as registry_module
 from opsmith.targets.agreement import relative_difference
 
 
-class StandIn(Target):
+class StandIn(ModelTarget):
     """Saves the program, and runs it in PyTorch."""
 
     name = "stand_in"
@@ -44,11 +44,11 @@ class StandIn(Target):
     def available(self) -> str | None:
         return self.missing
 
-    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         torch.export.save(model.program, folder / "model.pt2")
         return Outcome(details={"error": options["error"]}, versions={"stand_in": "1"})
 
-    def load(self, artifact: Artifact) -> Runner:
+    def load_model(self, artifact: Artifact) -> Runner:
         return StandInRunner(artifact)
 
 
@@ -219,9 +219,9 @@ def test_a_target_brings_its_checks(target, monkeypatch):
     def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
         return 2 * x
 
-    def proof(name: str, **settings: Any) -> Proof:
+    def proof(name: str, **settings: Any) -> ModelProof:
         summary = "the stand-in gives right results"
-        return Proof(name=name, summary=summary, what="the stand-in", **settings)
+        return ModelProof(name=name, summary=summary, what="the stand-in", **settings)
 
     proofs = [
         proof("right"),

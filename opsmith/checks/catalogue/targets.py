@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,16 +16,18 @@ from opsmith.checks.exported import OneCall, PureCall, dynamic_shape
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial, shown_shapes
-from opsmith.checks.truth import RefusedError, flatten
+from opsmith.checks.truth import RefusedError
 from opsmith.errors import ExportError, OpsmithError
-from opsmith.operators.arguments import describe
+from opsmith.operators.arguments import describe, flatten
 from opsmith.signature.binding import bind
 from opsmith.targets import (
     DirectProof,
     LoadedModel,
-    Proof,
+    LoadedOperators,
+    ModelProof,
+    OperatorProof,
+    Route,
     Target,
-    Way,
     all_targets,
     export,
     load,
@@ -37,7 +41,7 @@ _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 _MOST = 8
 
 
-def _require(trial: Trial, target: Target, proof: Way) -> tuple[str | None, ...]:
+def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ...]:
     """The dtypes in which the operator can go the way of `proof`, the favourite first."""
     obstacle = proof.obstacle(trial.operator, trial.subject.implementation)
     trial.need(obstacle is None, str(obstacle))
@@ -49,18 +53,42 @@ def _require(trial: Trial, target: Target, proof: Way) -> tuple[str | None, ...]
     return found
 
 
-# --- without an export ---------------------------------------------------------------------------
+# --- in every dtype ------------------------------------------------------------------------------
 
 
 def _direct(target: Target, proof: DirectProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)
-    run = proof.opened(trial.operator)
+    _each(trial, proof, proof.opened(trial.operator), dtypes)
+
+
+def _exported_operator(target: Target, proof: OperatorProof, trial: Trial) -> None:
+    dtypes = _require(trial, target, proof)
+    operator = trial.operator
+    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
+        out = Path(folder, "artifact")
+        settings = proof.options(operator)
+        try:
+            export(operator, target=target.name, out=out, verify=False, say=None, **settings)
+            loaded = load(out)
+        except OpsmithError as error:
+            raise Failure(f"the export {trial.raised(error)}") from error
+        assert isinstance(loaded, LoadedOperators)
+        _each(trial, proof, functools.partial(proof.run, loaded, operator), dtypes)
+
+
+def _each(
+    trial: Trial,
+    proof: Route,
+    run: Callable[[Mapping[str, Any]], Sequence[Tensor]],
+    dtypes: Sequence[str | None],
+) -> None:
+    """Compare what `run` gives with what is right, in every dtype."""
 
     def one(case: Case) -> None:
         truth = trial.truth(case)
         try:
             found = run(case.make())
-        except OpsmithError as error:
+        except (OpsmithError, RuntimeError) as error:
             raise Failure(f"{proof.what} {trial.raised(error)}") from error
         trial.compare(found, truth, f"in {proof.what}")
 
@@ -78,7 +106,7 @@ def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
 # --- by an exported model ------------------------------------------------------------------------
 
 
-def _exported(target: Target, proof: Proof, trial: Trial) -> None:
+def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
     # The ways to one target have the same samples, so that what was compiled for one serves all.
     trial.name = target.name
@@ -112,7 +140,7 @@ def _all_differ(case: Case) -> bool:
 
 
 def _compare(
-    trial: Trial, target: Target, proof: Proof, cases: list[Case], *, dynamic: bool
+    trial: Trial, target: Target, proof: ModelProof, cases: list[Case], *, dynamic: bool
 ) -> None:
     truths = [trial.truth(case) for case in cases]
     with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
@@ -135,7 +163,7 @@ def _compare(
 
 
 def _export(
-    trial: Trial, target: Target, proof: Proof, case: Case, out: Path, dynamic: bool
+    trial: Trial, target: Target, proof: ModelProof, case: Case, out: Path, dynamic: bool
 ) -> LoadedModel:
     arguments = case.make(trial.subject.device)
     shapes = tuple(dynamic_shape(trial.signature, *item) for item in arguments.items())
@@ -150,10 +178,12 @@ def _export(
         say=None,
         **proof.options(trial.operator),
     )
-    return load(out)
+    loaded = load(out)
+    assert isinstance(loaded, LoadedModel)
+    return loaded
 
 
-def _run(trial: Trial, proof: Proof, model: LoadedModel, case: Case) -> list[Tensor]:
+def _run(trial: Trial, proof: ModelProof, model: LoadedModel, case: Case) -> list[Tensor]:
     arguments = case.make(trial.subject.device)
     returned = proof.run(model, list(arguments.values()))
     if proof.functional:
@@ -161,13 +191,15 @@ def _run(trial: Trial, proof: Proof, model: LoadedModel, case: Case) -> list[Ten
     return flatten(trial.signature, returned, arguments)
 
 
-def _register(target: Target, proof: Way, order: int) -> None:
+def _register(target: Target, proof: Route, order: int) -> None:
     @check(proof.name, proof.summary, order=order, time_limit=5.0, flag=proof.flag)
     def run(trial: Trial) -> None:
         match proof:
             case DirectProof():
                 _direct(target, proof, trial)
-            case Proof():
+            case OperatorProof():
+                _exported_operator(target, proof, trial)
+            case ModelProof():
                 _exported(target, proof, trial)
 
 

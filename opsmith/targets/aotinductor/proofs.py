@@ -14,7 +14,7 @@ from opsmith.errors import ArtifactError
 from opsmith.operators import Operator
 from opsmith.operators.kernel import NativeKernel
 from opsmith.targets.loaded import LoadedModel
-from opsmith.targets.proof import Kernel, Proof
+from opsmith.targets.proof import Kernel, ModelProof
 
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
@@ -55,13 +55,13 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
 
 
 PROOFS = (
-    Proof(
+    ModelProof(
         name="aotinductor",
         summary="an AOTInductor package gives right results",
         what="the AOTInductor package",
         obstacle=_obstacle,
     ),
-    Proof(
+    ModelProof(
         name="aotinductor-cpp",
         summary="the C++ program runs the package without Python",
         what="the C++ program",

@@ -17,7 +17,7 @@ from opsmith.targets.protocol import Runner
 
 
 def load(artifact: Artifact) -> Runner:
-    """See `Target.load`."""
+    """See `ModelTarget.load_model`."""
     details = artifact.manifest.details
     machine.check(details["machine"], artifact.folder)
     libraries = _load_libraries(artifact)

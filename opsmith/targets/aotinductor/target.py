@@ -19,14 +19,14 @@ from opsmith.operators.classes.lower import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.model import Model
-from opsmith.targets.proof import Way
-from opsmith.targets.protocol import Option, Outcome, Runner, Target
+from opsmith.targets.proof import Route
+from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
 
 MODEL = "model.pt2"
 RUNNER = "runner"
 
 
-class AOTInductor(Target):
+class AOTInductor(ModelTarget):
     """Models compiled ahead of time by PyTorch's inductor; run from Python, or from C++ alone."""
 
     name = "aotinductor"
@@ -57,8 +57,8 @@ class AOTInductor(Target):
             return "this PyTorch was built without AOTInductor; install one from pytorch.org"
         return None
 
-    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `Target.export`."""
+    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """See `ModelTarget.export_model`."""
         with warnings.catch_warnings():
             # What PyTorch says of its own code whenever a program is copied.
             warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
@@ -115,13 +115,13 @@ class AOTInductor(Target):
         if built:
             shutil.copy2(build_runner.build_runner(), folder / RUNNER / build_runner.PROGRAM)
 
-    def load(self, artifact: Artifact) -> Runner:
-        """See `Target.load`."""
+    def load_model(self, artifact: Artifact) -> Runner:
+        """See `ModelTarget.load_model`."""
         from opsmith.targets.aotinductor.runtime import load
 
         return load(artifact)
 
-    def proofs(self) -> Sequence[Way]:
+    def proofs(self) -> Sequence[Route]:
         """See `Target.proofs`."""
         from opsmith.targets.aotinductor.proofs import PROOFS
 

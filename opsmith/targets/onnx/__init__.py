@@ -9,10 +9,10 @@ from typing import Any
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, OPTIONS, export, missing_packages
-from opsmith.targets.protocol import Outcome, Runner, Target
+from opsmith.targets.protocol import ModelTarget, Outcome, Runner
 
 
-class OnnxTarget(Target):
+class OnnxTarget(ModelTarget):
     """ONNX alone: custom operators become standard ones; ONNX's own evaluator runs the result."""
 
     name = "onnx"
@@ -23,16 +23,16 @@ class OnnxTarget(Target):
         """See `Target.available`."""
         return missing_packages()
 
-    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `Target.export`."""
+    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """See `ModelTarget.export_model`."""
         from opsmith.targets.onnx.evaluator import versions
 
         exported = export(model, folder, options, library=None)
         details = {"model": MODEL, "opset": exported.opset, "exporter": options["exporter"]}
         return Outcome(exported.uses, versions(), details)
 
-    def load(self, artifact: Artifact) -> Runner:
-        """See `Target.load`."""
+    def load_model(self, artifact: Artifact) -> Runner:
+        """See `ModelTarget.load_model`."""
         from opsmith.targets.onnx.evaluator import Evaluator
 
         return Evaluator(artifact)

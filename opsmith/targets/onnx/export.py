@@ -73,7 +73,7 @@ def export(
         library: makes the runtime's library of an operator; `None` where it has none.
 
     Raises:
-        ExportError: see `opsmith.targets.protocol.Target.export`.
+        ExportError: see `opsmith.targets.protocol.ModelTarget.export_model`.
     """
     from opsmith.targets.onnx import dynamo, torchscript
     from opsmith.targets.onnx.dynamo import quietly

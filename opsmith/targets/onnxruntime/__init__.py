@@ -9,11 +9,11 @@ from typing import Any
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import OPTIONS, missing_packages
-from opsmith.targets.proof import Way
-from opsmith.targets.protocol import Outcome, Runner, Target
+from opsmith.targets.proof import Route
+from opsmith.targets.protocol import ModelTarget, Outcome, Runner
 
 
-class OnnxRuntimeTarget(Target):
+class OnnxRuntimeTarget(ModelTarget):
     """ONNX Runtime on the CPU."""
 
     name = "onnxruntime"
@@ -24,19 +24,19 @@ class OnnxRuntimeTarget(Target):
         """See `Target.available`."""
         return missing_packages("onnxruntime")
 
-    def export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `Target.export`."""
+    def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
+        """See `ModelTarget.export_model`."""
         from opsmith.targets.onnxruntime.bundle import bundle
 
         return bundle(model, folder, options)
 
-    def load(self, artifact: Artifact) -> Runner:
-        """See `Target.load`."""
+    def load_model(self, artifact: Artifact) -> Runner:
+        """See `ModelTarget.load_model`."""
         from opsmith.targets.onnxruntime.session import Session
 
         return Session(artifact)
 
-    def proofs(self) -> Sequence[Way]:
+    def proofs(self) -> Sequence[Route]:
         """See `Target.proofs`."""
         from opsmith.targets.onnxruntime.proofs import PROOFS
 

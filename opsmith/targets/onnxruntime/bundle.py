@@ -26,7 +26,7 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     """Write everything that running `model` takes.
 
     Raises:
-        ExportError: see `opsmith.targets.protocol.Target.export`.
+        ExportError: see `opsmith.targets.protocol.ModelTarget.export_model`.
         BuildError: a kernel does not compile for ONNX Runtime.
     """
     built: dict[Operator, tuple[Path, tuple[str, ...]]] = {}

@@ -11,7 +11,7 @@ from opsmith.errors import CheckError
 from opsmith.operators import Operator
 from opsmith.operators.kernel import NativeKernel
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.targets.proof import DirectProof, Kernel, Proof, Way
+from opsmith.targets.proof import DirectProof, Kernel, ModelProof, Route
 
 _FORMS = {
     "standard": "as register_onnx says",
@@ -46,7 +46,7 @@ def _no_library(operator: Operator, kernel: Kernel) -> str | None:
     return None if kernel.source.api == "opsmith" else "the kernel is written against PyTorch"
 
 
-def _proof(form: str, exporter: str) -> Proof:
+def _proof(form: str, exporter: str) -> ModelProof:
     suffix = "" if exporter == "dynamo" else f"-{exporter}"
 
     def obstacle(operator: Operator, kernel: Kernel) -> str | None:
@@ -70,7 +70,7 @@ def _proof(form: str, exporter: str) -> Proof:
             found["opset"] = max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
         return found
 
-    return Proof(
+    return ModelProof(
         name=f"onnx-{form}{suffix}",
         summary=f"a model exported by {_EXPORTERS[exporter]} {_FORMS[form]} runs in ONNX Runtime",
         what="the exported model",
@@ -95,7 +95,7 @@ def _first_opset(operator: Operator) -> int:
     return min(translation.opset for translation in operator.onnx_translations)
 
 
-PROOFS: tuple[Way, ...] = (
+PROOFS: tuple[Route, ...] = (
     DirectProof(
         name="onnxruntime",
         summary="the library for ONNX Runtime gives right results",

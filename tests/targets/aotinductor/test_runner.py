@@ -184,7 +184,7 @@ def test_a_manifest_that_is_none(moved: Path, inputs: Path, run: Run) -> None:
     text = (moved / "manifest.json").read_text()
     for spoilt, message in [
         ("{", "is damaged: a key should stand here at byte 1"),
-        (text.replace('"manifest": 1', '"manifest": 2'), "has version 2, and this program reads"),
+        (text.replace('"manifest": 2', '"manifest": 3'), "has version 3, and this program reads"),
         (text.replace('"aotinductor"', '"onnx"', 1), "was exported for the target 'onnx'"),
         (text.replace('"details"', '"retails"'), 'it has no "details"'),
         (text.replace('"popcnt"', '"avx9000"'), "compiled for a processor with avx9000"),

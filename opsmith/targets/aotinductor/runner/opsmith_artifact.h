@@ -187,9 +187,9 @@ inline void Artifact::read_manifest() {
   }
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   manifest_ = Json::parse(text);
-  if (const int64_t version = manifest_.at("manifest").integer(); version != 1) {
+  if (const int64_t version = manifest_.at("manifest").integer(); version < 1 || version > 2) {
     throw ArtifactError(path.string() + " has version " + std::to_string(version) +
-                        ", and this program reads version 1");
+                        ", and this program reads versions 1 and 2");
   }
   if (const std::string& target = manifest_.at("target").string(); target != "aotinductor") {
     throw ArtifactError(where() + " was exported for the target '" + target +

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.cli.load import LoadError, load
+from opsmith.operators.importing import LoadError, import_operators
 
 DECLARATION = """
     import torch
@@ -37,7 +37,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 
 
 def names(target: str | Path) -> list[str]:
-    return [operator.name for operator in load(str(target)).operators]
+    return [operator.name for operator in import_operators(str(target)).operators]
 
 
 def test_a_file_by_its_path(write):
@@ -59,7 +59,7 @@ def test_a_file_in_a_package_may_import_relatively(write):
     relative = "from ..factor import FACTOR\n" + textwrap.dedent(DECLARATION)
     file = write("load_c/deep/op.py", relative, qualname="load_c::op", name="op", factor="FACTOR")
     assert names(file) == ["load_c::op"]
-    assert load(str(file)).module.__name__ == "load_c.deep.op"
+    assert import_operators(str(file)).module.__name__ == "load_c.deep.op"
 
 
 def test_operators_imported_from_elsewhere_do_not_count(write):
@@ -92,7 +92,7 @@ def test_a_file_named_like_a_module_of_python(write):
 
 def refused(target: str | Path) -> str:
     with pytest.raises(LoadError) as raised:
-        load(str(target))
+        import_operators(str(target))
     return str(raised.value)
 
 
@@ -177,19 +177,3 @@ def test_a_bad_declaration_leads_to_its_line(write):
     # Python 3.10 says a decorator's call is on the line of the def.
     assert re.match(r"load_r\.py:[67]: load_r::bad: ", message)
     assert "no argument binds 'M'" in message
-
-
-@pytest.mark.parametrize("command", ["build", "check"])
-def test_the_command_line_says_it_in_one_line_and_exits_with_2(cli, write, command):
-    write("load_s.py", "1 / 0\n")
-    outcome = cli(command, "load_s.py")
-    assert outcome.code == 2
-    assert outcome.stderr == "error: load_s.py:1: ZeroDivisionError: division by zero\n"
-    assert outcome.stdout == ""
-
-
-def test_debug_shows_the_traceback(cli, write):
-    write("load_t.py", "1 / 0\n")
-    with pytest.raises(LoadError) as raised:
-        cli("build", "load_t.py", "--debug")
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)

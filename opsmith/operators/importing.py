@@ -12,12 +12,10 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from opsmith.errors import OpsmithError
-
-if TYPE_CHECKING:
-    from opsmith.operators import Operator
+from opsmith.operators import registry
+from opsmith.operators.operator import Operator
 
 
 class LoadError(OpsmithError):
@@ -27,30 +25,32 @@ class LoadError(OpsmithError):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class Imported:
     """A file or module that was imported, and the operators that it declares."""
 
-    target: str
+    source: str
     module: ModuleType
     operators: tuple[Operator, ...]
 
 
-def load_all(targets: list[str]) -> list[Operator]:
-    """Import every target and return all their operators, each once, in the order declared.
+def import_all(sources: list[str]) -> list[Operator]:
+    """Import every source and return all their operators, each once, in the order declared.
 
     Args:
-        targets: paths of Python files, or names of modules.
+        sources: paths of Python files, or names of modules.
 
     Raises:
-        LoadError: a target cannot be imported, or declares no operator.
+        LoadError: a source cannot be imported, or declares no operator.
     """
     operators = {
-        operator.name: operator for target in targets for operator in load(target).operators
+        operator.name: operator
+        for source in sources
+        for operator in import_operators(source).operators
     }
     return list(operators.values())
 
 
-def load(target: str) -> Loaded:
+def import_operators(source: str) -> Imported:
     """Import one file or module and find the operators that it declares.
 
     A file inside a package is imported by its package's name, so that its relative imports work.
@@ -58,38 +58,47 @@ def load(target: str) -> Loaded:
     its own.
 
     Args:
-        target: the path of a Python file, or the name of a module.
+        source: the path of a Python file, or the name of a module.
 
     Raises:
         LoadError: no such file or module, importing it raised, or it declares no operator.
     """
-    from opsmith.operators import registry
-
     before = set(registry.all_operators())
-    module = load_module(target)
+    module = import_module(source)
+    operators = declared_by(module) or tuple(
+        operator for operator in registry.all_operators() if operator not in before
+    )
+    if not operators:
+        raise LoadError(f"{source} declares no operator; declare one with @opsmith.op(...)")
+    return Imported(source, module, operators)
+
+
+def declared_by(module: ModuleType) -> tuple[Operator, ...]:
+    """The operators that an imported module or package declares; those that it has, if none."""
     everything = registry.all_operators()
     own = [op for op in everything if _is_within(op.reference.__module__, module.__name__)]
-    operators = own or [op for op in everything if op not in before]
-    if not operators:
-        raise LoadError(f"{target} declares no operator; declare one with @opsmith.op(...)")
-    return Loaded(target, module, tuple(operators))
+    return tuple(own or [op for op in everything if op in _operators_in(module)])
 
 
-def load_module(target: str) -> ModuleType:
+def _operators_in(module: ModuleType) -> list[Operator]:
+    return [value for value in vars(module).values() if isinstance(value, Operator)]
+
+
+def import_module(source: str) -> ModuleType:
     """Import one file or module, whatever is in it.
 
     Raises:
         LoadError: there is none, or importing it raised.
     """
-    return _import_file(Path(target), target) if _is_path(target) else _import_module(target)
+    return _import_file(Path(source), source) if _is_path(source) else _import_module(source)
 
 
-def _is_path(target: str) -> bool:
-    path = Path(target)
+def _is_path(source: str) -> bool:
+    path = Path(source)
     if path.is_dir():
         # A package's folder is a good module name too.
-        return not (path / "__init__.py").is_file() or not _is_module_name(target)
-    return target.endswith(".py") or path.is_file() or not _is_module_name(target)
+        return not (path / "__init__.py").is_file() or not _is_module_name(source)
+    return source.endswith(".py") or path.is_file() or not _is_module_name(source)
 
 
 def _is_module_name(text: str) -> bool:
@@ -100,7 +109,7 @@ def _is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def _import_file(path: Path, target: str) -> ModuleType:
+def _import_file(path: Path, source: str) -> ModuleType:
     if path.is_dir():
         # As `opsmith new` lays an operator out: my_op/my_op.py.
         named = path.resolve()
@@ -109,11 +118,11 @@ def _import_file(path: Path, target: str) -> ModuleType:
             return _import_file(named, str(path / named.name))
         files = sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
         inside = f"; in it: {', '.join(files)}" if files else ""
-        raise LoadError(f"{target} is a folder; name a Python file{inside}")
+        raise LoadError(f"{source} is a folder; name a Python file{inside}")
     if not path.is_file():
-        raise LoadError(f"no such file: {target}")
+        raise LoadError(f"no such file: {source}")
     if path.suffix != ".py":
-        raise LoadError(f"{target} is no Python file")
+        raise LoadError(f"{source} is no Python file")
     path = path.resolve()
     root, name = _module_name(path)
     _prepend_to_path(root)
@@ -125,7 +134,7 @@ def _import_file(path: Path, target: str) -> ModuleType:
             return importlib.import_module(name)
         return _import_single_file(name, path)
     except (Exception, SystemExit) as error:
-        raise raised(target, error) from error
+        raise raised(source, error) from error
 
 
 def _module_name(path: Path) -> tuple[Path, str]:
@@ -181,11 +190,11 @@ def _is_file_of(module: ModuleType, path: Path) -> bool:
     return file is not None and Path(file).resolve() == path
 
 
-def raised(target: str, error: BaseException) -> LoadError:
-    """Say in one paragraph what importing `target` raised, and at which of the user's lines."""
+def raised(source: str, error: BaseException) -> LoadError:
+    """Say in one paragraph what importing `source` raised, and at which of the user's lines."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return LoadError(f"{_shown(error.filename)}:{error.lineno}: {error.msg}")
-    where = target
+    where = source
     for frame in traceback.extract_tb(error.__traceback__):
         if _is_users(frame.filename):
             where = f"{_shown(frame.filename)}:{frame.lineno}"

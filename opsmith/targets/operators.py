@@ -1,0 +1,115 @@
+"""Exporting operators as such: which are meant, and whether the runtime agrees on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES, flatten, output_names
+from opsmith.operators.importing import declared_by, import_operators
+from opsmith.targets.agreement import largest_difference
+from opsmith.targets.artifact import Agreement
+from opsmith.targets.protocol import OperatorRunner
+
+#: Of an operator's registered cases, so that an export stays quick; `opsmith check` runs all.
+_MOST = 8
+
+
+def operators_of(source: Any) -> list[Operator]:
+    """The operators that a user means, each once.
+
+    Args:
+        source: an operator, several, or the Python module or file that declares them.
+
+    Raises:
+        ExportError: `source` is something else, or has no operator.
+        LoadError: the file cannot be imported, or declares no operator.
+    """
+    if isinstance(source, Operator):
+        return [source]
+    if isinstance(source, str | Path):
+        return list(import_operators(str(source)).operators)
+    if isinstance(source, ModuleType):
+        found = declared_by(source)
+        if not found:
+            raise ExportError(f"the module {source.__name__!r} declares no operator")
+        return list(found)
+    if isinstance(source, Sequence) and source:
+        for item in source:
+            if not isinstance(item, Operator):
+                raise ExportError(f"a list of operators holds {_shown(item)}")
+        return list(dict.fromkeys(source))
+    raise ExportError(
+        f"{_shown(source)} cannot be exported: expected a torch.nn.Module, an ExportedProgram, an "
+        "operator, a list of operators, or a Python module or file that declares operators"
+    )
+
+
+def compare_operators(
+    operators: Sequence[Operator], runner: OperatorRunner, title: str
+) -> Agreement:
+    """Call each operator in PyTorch and in `runner` on its registered cases, and compare.
+
+    Args:
+        operators: what was exported.
+        runner: the artifact, loaded.
+        title: the runtime's name, for messages.
+
+    Returns:
+        The largest difference found, and in which operator's result.
+
+    Raises:
+        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
+    """
+    count, largest, output = 0, 0.0, ""
+    for operator in operators:
+        for arguments in _cases(operator):
+            wanted, names = _call(operator, _copied(arguments))
+            got = runner.run(operator.name, _copied(arguments))
+            names = [f"{operator.name}: {name}" for name in names]
+            difference, name = largest_difference(names, wanted, got, title)
+            count += 1
+            if difference >= largest:
+                largest, output = difference, name
+    return Agreement(count, largest, output)
+
+
+def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
+    """The author's first cases, in one dtype."""
+    generic = operator.signature.generic
+    names = generic.names if generic is not None else ("float32",)
+    dtype = DTYPES["float32" if "float32" in names else names[0]]
+    cases = (case for function in operator.cases for case in function(dtype, 0))
+    for _, case in zip(range(_MOST), cases, strict=False):
+        yield operator.arguments((), dict(case))
+
+
+def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [item.clone() for item in value]
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
+        else value.clone()
+        if isinstance(value, Tensor)
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], list[str]]:
+    positional, keywords = operator.split(arguments)
+    with torch.no_grad():
+        returned = operator(*positional, **keywords)
+    found = flatten(operator.signature, returned, arguments)
+    names = output_names(operator.signature, returned)
+    return found, names if len(names) == len(found) else [f"result {i}" for i in range(len(found))]
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"

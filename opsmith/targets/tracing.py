@@ -1,0 +1,113 @@
+"""From a module or an ExportedProgram to a `Model`, as targets take it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from opsmith.errors import ExportError
+from opsmith.targets.model import Model
+
+
+def prepare(
+    model: nn.Module | ExportedProgram,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Model:
+    """A model as targets take it.
+
+    Raises:
+        ExportError: it cannot be traced, in PyTorch's words; or the example is missing.
+    """
+    if isinstance(model, ExportedProgram):
+        if args is None and kwargs is None:
+            if model.example_inputs is None:
+                raise ExportError("the ExportedProgram carries no example inputs; pass args")
+            args, kwargs = model.example_inputs
+        return Model(model, None, tuple(args or ()), dict(kwargs or {}), {})
+    if args is None:
+        raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
+    args, kwargs = tuple(args), dict(kwargs or {})
+    try:
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+    except Exception as error:
+        hint = ""
+        if "specialized it to be a constant (1)" in str(error):
+            hint = "\nThe example has size 1 there; give one of size 2, which PyTorch does not fix."
+        raise ExportError(
+            f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
+        ) from error
+    return Model(
+        program, model, args, kwargs, _dim_names(program, model, args, kwargs, dynamic_shapes)
+    )
+
+
+def _dim_names(
+    program: ExportedProgram,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+) -> dict[str, str]:
+    """The names that the user gave, by the symbols that PyTorch made of them."""
+    asked = dynamic_shapes
+    if isinstance(asked, dict):
+        # By parameter name, in any order.
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        asked = [asked.get(name) for name in given]
+    leaves = pytree.tree_leaves(asked, is_leaf=lambda item: item is None or _is_shape(item))
+    specs = program.graph_signature.input_specs
+    user = {spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT}
+    values = [node.meta.get("val") for node in program.graph.nodes if node.name in user]
+    names: dict[str, str] = {}
+    for leaf, value in zip(leaves, values, strict=False):
+        if not isinstance(value, Tensor) or not leaf or len(leaves) != len(values):
+            continue
+        sizes: Sequence[Any] = value.shape
+        for axis, dim in leaf.items() if isinstance(leaf, dict) else enumerate(leaf):
+            name = dim if isinstance(dim, str) else getattr(dim, "__name__", "")
+            expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
+            if name.isidentifier() and getattr(expression, "is_Symbol", False):
+                names.setdefault(str(expression), name)
+    return names
+
+
+def _is_shape(item: Any) -> bool:
+    """Whether `item` says the sizes of one tensor: ``{0: dim}``, ``(dim, None)``."""
+    if isinstance(item, dict):
+        return all(isinstance(axis, int) for axis in item)
+    return isinstance(item, tuple | list) and all(
+        part is None or isinstance(part, int | str) or hasattr(part, "__name__") or _is_hint(part)
+        for part in item
+    )
+
+
+def _is_hint(part: Any) -> bool:
+    return type(part).__name__ == "_DimHint"
+
+
+_TRAINS_OTHERWISE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RNNBase)
+
+
+@contextmanager
+def evaluating(model: nn.Module | ExportedProgram, say: Callable[[str], None]) -> Iterator[None]:
+    """Evaluation mode for the length of the export."""
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
+    if any(isinstance(module, _TRAINS_OTHERWISE) for module in training):
+        say(f"{type(model).__name__} is in training mode; it is exported in evaluation mode")
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
