@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from opsmith.operators.kernel import NativeKernel
 from opsmith.signature.class_model import MethodModel
 from opsmith.signature.model import TensorListType
 from opsmith.targets.aotinductor import shims
+from opsmith.targets.aotinductor.definitions import definitions
 from opsmith.targets.artifact import OperatorUse
 
 FOLDER = "libraries"
@@ -39,15 +40,20 @@ class Entry:
         file: its path within the artifact.
         operator: the operator that it is for; empty for one that the user passed.
         schema: the operator's schema.
-        call: ``"direct"``: compiled code links it; ``"proxy"``: it registers the operator's kernel
-            with PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it
+        call: ``"direct"``: compiled code links it; ``"proxy"``: it registers kernels with
+            PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it
             defines the custom class ``operator``, or is what such a library links.
+        defines: for one that the user passed, the schemas of the operators that it defines, by
+            name.
+        namespaces: for one that the user passed, the namespaces that it takes for itself.
     """
 
     file: str
     operator: str
     schema: str
     call: str
+    defines: dict[str, str] = field(default_factory=dict)
+    namespaces: tuple[str, ...] = ()
 
 
 @dataclass
@@ -289,7 +295,11 @@ def _shim_digest() -> bytes:
 
 
 def write(
-    plans: Sequence[Plan], classes: Sequence[CustomClass], more: Sequence[Path], folder: Path
+    plans: Sequence[Plan],
+    classes: Sequence[CustomClass],
+    more: Sequence[Path],
+    needed: Iterable[str],
+    folder: Path,
 ) -> list[dict[str, Any]]:
     """Copy the built libraries into the artifact.
 
@@ -297,13 +307,15 @@ def write(
         plans: the model's operators, built.
         classes: the custom classes whose objects the package carries.
         more: the user's own libraries, which come first.
+        needed: the operators that these have to define.
         folder: the artifact.
 
     Returns:
         What the manifest lists, in the order in which the libraries are loaded.
 
     Raises:
-        ExportError: a library that the user passed is not there, or two have one name.
+        ExportError: a library that the user passed is not there, does not load or lacks an
+            operator; or two have one name.
     """
     entries = [(path, Entry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
     for item in plans:
@@ -325,4 +337,12 @@ def write(
         seen.add(entry.file)
         (folder / FOLDER).mkdir(exist_ok=True)
         shutil.copyfile(path, folder / entry.file)
-    return [asdict(entry) for _, entry in entries]
+    listed = [entry for _, entry in entries]
+    if more:
+        # The copies, since they are what has to load.
+        copies = [folder / entry.file for entry in listed[: len(more)]]
+        for place, found in enumerate(definitions(copies, needed)):
+            listed[place] = replace(
+                listed[place], defines=found.operators, namespaces=found.namespaces
+            )
+    return [asdict(entry) for entry in listed]

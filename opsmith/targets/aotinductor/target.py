@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from opsmith.errors import ExportError
 from opsmith.operators.adopt import find_adopted
@@ -90,10 +91,14 @@ class AOTInductor(ModelTarget):
         carried = classes_in(model.program)
         for owner, methods in carried.items():
             plans += libraries.plan_methods(owner, methods, device)
-        uses += [item.use for item in plans] + _foreign(model, more)
+        foreign = _foreign(model, more)
+        note = "called through the dispatcher: opsmith did not declare it"
+        uses += [item.use for item in plans]
+        uses += [OperatorUse(name, "library", len(calls), note) for name, calls in foreign.items()]
         for item in plans:
             item.build()
-        listed = libraries.write(plans, [*carried], more, folder)
+        needed = {name for calls in foreign.values() for name in map(_called, calls)}
+        listed = libraries.write(plans, [*carried], more, needed, folder)
         compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
         self._write_runner(folder, built=bool(options["runner"]))
         return Outcome(
@@ -189,8 +194,11 @@ def _refuse_state(buffers: Sequence[str]) -> None:
         )
 
 
-def _foreign(model: Model, libraries: Sequence[Path]) -> list[OperatorUse]:
+def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
     """The model's operators that opsmith did not declare, those that were adopted too.
+
+    Returns:
+        Their calls, by name.
 
     Raises:
         ExportError: one cannot run without Python, or no library was passed that could define it.
@@ -211,8 +219,14 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> list[OperatorUse]:
                 f"{name}: opsmith does not know this operator, so its library would be missing "
                 "from the artifact. Pass the library that defines it: libraries=[…/lib….so]."
             )
-    note = "called through the dispatcher: opsmith did not declare it"
-    return [OperatorUse(name, "library", len(calls), note) for name, calls in found.items()]
+    return found
+
+
+def _called(node: Node) -> str:
+    """The operator that a node calls, with its overload; through ``auto_functionalized`` too."""
+    target: Any = node.target if isinstance(node.target, torch._ops.OpOverload) else node.args[0]
+    schema = target._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 
 def _paths(option: str | Sequence[str | Path]) -> list[Path]:

@@ -14,6 +14,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/library.h>
 
 #include <dlfcn.h>
 #include <sys/utsname.h>
@@ -76,6 +77,7 @@ class Artifact {
   void check_machine() const;
   void verify(const std::string& file) const;
   void load_libraries();
+  bool is_here(const Json& library) const;
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
   void check_size(const TensorSpec& spec, size_t axis, int64_t size, Bound& bound) const;
   std::optional<int64_t> evaluate(const std::string& expression, const Bound& bound) const;
@@ -274,6 +276,7 @@ inline void Artifact::load_libraries() {
     const std::string& call = library.at("call").string();
     if (call != "direct" && call != "class" && present.count(name) != 0) continue;
     const std::string& file = library.at("file").string();
+    if (name.empty() && is_here(library)) continue;
     verify(file);
     const std::filesystem::path path = std::filesystem::absolute(folder_ / file);
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -288,6 +291,34 @@ inline void Artifact::load_libraries() {
     const char* words = problem ? reinterpret_cast<const char* (*)()>(problem)() : nullptr;
     if (words != nullptr) throw LibraryError(path.string() + ": " + words);
   }
+}
+
+// Whether another library brought the operators of one that the exporter's user passed.
+inline bool Artifact::is_here(const Json& library) const {
+  if (!library.has("defines")) return false;
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  std::string present, missing;
+  for (const auto& [op, schema] : library.at("defines").object()) {
+    const size_t dot = op.find('.');
+    const std::string overload = dot == op.npos ? "" : op.substr(dot + 1);
+    (dispatcher.findSchema({op.substr(0, dot), overload}) ? present : missing) = op;
+  }
+  if (missing.empty()) return !present.empty();
+  std::string clash = present;
+  for (const Json& ns : library.at("namespaces").array()) {
+    try {
+      const torch::Library probe(torch::Library::DEF, ns.string(), std::nullopt, __FILE__,
+                                 __LINE__);
+    } catch (const c10::Error&) {
+      if (clash.empty()) clash = "a TORCH_LIBRARY block for '" + ns.string() + "'";
+    }
+  }
+  if (clash.empty()) return false;
+  throw LibraryError(
+      (folder_ / library.at("file").string()).string() + " defines " + missing +
+      ". This process has " + clash +
+      " from another library, and PyTorch admits one definition. Load the artifact in a process "
+      "without that library, or export it again with the library that is used here.");
 }
 
 inline std::vector<at::Tensor> Artifact::run(std::vector<at::Tensor> inputs) const {

@@ -1,0 +1,113 @@
+"""What libraries define when they are loaded, found out in a process of its own.
+
+Nothing in a file says it for sure, and a process that has the operators already cannot load the
+file again: PyTorch admits one definition, and ends the process at the second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opsmith.errors import ExportError
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What loading one library adds to a process.
+
+    Attributes:
+        operators: the schemas of the operators by ``namespace::name`` (``.overload``, if it has
+            one).
+        namespaces: those that the library takes for itself, by a ``TORCH_LIBRARY`` block.
+    """
+
+    operators: dict[str, str]
+    namespaces: tuple[str, ...]
+
+
+def definitions(libraries: Sequence[Path], needed: Iterable[str]) -> list[Definitions]:
+    """What each of `libraries` adds when a process with PyTorch alone loads them one by one.
+
+    Args:
+        libraries: the files, in the order in which they are loaded.
+        needed: operators that must be there afterwards.
+
+    Raises:
+        ExportError: a library does not load, or an operator is still missing.
+    """
+    request = {"libraries": [str(path) for path in libraries], "needed": sorted(needed)}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, json.dumps(request)], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"the process ended with {done.returncode}"
+        names = ", ".join(path.name for path in libraries)
+        raise ExportError(
+            f"libraries: {names} cannot be loaded by a process that has PyTorch alone, as a "
+            f"process that runs the artifact would:\n{said}"
+        )
+    answer = json.loads(done.stdout.splitlines()[-1])
+    found = [
+        Definitions(item["operators"], tuple(item["namespaces"])) for item in answer["libraries"]
+    ]
+    if answer["missing"]:
+        defined = sorted(name for item in found for name in item.operators)
+        raise ExportError(
+            f"{answer['missing'][0]}: the libraries that were passed do not define it; they define "
+            f"{', '.join(defined) or 'no operator'}. Pass the library that does: "
+            "libraries=[…/lib….so]."
+        )
+    return found
+
+
+def is_defined(operator: str) -> bool:
+    """Whether this process has an operator ``namespace::name``, or one with ``.overload``."""
+    return bool(torch._C._dispatch_has_kernel(operator))
+
+
+def schema_of(operator: str) -> Any:
+    """The schema that this process has for an operator."""
+    name, _, overload = operator.partition(".")
+    return torch._C._get_schema(name, overload)
+
+
+def is_taken(namespace: str) -> bool:
+    """Whether a ``TORCH_LIBRARY`` block of this process has `namespace`."""
+    try:
+        torch._C._dispatch_library("DEF", namespace, "")  # given back at once
+    except RuntimeError:
+        return True
+    return False
+
+
+def _load(path: str) -> dict[str, Any]:
+    before = set(torch._C._dispatch_get_all_op_names())
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        sys.exit(str(error).replace(path, Path(path).name))
+    added = sorted(set(torch._C._dispatch_get_all_op_names()) - before)
+    namespaces = sorted({name.partition("::")[0] for name in added})
+    return {
+        "operators": {name: str(schema_of(name)).partition("::")[2] for name in added},
+        "namespaces": [namespace for namespace in namespaces if is_taken(namespace)],
+    }
+
+
+def _main(request: dict[str, Any]) -> None:
+    loaded = [_load(path) for path in request["libraries"]]
+    missing = [name for name in request["needed"] if not is_defined(name)]
+    print(json.dumps({"libraries": loaded, "missing": missing}))
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))
