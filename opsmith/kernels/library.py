@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from opsmith.errors import BuildError, DeclarationError
+from opsmith.kernels.argument_struct import require_supported
 from opsmith.kernels.build import Generated, build_library
-from opsmith.kernels.members import require_supported
 from opsmith.kernels.symbols import (
     calls_symbol,
     dtypes_symbol,
@@ -95,10 +95,10 @@ class KernelSource:
         """The argument header, the checks and the PyTorch adapter."""
 
         def render() -> dict[str, str]:
-            from opsmith.kernels import generate
+            from opsmith.kernels import adapters
 
-            files = generate.kernel_files(self.signature)
-            adapter = generate.torch_adapter(self.signature, self.device, self.strided)
+            files = adapters.kernel_files(self.signature)
+            adapter = adapters.torch_adapter(self.signature, self.device, self.strided)
             return {**files, f"{self.signature.name}_torch_{self.device}.cpp": adapter}
 
         return Generated(generated_key(self.signature, self.device, self.strided), render)

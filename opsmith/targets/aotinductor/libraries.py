@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from opsmith import kernels
 from opsmith.errors import ExportError
+from opsmith.kernels import adapters
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, all_classes
@@ -113,7 +114,7 @@ class Plan:
         if source.api == "torch":
             _refuse_python(own, source.what)
             if not self.kernel.defines_operator:
-                text = kernels.render(DEFINITION, signature)
+                text = adapters.render(DEFINITION, signature)
                 defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
                 self.files.append((defined, "definition"))
             self.files.append((own, "proxy"))
@@ -138,7 +139,7 @@ class Plan:
 
         def render() -> dict[str, str]:
             shim = shims.source(signature, self.device, source.strided, self.tag)
-            files = kernels.kernel_files(signature)
+            files = adapters.kernel_files(signature)
             return {**files, f"{signature.name}_shim_{self.device}.cpp": shim}
 
         key = kernels.generated_key(

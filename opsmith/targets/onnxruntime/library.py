@@ -9,12 +9,10 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.errors import ExportError
-from opsmith.kernels import KernelSource, cpp
-from opsmith.kernels.checks import CheckCode
-from opsmith.kernels.members import is_dependent
+from opsmith.kernels import KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.kernel import NativeKernel
-from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, expressions
+from opsmith.signature import Parameter, Signature, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
@@ -58,7 +56,7 @@ def build(source: KernelSource) -> Path:
     signature = source.signature
 
     def render() -> dict[str, str]:
-        files = kernels.kernel_files(signature)
+        files = adapters.kernel_files(signature)
         return {**files, f"{signature.name}_onnxruntime.cpp": adapter(signature)}
 
     files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
@@ -89,7 +87,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
     first = signatures[0]
 
     def render() -> dict[str, str]:
-        return {"domain.cpp": kernels.render(_DOMAIN_TEMPLATE, first, files=list(files))}
+        return {"domain.cpp": adapters.render(_DOMAIN_TEMPLATE, first, files=list(files))}
 
     sources = [_DOMAIN_TEMPLATE, *sorted(INCLUDE.rglob("*.h"))]
     digests = [file.read_bytes() for file in sources]
@@ -121,37 +119,17 @@ def calls(library: Path, signature: Signature) -> int:
 def adapter(signature: Signature) -> str:
     """The generated source that stands between ONNX Runtime and a kernel."""
     layout = NodeLayout(signature)
-    checks = CheckCode(signature)
-    results = [
-        {
-            "name": cpp.identifier(result.name),
-            "position": position,
-            "dependent": is_dependent(signature, result),
-            "dtype": _dtype(result),
-        }
-        for position, result in enumerate(signature.results)
-    ]
-    mutated = [
-        {
-            "name": cpp.identifier(parameter.name),
-            "optional": parameter.optional,
-            "output": len(signature.results) + position,
-        }
-        for position, parameter in enumerate(signature.mutated)
-    ]
     inference = _Inference(layout)
-    return kernels.render(
+    return adapters.source(
         _TEMPLATE,
         signature,
-        entry=kernels.entry_symbol(signature, "cpu"),
+        "cpu",
         inputs=_input_ports(layout),
         outputs=inference.outputs(),
-        tensors=[_named(parameter) for parameter in layout.tensors],
-        lists=[_named(parameter) for parameter in layout.lists],
-        attributes=[_attribute(parameter) for parameter in layout.attributes],
-        results=results,
-        mutated=mutated,
-        values=bool(checks.values()),
+        inputs_of=_inputs_of(layout),
+        written={p.name: len(signature.results) + i for i, p in enumerate(signature.mutated)},
+        singles=len(layout.tensors),
+        lists=len(layout.lists),
         dims=[d for d in signature.dims if d not in signature.variadic_dims],
         variadics=[d for d in signature.dims if d in signature.variadic_dims],
         inferred=inference.inputs(),
@@ -159,17 +137,19 @@ def adapter(signature: Signature) -> str:
     )
 
 
-def _named(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": cpp.identifier(parameter.name),
-        "optional": parameter.optional,
-        "single": parameter.is_tensor,
-    }
-
-
-def _dtype(owner: Any) -> str:
-    type_ = owner.tensor_type
-    return "raw.opsmith_dtype" if type_.dtypes.generic else cpp.dtype(type_.dtypes.names[0])
+def _inputs_of(layout: NodeLayout) -> dict[str, str]:
+    """Where each tensor argument comes from, as C++; the others are attributes."""
+    found = {}
+    for position, parameter in enumerate(layout.tensors):
+        name = adapters.quote(parameter.name)
+        found[parameter.name] = (
+            f"inputs.optional({position})"
+            if parameter.optional
+            else f"inputs.required({position}, {name})"
+        )
+    for position, parameter in enumerate(layout.lists):
+        found[parameter.name] = f"inputs.several({position}, {adapters.quote(parameter.name)})"
+    return found
 
 
 def _element(owner: Any) -> int:
@@ -191,40 +171,6 @@ def _input_ports(layout: NodeLayout) -> list[dict[str, Any]]:
     if layout.lists:
         ports.append({"type": 0, "characteristic": "variadic"})
     return ports
-
-
-def _attribute(parameter: Parameter) -> dict[str, Any]:
-    """The member, how it is read from the node, and how it reaches the kernel."""
-    name = cpp.identifier(parameter.name)
-    raw, member = f"raw.{name}", f"node.{name}"
-    kinds = {"int": "int64_t", "float": "double", "bool": "uint8_t", "str": "std::string"}
-    type_ = parameter.type
-    assert isinstance(type_, ScalarType | SequenceType)
-    found = {"name": name, "optional": parameter.optional}
-    get = f"opsmith_attributes.get({cpp.quote(parameter.name)}, {name})"
-    if parameter.optional:
-        found["read"] = f"has_{name} = {get};"
-    else:
-        missing = cpp.quote(f"the node lacks the attribute '{parameter.name}'")
-        found["read"] = f"if (!{get}) throw ort::failure({missing});"
-    if isinstance(type_, SequenceType):
-        found["type"] = f"std::vector<{kinds[type_.kind]}>"
-        count = f"static_cast<int64_t>({member}.size())"
-        if parameter.optional:
-            count = f"node.has_{name} ? {count} : -1"
-        found["fill"] = f"{raw} = {{{count}, {member}.data()}};"
-        return found
-    found["type"] = kinds[type_.kind]
-    if type_.kind == "str":
-        text = f"{{{member}.c_str(), static_cast<int64_t>({member}.size())}}"
-        found["fill"] = f"{raw} = {text};"
-        if parameter.optional:
-            found["fill"] = f"if (node.has_{name}) {raw} = {text};"
-    elif parameter.optional:
-        found["fill"] = f"if (node.has_{name}) {raw} = {{1, {member}}};"
-    else:
-        found["fill"] = f"{raw} = {member};"
-    return found
 
 
 class _Inference:
@@ -338,7 +284,7 @@ class _Inference:
             needed.append(f"ints_{scalar.parameter}.size() > {scalar.index or 0}")
         if set(expressions.names(value)) & set(self.signature.data_dependent):
             return ["sizes.push_back({});"]
-        text = cpp.expression(
+        text = adapters.size_text(
             value,
             lambda name: f"dim_{name}.number",
             lambda parameter, index: f"ints_{parameter}[{index or 0}]",

@@ -1,65 +1,124 @@
-// What the generated AOTInductor shims are made of, beside the PyTorch adapter's types.
-//
-// Compiled code passes tensors as borrowed handles, everything optional as a pointer that may be
-// null, and a sequence as a pointer and a count.
+// The words of code that AOTInductor compiled: tensors arrive as borrowed handles, whatever is
+// optional as a pointer that may be null, a sequence as a pointer and a count.
 #pragma once
 
 #include <opsmith/detail/torch.h>
 
-namespace opsmith::adapter {
+namespace opsmith::compiled {
 
-// A reference of our own to a tensor of the caller's, for `TensorArgument`.
-inline StableIValue share(AtenTensorHandle tensor) {
-  AtenTensorHandle shared = nullptr;
-  OPSMITH_SHIM(aoti_torch_new_tensor_handle(tensor, &shared));
-  return reinterpret_cast<StableIValue>(shared);
-}
+using aten::Call;
+using aten::Result;
 
-inline StableIValue share(const AtenTensorHandle* tensor) {
-  return tensor == nullptr ? 0 : share(*tensor);
-}
-
-// Several borrowed tensors.
-class TensorSpan {
+// A number.
+template <typename Raw>
+class Argument {
  public:
-  TensorSpan(const AtenTensorHandle* tensors, int64_t count)
-      : tensors_(tensors),
-        count_(count),
-        copies_(std::make_unique<Handle[]>(static_cast<size_t>(count))),
-        views_(std::make_unique<DLTensor[]>(static_cast<size_t>(count))) {}
+  explicit Argument(Raw value) : value_(value) {}
+  Raw raw() const { return value_; }
 
-  raw_tensors describe() {
-    for (int64_t i = 0; i < count_; ++i) adapter::describe(tensors_[i], false, views_[i]);
-    return {count_, views_.get()};
-  }
-  void make_contiguous() {
-    for (int64_t i = 0; i < count_; ++i) {
-      if (detail::is_contiguous(views_[i])) continue;
-      copies_[i] = allocate(views_[i].shape, views_[i].ndim, views_[i].dtype, views_[i].device);
-      const NoGrad guard;
-      OPSMITH_SHIM(aoti_torch_copy_(copies_[i].get(), tensors_[i], 0));
-      adapter::describe(copies_[i].get(), false, views_[i]);
-    }
+ private:
+  Raw value_;
+};
+
+// A bool, which compiled code passes as a 32-bit number.
+template <>
+class Argument<uint8_t> {
+ public:
+  explicit Argument(int32_t value) : value_(value) {}
+  uint8_t raw() const { return value_ != 0; }
+
+ private:
+  int32_t value_;
+};
+
+template <detail::OptionalNumber Raw>
+class Argument<Raw> {
+  using Value = decltype(Raw::value);
+  using Passed = std::conditional_t<std::is_same_v<Value, uint8_t>, int32_t, Value>;
+
+ public:
+  explicit Argument(const Passed* value) : value_(value) {}
+  Raw raw() const {
+    if (value_ == nullptr) return {};
+    return {1, Argument<Value>(*value_).raw()};
   }
 
  private:
-  const AtenTensorHandle* tensors_;
+  const Passed* value_;
+};
+
+// Several numbers.
+template <detail::Sequence Raw>
+class Argument<Raw> {
+  using Item = detail::item_of<Raw>;
+
+ public:
+  Argument(const Item* items, int64_t count) : items_(items), count_(count) {}
+  Argument(const Item** items, int64_t count)
+      : items_(items == nullptr ? nullptr : *items), count_(items == nullptr ? -1 : count) {}
+  Raw raw() const { return {count_, items_}; }
+
+ private:
+  const Item* items_;
   int64_t count_;
-  std::unique_ptr<Handle[]> copies_;
-  std::unique_ptr<DLTensor[]> views_;
 };
 
-// Several bools, which compiled code passes as 32-bit numbers.
-class BoolSpan {
+template <>
+class Argument<raw_bools> {
  public:
-  BoolSpan(const int32_t* values, int64_t count)
-      : values_(std::make_unique<uint8_t[]>(static_cast<size_t>(count))) {
-    for (int64_t i = 0; i < count; ++i) values_[i] = values[i] != 0;
+  Argument(const int32_t* items, int64_t count)
+      : count_(count), items_(std::make_unique<uint8_t[]>(static_cast<size_t>(count))) {
+    for (int64_t i = 0; i < count; ++i) items_[i] = items[i] != 0;
   }
-  const uint8_t* items() const { return values_.get(); }
+  Argument(const int32_t** items, int64_t count)
+      : Argument(items == nullptr ? nullptr : *items, items == nullptr ? 0 : count) {
+    if (items == nullptr) count_ = -1;
+  }
+  raw_bools raw() const { return {count_, items_.get()}; }
 
  private:
-  std::unique_ptr<uint8_t[]> values_;
+  int64_t count_;
+  std::unique_ptr<uint8_t[]> items_;
 };
 
-}  // namespace opsmith::adapter
+template <>
+class Argument<raw_string> {
+ public:
+  explicit Argument(const char* text) : text_(text) {}
+  explicit Argument(const char** text) : text_(text == nullptr ? nullptr : *text) {}
+  raw_string raw() const {
+    return {text_, text_ == nullptr ? 0 : static_cast<int64_t>(std::strlen(text_))};
+  }
+
+ private:
+  const char* text_;
+};
+
+template <bool written>
+class BorrowedTensor : public aten::TensorArgument<written> {
+ public:
+  explicit BorrowedTensor(AtenTensorHandle tensor) : aten::TensorArgument<written>(tensor) {}
+  explicit BorrowedTensor(const AtenTensorHandle* tensor)
+      : BorrowedTensor(tensor == nullptr ? nullptr : *tensor) {}
+};
+
+template <>
+class Argument<const DLTensor*> : public BorrowedTensor<false> {
+  using BorrowedTensor::BorrowedTensor;
+};
+
+template <>
+class Argument<DLTensor*> : public BorrowedTensor<true> {
+  using BorrowedTensor::BorrowedTensor;
+};
+
+template <>
+class Argument<raw_tensors> : public aten::TensorListArgument {
+ public:
+  using TensorListArgument::TensorListArgument;
+  Argument(const AtenTensorHandle** tensors, int64_t count)
+      : TensorListArgument(tensors == nullptr ? nullptr : *tensors,
+                           tensors == nullptr ? -1 : count) {}
+};
+
+}  // namespace opsmith::compiled

@@ -1,13 +1,13 @@
-// What the generated ONNX Runtime adapters are made of: attributes, arguments and the Context of
-// one call, and shape inference.
+// The words of ONNX Runtime: tensors arrive as a node's inputs, everything else as its attributes,
+// which are read once; results are the node's outputs. And shape inference.
 #pragma once
 
+#include <opsmith/detail/adapter.h>
 #include <opsmith/detail/onnxruntime_api.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,10 +94,53 @@ class Attributes {
   const KernelInfo* info_;
 };
 
-// A tensor of a call: where it lies, and its sizes, which ONNX Runtime copies out.
+// An attribute of any kind.
+template <typename Raw>
 class Argument {
  public:
-  // Takes the value if it is there; an absent optional input has none.
+  Argument(const Attributes& attributes, const char* name, bool optional)
+      : present_(attributes.get(name, value_)) {
+    if (!present_ && !optional) {
+      throw failure(detail::join("the node lacks the attribute '", name, "'"));
+    }
+  }
+  Raw raw() const {
+    if constexpr (detail::OptionalNumber<Raw>) {
+      return {present_, value_};
+    } else if constexpr (detail::Sequence<Raw>) {
+      return {present_ ? static_cast<int64_t>(value_.size()) : -1, value_.data()};
+    } else if constexpr (std::is_same_v<Raw, raw_string>) {
+      return {present_ ? value_.c_str() : nullptr, static_cast<int64_t>(value_.size())};
+    } else {
+      return value_;
+    }
+  }
+
+ private:
+  template <typename Number>
+  struct Held {
+    using type = Number;
+  };
+  template <detail::OptionalNumber Optional>
+  struct Held<Optional> {
+    using type = decltype(Optional::value);
+  };
+  template <detail::Sequence Several>
+  struct Held<Several> {
+    using type = std::vector<detail::item_of<Several>>;
+  };
+  template <std::same_as<raw_string> Text>
+  struct Held<Text> {
+    using type = std::string;
+  };
+
+  typename Held<Raw>::type value_{};
+  bool present_;
+};
+
+// A tensor: where it lies, and its sizes, which ONNX Runtime copies out.
+class TensorView {
+ public:
   const DLTensor* describe(const Value* value) {
     if (value == nullptr) return nullptr;
     TypeInfo* info = nullptr;
@@ -112,23 +155,19 @@ class Argument {
     check(api().GetTensorElementType(info, &type));
     view_.dtype = dtype_of(type);
     check(api().GetTensorMutableData(const_cast<Value*>(value), &view_.data));
-    finish(static_cast<int32_t>(count));
-    return &view_;
+    return finish(static_cast<int32_t>(count));
   }
-
-  // A tensor that this call made.
   const DLTensor* describe(void* data, DLDataType dtype, const int64_t* sizes, int32_t count) {
-    std::copy(sizes, sizes + count, shape_);
+    if (sizes != shape_) std::copy(sizes, sizes + count, shape_);
     view_.data = data;
     view_.dtype = dtype;
-    finish(count);
-    return &view_;
+    return finish(count);
   }
 
   const DLTensor& view() const { return view_; }
 
  private:
-  void finish(int32_t count) {
+  const DLTensor* finish(int32_t count) {
     view_.device = {device_cpu, 0};
     view_.ndim = count;
     view_.shape = shape_;
@@ -139,19 +178,13 @@ class Argument {
       strides_[i] = stride;
       stride *= std::max<int64_t>(shape_[i], 1);
     }
+    return &view_;
   }
 
   DLTensor view_{};
   int64_t shape_[detail::max_dims];
   int64_t strides_[detail::max_dims];
 };
-
-inline const Value* input(KernelContext* context, size_t index, size_t count) {
-  if (index >= count) return nullptr;  // absent optional inputs at the end are not even counted
-  const Value* value = nullptr;
-  check(api().KernelContext_GetInput(context, index, &value));
-  return value;
-}
 
 inline void* output(KernelContext* context, size_t index, const int64_t* sizes, int32_t count) {
   Value* value = nullptr;
@@ -161,44 +194,125 @@ inline void* output(KernelContext* context, size_t index, const int64_t* sizes, 
   return data;
 }
 
-inline size_t bytes_of(const DLTensor& tensor) {
-  return static_cast<size_t>(detail::numel(tensor)) * tensor.dtype.bits / 8;
-}
-
-// The Context of one call. Adapters of operators with data-dependent results derive from it.
-class Call {
+// The inputs of one call. The last of them may stand for several arguments: `counts` says how many
+// tensors each has, -1 for None.
+class Inputs {
  public:
-  explicit Call(KernelContext* kernel) : kernel_(kernel) {
-    context_.self = this;
-    context_.parallel_for = &parallel_for;
-    context_.num_threads = &num_threads;
-    context_.scratch = &scratch;
-    context_.allocate = &refuse_allocate;
-    context_.stream = nullptr;
-    context_.fail = &fail;
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() {
-    while (blocks_ != nullptr) std::free(std::exchange(blocks_, blocks_->next));
+  // The tensors of one of those arguments.
+  struct Several {
+    const Inputs& inputs;
+    const char* name;
+    int64_t first;
+    int64_t count;
+
+    const Value* at(int64_t i) const {
+      const Value* value = inputs.optional(static_cast<size_t>(first + i));
+      if (value == nullptr) {
+        throw std::runtime_error(detail::join("argument '", name, "' is incomplete."));
+      }
+      return value;
+    }
+  };
+
+  Inputs(KernelContext* kernel, int64_t single, const std::vector<int64_t>& counts)
+      : kernel_(kernel), single_(single), counts_(counts) {
+    check(api().KernelContext_GetInputCount(kernel, &count_));
   }
 
-  const opsmith_context* context() const { return &context_; }
-
-  void finish(int32_t status, const char* op) const {
-    if (status != 0) [[unlikely]]
-      throw call_error(detail::join(op, ": ", message_));
+  const Value* optional(size_t index) const {
+    if (index >= count_) return nullptr;  // absent ones at the end are not even counted
+    const Value* value = nullptr;
+    check(api().KernelContext_GetInput(kernel_, index, &value));
+    return value;
+  }
+  const Value* required(size_t index, const char* name) const {
+    const Value* value = optional(index);
+    if (value == nullptr) {
+      throw std::runtime_error(detail::join("argument '", name, "' is missing."));
+    }
+    return value;
+  }
+  Several several(size_t index, const char* name) const {
+    int64_t first = single_;
+    for (size_t i = 0; i < index; ++i) first += std::max<int64_t>(counts_[i], 0);
+    return {*this, name, first, counts_[index]};
   }
 
- protected:
-  opsmith_context context_{};
-  KernelContext* kernel_;
-  std::string message_;
+  KernelContext* kernel() const { return kernel_; }
 
  private:
-  struct alignas(64) Block {
-    Block* next;
-  };
+  KernelContext* kernel_;
+  size_t count_ = 0;
+  int64_t single_;
+  const std::vector<int64_t>& counts_;
+};
+
+template <>
+class Argument<const DLTensor*> {
+ public:
+  explicit Argument(const Value* value) : value_(value) {}
+  explicit Argument(const Inputs::Several& tensors)
+      : value_(tensors.count > 0 ? tensors.at(0) : nullptr) {}
+  const DLTensor* raw() { return tensor_.describe(value_); }
+
+ protected:
+  const Value* value_;
+  TensorView tensor_;
+};
+
+// ONNX has no values that change: the kernel writes into a copy, which is an output.
+template <>
+class Argument<DLTensor*> : public Argument<const DLTensor*> {
+ public:
+  template <typename Source>
+  Argument(Source source, const Inputs& inputs, size_t position)
+      : Argument<const DLTensor*>(source), kernel_(inputs.kernel()), position_(position) {}
+
+  void begin_write(const char*, const char*) {
+    if (value_ == nullptr) return;
+    const DLTensor before = tensor_.view();
+    void* data = output(kernel_, position_, before.shape, before.ndim);
+    const size_t bytes = static_cast<size_t>(detail::numel(before)) * before.dtype.bits / 8;
+    if (bytes > 0 && data != before.data) std::memcpy(data, before.data, bytes);
+    tensor_.describe(data, before.dtype, before.shape, before.ndim);
+  }
+  void end_write() const {}
+
+ private:
+  KernelContext* kernel_;
+  size_t position_;
+};
+
+template <>
+class Argument<raw_tensors> {
+ public:
+  explicit Argument(const Inputs::Several& tensors)
+      : count_(tensors.count),
+        tensors_(static_cast<size_t>(std::max<int64_t>(count_, 0))),
+        views_(tensors_.size()) {
+    for (int64_t i = 0; i < count_; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      views_[at] = *tensors_[at].describe(tensors.at(i));
+    }
+  }
+  raw_tensors raw() const { return {count_, views_.data()}; }
+
+ private:
+  int64_t count_;
+  std::vector<TensorView> tensors_;
+  std::vector<DLTensor> views_;
+};
+
+// The Context of one call.
+class Call : public detail::CallContext {
+ public:
+  explicit Call(KernelContext* kernel) : kernel_(kernel) {
+    context_.parallel_for = &parallel_for;
+    context_.num_threads = [](void*) { return threads(); };
+  }
+  KernelContext* kernel() const { return kernel_; }
+
+ private:
   struct Pieces {
     int64_t begin;
     int64_t end;
@@ -222,7 +336,7 @@ class Call {
     Pieces pieces{begin, end, size, body, state};
     const size_t count = static_cast<size_t>((end - begin + size - 1) / size);
     check(api().KernelContext_ParallelFor(
-        static_cast<Call*>(self)->kernel_,
+        static_cast<Call*>(static_cast<CallContext*>(self))->kernel_,
         [](void* opaque, size_t index) {
           const Pieces& all = *static_cast<const Pieces*>(opaque);
           const int64_t first = all.begin + static_cast<int64_t>(index) * all.size;
@@ -230,27 +344,27 @@ class Call {
         },
         count, count, &pieces));
   }
-  static int32_t num_threads(void*) { return threads(); }
-  static void* scratch(void* self, uint64_t bytes) {
-    Call& call = *static_cast<Call*>(self);
-    const std::lock_guard<std::mutex> lock(call.mutex_);
-    if (bytes > UINT64_MAX - 128) return nullptr;
-    void* memory = std::aligned_alloc(64, sizeof(Block) + (bytes + 63) / 64 * 64);
-    if (memory == nullptr) return nullptr;
-    call.blocks_ = new (memory) Block{call.blocks_};
-    return static_cast<char*>(memory) + sizeof(Block);
-  }
-  static int32_t refuse_allocate(void* self, int32_t, DLDataType, int32_t, const int64_t*,
-                                 DLTensor*) {
-    static_cast<Call*>(self)->message_ = "no result of this operator is allocated by the kernel";
-    return 1;
-  }
-  static void fail(void* self, const char* message, uint64_t size) {
-    static_cast<Call*>(self)->message_.assign(message, size);
-  }
 
-  std::mutex mutex_;
-  Block* blocks_ = nullptr;
+  KernelContext* kernel_;
+};
+
+// A result of a call: the node's output at its position.
+class Result {
+ public:
+  Result(const Call& call, int32_t position) : kernel_(call.kernel()), position_(position) {}
+
+  const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
+    void* data = output(kernel_, static_cast<size_t>(position_), sizes, ndim);
+    allocated_ = true;
+    return tensor_.describe(data, dtype, sizes, ndim);
+  }
+  bool allocated() const { return allocated_; }
+
+ private:
+  KernelContext* kernel_;
+  int32_t position_;
+  bool allocated_ = false;
+  TensorView tensor_;
 };
 
 // A size during shape inference: a number, a name, or neither.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from opsmith.kernels.argument_struct import is_dependent
 from opsmith.kernels.cpp import (
     ELEMENT_TYPES,
     dtype,
@@ -14,7 +15,6 @@ from opsmith.kernels.cpp import (
     identifier,
     quote,
 )
-from opsmith.kernels.members import is_dependent
 from opsmith.signature.expressions import Expression, Integer, Name
 from opsmith.signature.model import (
     Bound,
@@ -47,8 +47,8 @@ class ResultCode:
     lines: list[str]
 
 
-class CheckCode:
-    """Writes the checks of one signature."""
+class ValidationCode:
+    """Writes the validation of one signature."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature

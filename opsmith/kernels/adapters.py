@@ -1,0 +1,218 @@
+"""The C++ between a runtime and a kernel: one anatomy, to which a runtime adds its own words.
+
+Everything that a target needs to know of how kernels are called is here::
+
+    adapters.source(template, signature, "cpu", ...)    # -> str: the adapter's C++
+    adapters.kernel_files(signature)                    # -> {"<op>.h": ..., "<op>_check.h": ...}
+
+The template extends ``anatomy.cpp.j2``, which has the steps of a call: take the arguments, validate
+them, allocate the results, run the kernel, let its error out. Its blocks say how this runtime's
+arguments arrive and where its results go; the C++ types that it names are described in
+``include/opsmith/detail/adapter.h``. Nothing in a target's template depends on an argument's kind:
+``Argument<Raw>`` is chosen by the argument's type in the operator's ``_raw`` struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels import cpp
+from opsmith.kernels.argument_struct import is_dependent, members_of
+from opsmith.kernels.cpp import identifier, quote
+from opsmith.kernels.generate import TEMPLATES, kernel_files, render
+from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_symbol
+from opsmith.kernels.validation_code import ValidationCode
+from opsmith.signature.expressions import Expression
+from opsmith.signature.model import Parameter, Signature
+
+__all__ = [
+    "Argument",
+    "Result",
+    "arguments_of",
+    "identifier",
+    "kernel_files",
+    "quote",
+    "render",
+    "results_of",
+    "size_text",
+    "source",
+    "torch_adapter",
+]
+
+DISPATCH_KEYS = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "xpu": "XPU",
+    "mps": "MPS",
+    "npu": "PrivateUse1",
+    "privateuseone": "PrivateUse1",
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a call, as every adapter takes it.
+
+    Attributes:
+        parameter: what it is declared as.
+        position: among the operator's parameters.
+        type: the C++ type that chooses ``Argument<type>``: that of its member in the ``_raw``
+            struct, or ``DLTensor*`` for a tensor that the operator writes into.
+        copied: whether the kernel wants it contiguous, and the runtime may have it otherwise.
+    """
+
+    parameter: Parameter
+    position: int
+    type: str
+    copied: bool
+
+    @property
+    def name(self) -> str:
+        """In the declaration."""
+        return self.parameter.name
+
+    @property
+    def member(self) -> str:
+        """Its member in the ``_raw`` struct."""
+        return identifier(self.name)
+
+    @property
+    def local(self) -> str:
+        """The adapter's variable."""
+        return f"arg_{self.name}"
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be ``None``."""
+        return self.parameter.optional
+
+    @property
+    def written(self) -> bool:
+        """Whether the operator writes into it."""
+        return self.parameter.mutated
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of a call, as every adapter gives it.
+
+    Attributes:
+        name: in the declaration.
+        position: among the results.
+        dtype: its ``DLDataType`` as a C++ expression.
+        dependent: whether the kernel allocates it, as its sizes depend on data.
+    """
+
+    name: str
+    position: int
+    dtype: str
+    dependent: bool
+
+    @property
+    def member(self) -> str:
+        """Its member in the ``_raw`` struct, where it has one."""
+        return identifier(self.name)
+
+    @property
+    def local(self) -> str:
+        """The adapter's variable."""
+        return f"result_{self.name}"
+
+
+def arguments_of(
+    signature: Signature, strided: bool | tuple[str, ...] = True
+) -> tuple[Argument, ...]:
+    """The operator's arguments.
+
+    Args:
+        signature: the operator's.
+        strided: the tensors that the kernel takes as the runtime has them: all, none, or the
+            parameters named. All, for a runtime whose tensors are always contiguous.
+    """
+    found = []
+    for position, (parameter, member) in enumerate(
+        zip(signature.parameters, members_of(signature), strict=False)
+    ):
+        type_ = "opsmith::DLTensor*" if parameter.mutated else member.raw_type
+        as_is = strided is True or (strided is not False and parameter.name in strided)
+        tensors = parameter.is_tensor or parameter.is_tensor_list
+        found.append(Argument(parameter, position, type_, tensors and not as_is))
+    return tuple(found)
+
+
+def results_of(signature: Signature) -> tuple[Result, ...]:
+    """The operator's results."""
+    found = []
+    for position, result in enumerate(signature.results):
+        dtypes = result.tensor_type.dtypes
+        dtype = "raw.opsmith_dtype" if dtypes.generic else cpp.dtype(dtypes.names[0])
+        found.append(Result(result.name, position, dtype, is_dependent(signature, result)))
+    return tuple(found)
+
+
+def source(
+    template: Path,
+    signature: Signature,
+    device: str,
+    *,
+    strided: bool | tuple[str, ...] = True,
+    **more: Any,
+) -> str:
+    """The C++ source of an adapter.
+
+    Args:
+        template: extends ``anatomy.cpp.j2``.
+        signature: the operator's.
+        device: the kernel's device type.
+        strided: see `arguments_of`.
+        more: further names for the template, beside those of `render` and ``arguments``,
+            ``results``, ``dependent`` (the results that the kernel allocates), ``device``,
+            ``entry`` (the kernel's symbol) and ``values`` (whether values have to be scanned).
+    """
+    results = results_of(signature)
+    return render(
+        template,
+        signature,
+        device=device,
+        entry=entry_symbol(signature, device),
+        arguments=arguments_of(signature, strided),
+        results=results,
+        dependent=[result for result in results if result.dependent],
+        values=bool(ValidationCode(signature).values()),
+        **more,
+    )
+
+
+def torch_adapter(signature: Signature, device: str, strided: bool | tuple[str, ...]) -> str:
+    """The source that registers a kernel with PyTorch.
+
+    Args:
+        signature: the operator's.
+        device: ``"cpu"``, ``"cuda"`` or ``"privateuse1"``.
+        strided: see `arguments_of`.
+    """
+    return source(
+        TEMPLATES / "torch_adapter.cpp.j2",
+        signature,
+        device,
+        strided=strided,
+        key=DISPATCH_KEYS[device],
+        register=register_symbol(signature, device),
+        unregister=unregister_symbol(signature, device),
+    )
+
+
+def size_text(
+    size: Expression, dim: Callable[[str], str], scalar: Callable[[str, int | None], str]
+) -> str:
+    """A size as a C++ expression, which throws where it overflows or divides by zero.
+
+    Args:
+        size: from a shape of the declaration.
+        dim: gives the C++ text of a dimension.
+        scalar: gives the C++ text of an int argument, or of one element of a sequence.
+    """
+    return cpp.expression(size, dim, scalar)

@@ -1,0 +1,150 @@
+// The anatomy of an adapter: what stands between a runtime and a kernel, whatever the runtime.
+//
+// templates/anatomy.cpp.j2 writes the steps of a call; a runtime fills them with a namespace of its
+// own, which has three words:
+//
+//   Argument<Raw>  an argument as the runtime passes it. Raw is its type in the operator's `_raw`
+//                  struct; `DLTensor*` stands for a tensor that the operator writes.
+//     raw()                 what the struct gets; nothing has been compared yet
+//     make_contiguous()     of tensors, in a runtime whose tensors may have strides
+//     begin_write(op, name) of written tensors, before the kernel: whether that can be, and where
+//     end_write()           of written tensors, after the kernel
+//   Result(call, position)
+//     allocate(sizes, ndim, dtype)   the result's memory
+//     allocated()                    whether that was done
+//   Call           a CallContext: what the kernel is told of its runtime
+#pragma once
+
+#include <opsmith/detail/values.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace opsmith::detail {
+
+// raw_optional_int and its like.
+template <typename Raw>
+concept OptionalNumber = requires(Raw raw) { raw.present; };
+
+// raw_ints and its like.
+template <typename Raw>
+concept Sequence = requires(Raw raw) {
+  raw.items;
+  requires !std::is_same_v<Raw, raw_tensors>;
+};
+
+template <Sequence Raw>
+using item_of = std::remove_cvref_t<decltype(*Raw::items)>;
+
+// The part of a call's Context that no runtime needs to know about: memory on the host, errors, and
+// results that the kernel allocates.
+class CallContext {
+ public:
+  CallContext(const CallContext&) = delete;
+  CallContext& operator=(const CallContext&) = delete;
+  ~CallContext() {
+    while (blocks_ != nullptr) std::free(std::exchange(blocks_, blocks_->next));
+  }
+
+  const opsmith_context* context() const { return &context_; }
+
+  // Lets the kernel allocate results: `allocate(position, dtype, ndim, sizes)` gives a DLTensor*,
+  // or throws.
+  template <typename Allocate>
+  void allocate_by(Allocate& allocate) {
+    allocate_ = &allocate;
+    context_.allocate = [](void* self, int32_t result, DLDataType dtype, int32_t ndim,
+                           const int64_t* sizes, DLTensor* tensor) -> int32_t {
+      CallContext& call = *static_cast<CallContext*>(self);
+      try {
+        *tensor = *(*static_cast<Allocate*>(call.allocate_))(result, dtype, ndim, sizes);
+        return 0;
+      } catch (const std::exception& error) {
+        call.message_ = error.what();
+        return 1;
+      }
+    };
+  }
+
+  // Throws what the kernel said where it failed.
+  void finish(int32_t status, const char* op) const {
+    if (status != 0) [[unlikely]]
+      throw call_error(join(op, ": ", message_));
+  }
+
+ protected:
+  CallContext() {
+    context_.self = this;
+    context_.scratch = [](void* self, uint64_t bytes) {
+      return static_cast<CallContext*>(self)->host_memory(bytes);
+    };
+    context_.allocate = [](void* self, int32_t, DLDataType, int32_t, const int64_t*,
+                           DLTensor*) -> int32_t {
+      static_cast<CallContext*>(self)->message_ =
+          "no result of this operator is allocated by the kernel";
+      return 1;
+    };
+    context_.fail = [](void* self, const char* message, uint64_t size) {
+      static_cast<CallContext*>(self)->message_.assign(message, size);
+    };
+  }
+
+  // Aligned to 64 bytes, freed after the call.
+  void* host_memory(uint64_t bytes) {
+    if (bytes > UINT64_MAX - 128) return nullptr;
+    void* memory = std::aligned_alloc(64, sizeof(Block) + (bytes + 63) / 64 * 64);
+    if (memory == nullptr) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_ = new (memory) Block{blocks_};
+    return static_cast<char*>(memory) + sizeof(Block);
+  }
+
+  opsmith_context context_{};
+  std::mutex mutex_;
+
+ private:
+  struct alignas(64) Block {
+    Block* next;
+  };
+
+  std::string message_;
+  void* allocate_ = nullptr;
+  Block* blocks_ = nullptr;
+};
+
+template <typename Result>
+void require_allocated(const Result& result, const char* op, const char* name) {
+  if (!result.allocated()) {
+    throw call_error(join(op, ": the kernel returned without allocating the result '", name, "'"));
+  }
+}
+
+// Runs `body`. Whatever leaves it is a call_error, whose message begins with the operator's name.
+template <typename Body>
+void named(const char* op, Body&& body) {
+  try {
+    body();
+  } catch (const call_error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw call_error(join(op, ": ", error.what()));
+  } catch (...) {
+    throw call_error(join(op, ": something that is not a std::exception was thrown"));
+  }
+}
+
+// The same for a runtime that no exception may reach: the message, empty where all went well.
+template <typename Body>
+std::string failure(const char* op, Body&& body) noexcept {
+  try {
+    named(op, body);
+    return {};
+  } catch (const call_error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace opsmith::detail

@@ -1,0 +1,78 @@
+"""One anatomy: a call takes the same steps in every runtime."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from opsmith.kernels import adapters
+from opsmith.signature import Signature, signature_of
+from opsmith.targets.aotinductor import shims
+from opsmith.targets.onnxruntime import library
+
+
+def everything(
+    x: Float[Tensor, "N M"],
+    y: Float[Tensor, "N"] | None,
+    several: list[Float[Tensor, "N M"]],
+    w: Float[Tensor, "N M"],
+    n: int,
+    m: float | None,
+    text: str,
+    flags: Sequence[bool] | None,
+    double: bool,
+) -> tuple[Float[Tensor, "N {n}"], Int64[Tensor, "K"]]: ...
+
+
+SIGNATURE = signature_of(
+    everything, "adapters::everything", mutates_args=("w",), data_dependent=("K",)
+)
+ADAPTERS = {
+    "torch": adapters.torch_adapter(SIGNATURE, "cpu", True),
+    "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),
+    "onnxruntime": library.adapter(SIGNATURE),
+}
+
+
+def steps(text: str) -> list[str]:
+    """What the adapter does between taking the arguments and giving the results."""
+    body = re.search(r"\n(  \w+ raw\{\};\n.*?)\n}\n", text, re.DOTALL)
+    assert body is not None
+    lines = [re.sub(r"^  Call call\(.*", "  Call call", line) for line in body[1].splitlines()]
+    given = [i for i, line in enumerate(lines) if "require_allocated" in line]
+    return lines[: given[-1] + 1]
+
+
+def test_every_runtime_takes_the_same_steps() -> None:
+    expected = steps(ADAPTERS["torch"])
+    assert len(expected) > 30
+    for name, text in ADAPTERS.items():
+        assert steps(text) == expected, name
+
+
+def test_an_argument_of_each_kind_is_the_same_type_in_every_runtime() -> None:
+    def taken(text: str) -> set[tuple[str, str]]:
+        return set(re.findall(r"Argument<([^>]+)> (arg_\w+)", text))
+
+    assert len(taken(ADAPTERS["torch"])) == len(SIGNATURE.parameters)
+    for name, text in ADAPTERS.items():
+        assert taken(text) == taken(ADAPTERS["torch"]), name
+
+
+def test_a_parameter_may_be_called_as_cpp_calls_a_type() -> None:
+    (argument,) = [a for a in adapters.arguments_of(SIGNATURE) if a.name == "double"]
+    assert argument.member == "double_"
+    for text in ADAPTERS.values():
+        assert "raw.double_ = arg_double.raw();" in text
+
+
+def test_only_the_tensors_that_a_kernel_wants_contiguous_are_copied() -> None:
+    def copied(signature: Signature, strided: bool | tuple[str, ...]) -> list[str]:
+        return [a.name for a in adapters.arguments_of(signature, strided) if a.copied]
+
+    assert copied(SIGNATURE, False) == ["x", "y", "several", "w"]
+    assert copied(SIGNATURE, ("x", "several")) == ["y", "w"]
+    assert copied(SIGNATURE, True) == []
