@@ -6,6 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from opsmith.targets import all_targets
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
 REPOSITORY = Path(__file__).parents[1]
 
 
@@ -29,6 +36,14 @@ def test_imports_go_downwards():
     assert done.returncode == 0, done.stdout
 
 
+def test_every_target_is_in_the_contract_that_keeps_them_apart():
+    configuration = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    contracts = configuration["tool"]["importlinter"]["contracts"]
+    (apart,) = (one for one in contracts if one["type"] == "independence")
+    own = [target for target in all_targets() if type(target).__module__.startswith("opsmith.")]
+    assert apart["modules"] == [f"opsmith.targets.{target.name}" for target in own]
+
+
 def test_a_signature_is_read_without_torch():
     # The package `opsmith` itself brings torch in, so a bare stand-in takes its place here.
     script = """
@@ -45,18 +60,8 @@ for module in pkgutil.iter_modules(opsmith.signature.__path__):
     assert done.returncode == 0, done.stderr
 
 
-LATE = [
-    "cmake",
-    "hypothesis",
-    "jinja2",
-    "matplotlib",
-    "netron",
-    "onnx",
-    "onnxruntime",
-    "onnxscript",
-    "rich",
-    "typer",
-]
+LATE = ["cmake", "hypothesis", "jinja2", "matplotlib", "netron", "rich", "typer"]
+"""Beside the packages of all targets."""
 
 
 def test_importing_opsmith_imports_torch_and_little_else():
@@ -67,7 +72,10 @@ import torch
 before = set(sys.modules)
 import opsmith
 opsmith.op
-late = set({LATE!r}) & (set(sys.modules) - before)
+from opsmith.targets import all_targets
+packages = {{package for target in all_targets() for package in target.packages}}
+assert "onnxruntime" in packages
+late = packages.union({LATE!r}) & (set(sys.modules) - before)
 assert not late, late
 """
     done = run_python(script)

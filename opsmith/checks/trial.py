@@ -301,7 +301,7 @@ class Trial:
             RefusedError: the reference does not take it.
         """
         truth = truth_of(self.operator, case.values)
-        if not self._disagrees and any(layouts.CONTIGUOUS != how for how in case.layouts.values()):
+        if not self._disagrees and any(how != layouts.CONTIGUOUS for how in case.layouts.values()):
             self._compare_reference(case, truth)
         return truth
 

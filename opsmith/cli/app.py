@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import artifacts, output
+from opsmith.cli import artifacts, extra, output
 from opsmith.errors import OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -147,16 +147,25 @@ def _print_checks(value: bool) -> None:
         raise typer.Exit
 
 
-@app.command()
+class _Check(extra.ExtraOptions):
+    def extra(self) -> dict[str, bool]:
+        """The options that checks ask for which are too slow to run always."""
+        from opsmith import checks
+
+        return {one.flag: False for one in checks.all_checks() if one.flag}
+
+
+@app.command(
+    cls=_Check,
+    epilog="Beside these, an option for each check that is slow: see opsmith check --list.",
+)
 def check(
+    ctx: typer.Context,
     files: Files,
     select: Annotated[
         list[str] | None,
         typer.Option("--check", metavar="NAME", help="Run only this check; may be repeated."),
     ] = None,
-    cpp: Annotated[
-        bool, typer.Option("--cpp", help="Also run exported calls in C++ programs without Python.")
-    ] = False,
     seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     as_json: AsJson = False,
@@ -180,7 +189,7 @@ def check(
         result = checks.run(
             operators,
             select=select,
-            flags=["cpp"] if cpp else [],
+            flags=[name for name, _ in extra.found(ctx)],
             seed=seed,
             examples=examples,
             progress=progress,

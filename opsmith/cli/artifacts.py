@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opsmith.cli import output
+from opsmith.cli import extra, output
 from opsmith.errors import ArtifactError, ExportError, MissingError, OpsmithError
 
 if TYPE_CHECKING:
@@ -33,7 +33,21 @@ def register(app: typer.Typer, debug: Any) -> None:
     """Add the commands to `app`; `debug` is its option of that name."""
     for command in (export, run, view):
         command.__annotations__["debug"] = debug
-        app.command()(command)
+    app.command(cls=_Export, epilog=_EPILOG)(export)
+    app.command()(run)
+    app.command()(view)
+
+
+_EPILOG = "Beside these, the options of the target: see opsmith export --list."
+
+
+class _Export(extra.ExtraOptions):
+    def extra(self) -> dict[str, bool]:
+        """The options of every target: `opsmith.export` says if one is not this target's."""
+        from opsmith.targets import all_targets
+
+        options = [option for target in all_targets() for option in target.options]
+        return {option.name: option.kind is not bool for option in options}
 
 
 def _print_targets(value: bool) -> None:
@@ -44,34 +58,28 @@ def _print_targets(value: bool) -> None:
     for found in all_targets():
         missing = found.available()
         print(f"{found.name}  {found.title}" + (f"  (not here: {missing})" if missing else ""))
+        if found.page:
+            print(f"    see {found.page}")
         for option in found.options:
             choices = f" ({', '.join(option.choices)})" if option.choices else ""
-            print(f"    --set {option.name}=…  {option.help}{choices}")
+            text = "" if option.kind is bool else " …"
+            print(f"    --{option.name.replace('_', '-')}{text}  {option.help}{choices}")
     raise typer.Exit
 
 
 def export(
+    ctx: typer.Context,
     source: Source,
     target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("dist"),
-    form: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[OPERATOR=]FORM", help="What custom operators become; may be repeated."
-        ),
-    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="An option of the target; may be repeated."
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of the target by its name; may be repeated.",
         ),
     ] = None,
-    runner: Annotated[
-        bool,
-        typer.Option(
-            "--runner", help="Also build the program that runs the artifact without Python."
-        ),
-    ] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
@@ -93,9 +101,7 @@ def export(
     from opsmith.targets import export as export_to
 
     found = get_target(target)
-    options = _options(found, settings or [], form or [])
-    if runner:
-        options["runner"] = True
+    options = _options(found, settings or [], extra.found(ctx))
     loaded = load_source(source, operators=isinstance(found, OperatorTarget))
     export_to(
         **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options
@@ -190,28 +196,41 @@ def _viewable(path: Path) -> Path:
     return opened.path(name)
 
 
-def _options(target: Target, settings: list[str], forms: list[str]) -> dict[str, Any]:
+def _options(target: Target, settings: list[str], given: extra.Found) -> dict[str, Any]:
     """The target's options by name, their texts turned into values."""
     known = {option.name: option for option in target.options}
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
             raise ExportError(f"--set {setting}: expected NAME=VALUE")
-        found[name] = _value(known[name], text) if name in known else text
-    mapping = dict(item.rsplit("=", 1) for item in forms if "=" in item)
-    plain = [item for item in forms if "=" not in item]
-    if (plain and mapping) or len(plain) > 1:
-        raise ExportError("--form: one form for all, or OPERATOR=FORM for each")
-    if forms:
-        found["form"] = plain[0] if plain else mapping
-    return found
+        chosen[name] = _value(known[name], text, f"--set {name}=") if name in known else text
+    texts: dict[str, list[str]] = {}
+    for name, value in given:
+        texts.setdefault(name, []).append("true" if value is None else value)
+    for name, many in texts.items():
+        chosen[name] = _values(known[name], many) if name in known else many[-1]
+    return chosen
 
 
-def _value(option: Option, text: str) -> Any:
+def _values(option: Option, texts: list[str]) -> Any:
+    """The value of an option that was given as often as there are `texts`."""
+    flag = f"--{option.name.replace('_', '-')}"
+    named = [text for text in texts if "=" in text] if option.by_operator else []
+    plain = [text for text in texts if text not in named]
+    if named and not plain:
+        pairs = (text.rsplit("=", 1) for text in named)
+        return {name: _value(option, text, f"{flag} {name}=") for name, text in pairs}
+    if named or len(plain) > 1:
+        many = f", or OPERATOR={option.name.upper()} for each" if option.by_operator else ""
+        raise ExportError(f"{flag}: one {option.name} for all{many}")
+    return _value(option, plain[0], f"{flag} ")
+
+
+def _value(option: Option, text: str, where: str) -> Any:
     if option.kind is bool:
         return text.lower() in ("1", "true", "yes", "on")
     try:
         return option.kind(text)
     except ValueError:
-        raise ExportError(f"--set {option.name}={text}: expected {option.kind.__name__}") from None
+        raise ExportError(f"{where}{text}: expected {option.kind.__name__}") from None

@@ -9,7 +9,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,10 +58,9 @@ def examine() -> Iterator[Finding]:
     yield _tool("ninja")
     yield _nvcc()
     yield _cuda_device()
-    yield _package("triton", "Triton kernels", "comes with PyTorch's CUDA builds for Linux")
+    yield _package("triton", "kernels in Python", "comes with PyTorch's CUDA builds for Linux")
     yield _package("hypothesis", "opsmith check", "pip install 'opsmith[check]'")
-    yield _package("onnx", "reading and writing ONNX files", "pip install 'opsmith[onnx]'")
-    yield _package("onnxruntime", "running ONNX files", "pip install 'opsmith[onnx]'")
+    yield from _targets()
     yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")
 
 
@@ -184,15 +184,44 @@ def _cuda_device() -> Finding:
     return Finding("CUDA device", False, False, "", "CUDA kernels", "", remedy)
 
 
+def _targets() -> Iterator[Finding]:
+    """Each target as it speaks of itself, those of other packages too."""
+    try:
+        from opsmith.targets import all_targets
+        from opsmith.targets.registry import broken_targets
+    except Exception:
+        return  # without torch, which has its own row
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is broken gets a row
+        targets = all_targets()
+    for target in targets:
+        used_for = f"target {target.title}"
+        versions = [_installed_version(package) for package in target.packages]
+        version = versions[0] if versions else ""
+        problem = target.available() or ""
+        note = "" if problem else _import_problem(target.packages)
+        remedy = problem or (target.install if note else "")
+        yield Finding(target.name, not remedy, False, version, used_for, note, remedy)
+    for name, problem in broken_targets().items():
+        yield Finding(name, False, False, "", f"target {name}", problem, "mend or uninstall it")
+
+
+def _import_problem(packages: Iterable[str]) -> str:
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except Exception as error:
+            return f"{package} is installed, but importing it says: {_first_line(error)}"
+    return ""
+
+
 def _package(name: str, used_for: str, remedy: str) -> Finding:
     """Import an optional package, for one that is installed may still not load."""
     version = _installed_version(name)
     if not version:
         return Finding(name, False, False, "", used_for, "", remedy)
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        note = f"installed, but importing it says: {_first_line(error)}"
+    note = _import_problem([name])
+    if note:
         return Finding(name, False, False, version, used_for, note, remedy)
     return Finding(name, True, False, version, used_for)
 

@@ -9,6 +9,7 @@ of its runtime: listing the targets must work on a machine that has none of them
 from __future__ import annotations
 
 import abc
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a target, as `opsmith.export` takes it by keyword and ``--set`` by text.
+    """One option of a target: a keyword of `opsmith.export`, and an option of ``opsmith export``.
 
     Attributes:
-        name: the keyword.
+        name: the keyword; on the command line ``--name``, with ``-`` for ``_``.
         help: one line on what it does.
         default: what it is when not given.
         choices: the texts that it may be, where those are all.
-        kind: turns the text of a command line into the value.
+        kind: turns the text of a command line into the value; a `bool` takes no text there.
+        by_operator: whether it may be a mapping from operators' names to such values, too; on the
+            command line ``--name OPERATOR=VALUE``, as often as needed.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     kind: type = str
+    by_operator: bool = False
 
 
 @dataclass
@@ -121,21 +125,32 @@ class Target(abc.ABC):
         name: what ``target=`` says; also the folder's or the entry point's name.
         title: the runtime's own name, for messages.
         options: what `opsmith.export` takes.
+        packages: the Python packages that exporting and loading need, as one imports them, the
+            runtime's own first. Only functions import them, so that `import opsmith` stays quick.
+        install: the command that installs `packages`.
+        page: its documentation: a page of this repository, or an address.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+    install: ClassVar[str] = ""
+    page: ClassVar[str] = ""
 
-    @abc.abstractmethod
     def available(self) -> str | None:
-        """Whether the target can be used on this machine.
+        """Whether the target can be used on this machine; by default, if `packages` are installed.
 
         Cheap, and without side effects: called to list the targets.
 
         Returns:
             `None` if it can; else what is missing, and the way to get it, in one sentence.
         """
+        missing = [name for name in self.packages if not _installed(name)]
+        if not missing:
+            return None
+        verb = "is" if len(missing) == 1 else "are"
+        return f"{', '.join(missing)} {verb} not installed. Get it: {self.install}"
 
     def proofs(self) -> Sequence[Route]:
         """The routes by which `opsmith check` takes an operator to this runtime; none by default.
@@ -143,6 +158,13 @@ class Target(abc.ABC):
         Called where the runtime is missing, too: what they name is imported when they run.
         """
         return ()
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # as where a test forbids its import
+        return False
 
 
 class ModelTarget(Target):

@@ -106,6 +106,13 @@ def test_inputs_that_do_not_fit(exported, cli, arguments, words):
         (["cli_model.py:example", "--overwrite", "--set", "opset"], "expected NAME=VALUE"),
         (["cli_model.py:example", "--overwrite", "--set", "a=b"], "has no option 'a'"),
         (["cli_model.py:example", "--overwrite", "--form", "a", "--form", "b"], "one form for all"),
+        (["--form=a", "cli_model.py:example", "--form", "c::d=b"], "or OPERATOR=FORM for each"),
+        (["cli_model.py:example", "--opset", "three"], "--opset three: expected int"),
+        (["cli_model.py:example", "--opset", "1", "--opset", "2"], "--opset: one opset for all"),
+        (["cli_model.py:example", "--exporter"], "--exporter needs a value"),
+        (["cli_model.py:example", "--runner=yes"], "--runner takes no value"),
+        (["cli_model.py:example", "--runner"], "target 'onnxruntime' has no option 'runner'"),
+        (["cli_model.py:example", "--abacus"], "No such option: --abacus"),
         (["cli_model.py:example", "--target", "abacus"], "no target 'abacus'; there are"),
         (["cli_model.py:model"], "needs an example of its arguments"),
         (["cli_model.py:nothing"], "cli_model.py has no 'nothing'; it has example, wrong, raising"),
@@ -125,7 +132,9 @@ def test_the_targets_and_their_options_are_listed(cli):
     done = cli("export", "--list")
     assert done.code == 0
     assert "onnxruntime  ONNX Runtime" in done.stdout
-    assert "--set exporter=…" in done.stdout
+    assert "    --exporter …  which of torch.onnx's (dynamo, torchscript)" in done.stdout
+    assert "    --runner  build the program" in done.stdout
+    assert "    see docs/aotinductor.md" in done.stdout
 
 
 def test_a_form_for_one_operator(folder, cli):

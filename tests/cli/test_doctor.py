@@ -1,10 +1,12 @@
 import json
 import stat
 import sys
+from importlib import metadata
 
 import pytest
 
 from opsmith.cli import doctor
+from opsmith.targets import Target, all_targets, get_target
 
 
 @pytest.fixture
@@ -77,7 +79,30 @@ def test_a_package_that_does_not_import_is_not_here(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "netron", None)
     netron = found("netron")
     assert not netron.ok
-    assert "installed, but importing it says" in netron.note
+    assert "netron is installed, but importing it says" in netron.note
+
+
+def test_each_target_has_a_row_of_its_own_words(monkeypatch):
+    rows = {finding.name: finding for finding in doctor.examine()}
+    for target in all_targets():
+        assert rows[target.name].used_for == f"target {target.title}"
+    assert rows["onnxruntime"].version == metadata.version("onnxruntime")
+    assert rows["aotinductor"].ok
+
+    monkeypatch.setattr(type(get_target("onnx")), "packages", ("no_such_package", "onnx"))
+    row = found("onnx")
+    assert not row.ok
+    remedy = 'no_such_package is not installed. Get it: pip install "opsmith[onnx]"'
+    assert row.remedy == remedy
+
+
+def test_a_runtime_that_does_not_import_is_not_here(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(Target, "available", lambda self: None)
+    row = found("onnxruntime")
+    assert not row.ok
+    assert row.note.startswith("onnxruntime is installed, but importing it says: ")
+    assert row.remedy == 'pip install "opsmith[onnx]"'
 
 
 @pytest.mark.parametrize(

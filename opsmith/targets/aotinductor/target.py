@@ -38,6 +38,7 @@ class AOTInductor(ModelTarget):
             "library or inline (the reference, compiled), for every custom operator; or a mapping "
             "from their names to these",
             "auto",
+            by_operator=True,
         ),
         Option(
             "calls",
@@ -47,8 +48,9 @@ class AOTInductor(ModelTarget):
         ),
         Option("libraries", "further operator libraries that the model needs: paths", ""),
         Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
-        Option("runner", "whether to build the C++ program too", False, kind=bool),
+        Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
+    page = "docs/aotinductor.md"
 
     def available(self) -> str | None:
         """See `Target.available`."""

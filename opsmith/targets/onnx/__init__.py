@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
-from opsmith.targets.onnx.export import MODEL, OPTIONS, export, missing_packages
+from opsmith.targets.onnx.export import INSTALL, MODEL, OPTIONS, PACKAGES, PAGE, export
 from opsmith.targets.protocol import ModelTarget, Outcome, Runner
 
 
@@ -18,10 +18,9 @@ class OnnxTarget(ModelTarget):
     name = "onnx"
     title = "ONNX"
     options = OPTIONS
-
-    def available(self) -> str | None:
-        """See `Target.available`."""
-        return missing_packages()
+    packages = PACKAGES
+    install = INSTALL
+    page = PAGE
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         """See `ModelTarget.export_model`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +21,17 @@ OPTIONS = (
         "auto, standard, library or inline, for every custom operator; or a mapping from their "
         "names to these",
         default="auto",
+        by_operator=True,
     ),
     Option(
         "exporter", "which of torch.onnx's", default="dynamo", choices=("dynamo", "torchscript")
     ),
     Option("opset", "the version of ONNX's operators; the exporter's default", kind=int),
 )
+
+PACKAGES = ("onnx", "onnxscript")
+INSTALL = 'pip install "opsmith[onnx]"'
+PAGE = "docs/onnx.md"
 
 _ATTEMPTS = 32
 
@@ -43,22 +47,6 @@ class Exported:
     def uses(self) -> list[OperatorUse]:
         """For the report and the manifest."""
         return [choice.use(count) for choice, count in self.choices]
-
-
-def missing_packages(*more: str) -> str | None:
-    """What has to be installed to export to ONNX, `None` if all is here."""
-    missing = [name for name in ("onnx", "onnxscript", *more) if not _installed(name)]
-    if not missing:
-        return None
-    verb = "is" if len(missing) == 1 else "are"
-    return f'{", ".join(missing)} {verb} not installed. Get it: pip install "opsmith[onnx]"'
-
-
-def _installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def export(

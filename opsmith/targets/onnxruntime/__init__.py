@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
-from opsmith.targets.onnx.export import OPTIONS, missing_packages
+from opsmith.targets.onnx.export import INSTALL, OPTIONS, PACKAGES, PAGE
 from opsmith.targets.proof import Route
 from opsmith.targets.protocol import ModelTarget, Outcome, Runner
 
@@ -19,10 +19,9 @@ class OnnxRuntimeTarget(ModelTarget):
     name = "onnxruntime"
     title = "ONNX Runtime"
     options = OPTIONS
-
-    def available(self) -> str | None:
-        """See `Target.available`."""
-        return missing_packages("onnxruntime")
+    packages = ("onnxruntime", *PACKAGES)
+    install = INSTALL
+    page = PAGE
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         """See `ModelTarget.export_model`."""

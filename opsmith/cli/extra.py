@@ -1,0 +1,81 @@
+"""Options that a command gets from elsewhere: from targets, and from the checks they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from opsmith.errors import OpsmithError
+
+_FOUND = "opsmith.extra"
+
+Found = list[tuple[str, str | None]]
+"""Options by name, in the order given, with their texts; `None` where one takes none."""
+
+
+class OptionError(OpsmithError):
+    """An option is not given as it must be."""
+
+    exit_code = 2
+
+
+class ExtraOptions(TyperCommand):
+    """A command with options beside its own, which are known only once torch is imported."""
+
+    def extra(self) -> Mapping[str, bool]:
+        """The names of the options, and whether each takes a value."""
+        raise NotImplementedError
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the extra options out, and leave the rest to the parser."""
+        own = {text for param in self.params for text in (*param.opts, *param.secondary_opts)}
+        if any(_name(arg) is not None and arg.partition("=")[0] not in own for arg in args):
+            args, ctx.meta[_FOUND] = take(args, self.extra(), own)
+        return super().parse_args(ctx, args)
+
+
+def found(ctx: typer.Context) -> Found:
+    """The extra options that the command was given."""
+    return list(ctx.meta.get(_FOUND, []))
+
+
+def take(args: Sequence[str], extra: Mapping[str, bool], own: set[str]) -> tuple[list[str], Found]:
+    """Part a command line into what the command knows itself, and extra options.
+
+    Args:
+        args: the command line.
+        extra: the names of extra options, and whether each takes a value.
+        own: the command's own options, which come first.
+
+    Raises:
+        OptionError: the value of an extra option is missing, or one was given that takes none.
+    """
+    rest: list[str] = []
+    taken: Found = []
+    words = iter(args)
+    for word in words:
+        name = _name(word)
+        if word == "--":
+            rest += [word, *words]
+        elif name is None or name not in extra or word.partition("=")[0] in own:
+            rest.append(word)
+        elif "=" in word:
+            if not extra[name]:
+                raise OptionError(f"{word.partition('=')[0]} takes no value")
+            taken.append((name, word.partition("=")[2]))
+        else:
+            value = next(words, None) if extra[name] else None
+            if extra[name] and (value is None or value.startswith("--")):
+                raise OptionError(f"{word} needs a value")
+            taken.append((name, value))
+    return rest, taken
+
+
+def _name(word: str) -> str | None:
+    """The option's name as Python has it; `None` for what is no long option."""
+    if not word.startswith("--") or word == "--":
+        return None
+    return word[2:].partition("=")[0].replace("-", "_")
