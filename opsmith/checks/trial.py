@@ -377,9 +377,9 @@ class Trial:
         except (RefusedError, Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            failure = Failure(self.raised(error))
-            failure.blame = _where(what, function)
-            raise failure from error
+            raised = Failure(self.raised(error))
+            raised.blame = _where(what, function)
+            raise raised from error
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.
