@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -14,11 +13,6 @@ from typing import Any, Literal
 from opsmith.errors import CheckError
 
 Status = Literal["passed", "failed", "not applicable"]
-
-#: How long a remark in the table may be; failures follow in full.
-_REMARK = 110
-#: How many failures of one kernel the table is followed by.
-_IN_FULL = 3
 
 
 @dataclass(frozen=True)
@@ -126,55 +120,17 @@ class Report:
             )
 
     def table(self) -> Any:
-        """A renderable for rich, that fits 100 columns: every row, then the first failures in full.
-
-        One fault makes many checks fail; a kernel's first few failures are the telling ones.
-        """
+        """A renderable for rich that fits 80 columns: every row, then failures in full."""
         from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
 
-        drawn = Table(box=None, pad_edge=False, header_style="bold")
-        drawn.add_column("", width=1)
-        drawn.add_column("check", no_wrap=True)
-        drawn.add_column("cases", justify="right", no_wrap=True)
-        drawn.add_column("error", justify="right", no_wrap=True)
-        drawn.add_column("time", justify="right", no_wrap=True)
-        drawn.add_column("", overflow="fold")
-        marks = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
-        for number, (operator, kernel, rows) in enumerate(self.groups()):
-            if number:
-                drawn.add_row()
-            drawn.add_row("", Text(operator, style="bold"), "", "", "", Text(f"kernel: {kernel}"))
-            for row in rows:
-                mark, style = marks[row.status]
-                drawn.add_row(
-                    Text(mark, style=style),
-                    Text(row.check),
-                    str(row.cases) if row.cases else "",
-                    show_error(row.error),
-                    f"{row.seconds:.1f} s",
-                    Text(_remark(row), style="red" if row.status == "failed" else "dim"),
-                )
-        parts: list[Any] = [drawn]
-        for _, _, rows in self.groups():
-            failures = [row for row in rows if row.status == "failed"]
-            for row in failures[:_IN_FULL]:
-                parts += [Text(""), Text(row.explain(), overflow="fold")]
-            others = [row.check for row in failures[_IN_FULL:]]
-            if others:
-                first = failures[0]
-                text = (
-                    f"{first.operator}: {', '.join(others)} failed too, perhaps for the same "
-                    "reason. Each by itself: --check NAME."
-                )
-                parts += [Text(""), Text(text)]
-        parts += [
-            Text(""),
-            Text("error: the largest error found, in units of its tolerance", style="dim"),
-            Text(self.summary(), style="bold green" if self.ok else "bold red"),
-        ]
-        return Group(*parts)
+        from opsmith.checks.table import ending, lines
+
+        before: tuple[str, str] | None = None
+        parts: list[Any] = []
+        for row in self.rows:
+            parts += lines(row, before)
+            before = (row.operator, row.kernel)
+        return Group(*parts, *ending(self))
 
     def to_json(self) -> str:
         """The report as JSON text."""
@@ -224,15 +180,3 @@ def show_error(error: float | None) -> str:
     if error >= 1000:
         return ">999"
     return "0" if error == 0 else f"{error:.2g}"
-
-
-def repeat_command(file: str, check: str, seed: int) -> str:
-    """The command line that repeats a check."""
-    return f"opsmith check {shlex.quote(file)} --check {check} --seed {seed}"
-
-
-def _remark(row: Row) -> str:
-    if row.status == "passed":
-        return "; ".join(row.notes)
-    first = row.message.splitlines()[0] if row.message else ""
-    return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

@@ -1,20 +1,32 @@
-"""`run`: every check of every kernel of every operator."""
+"""`run`: every check of every kernel of every operator; `run_check`: one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from opsmith.checks.execute import execute
-from opsmith.checks.isolation import ElsewhereError, Worker
-from opsmith.checks.locate import Location, NotLocatedError, locate
-from opsmith.checks.protocol import Check, selected
-from opsmith.checks.report import Report, Row
+from opsmith.checks.locate import NotLocatedError, locate
+from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
+from opsmith.checks.repeat import command_of
+from opsmith.checks.report import Report, Row, Status
+from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
-from opsmith.checks.trial import Settings
+from opsmith.checks.trial import Announce, Trial
+from opsmith.checks.worker import ElsewhereError, Worker
+from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 
 Progress = Callable[[int, int, str], None]
 """Takes how many rows are done, how many there are, and what is being run now."""
+
+#: After a kernel hung, its other checks get this part of the time, and not less than so much.
+_LESS, _LEAST_SECONDS = 0.1, 1.0
+#: After this many checks of a kernel hung, the others are not run.
+_HANGS = 3
 
 
 def run(
@@ -28,6 +40,7 @@ def run(
     time_limit: float = 60.0,
     isolate: bool = True,
     progress: Progress | None = None,
+    on_row: Callable[[Row], None] | None = None,
 ) -> Report:
     """Build, then compare everything derived from each declaration with its reference.
 
@@ -40,10 +53,12 @@ def run(
         examples: how many cases a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one call may take before it counts as hung; compilers get
-            a few times as long.
+            a few times as long. Once a kernel hung, its other checks get a tenth of it; once
+            three of its checks hung, the others are not run.
         isolate: whether kernels run in another process, so that a crash is a failed check. An
             operator that is declared in no file (a notebook, a test function) runs here anyway.
         progress: told before each row, and at the end.
+        on_row: given each row as soon as it is there.
 
     Returns:
         A row for each check of each kernel.
@@ -53,37 +68,191 @@ def run(
         MissingError: hypothesis is not installed.
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
-    checks = selected(select, flags)
-    if select:
-        checks = [*(one for one in selected(["build"]) if one not in checks), *checks]
-    settings = Settings(seed, examples, seconds)
-    plan = [(subject, check) for operator in many for subject, check in _rows_of(operator, checks)]
+    plan = planned(many, select, flags)
+    settings = Settings(seed, examples, seconds, time_limit)
     report = Report([], seed)
-    with Worker(time_limit) as worker:
+    histories: dict[tuple[str, str], _History] = {}
+    with Worker() as worker:
         for done, (subject, check) in enumerate(plan):
             if progress is not None:
                 progress(done, len(plan), f"{subject.operator.name} {subject.kernel} {check.name}")
-            report.rows.append(_row(check, subject, settings, worker if isolate else None))
+            key = (subject.operator.name, subject.kernel)
+            history = histories.setdefault(key, _History())
+            row = _row(check, subject, settings, worker if isolate else None, history)
+            report.rows.append(row)
+            if on_row is not None:
+                on_row(row)
     if progress is not None:
         progress(len(plan), len(plan), "")
     return report
 
 
-def _rows_of(operator: Operator, checks: Sequence[Check]) -> list[tuple[Subject, Check]]:
+def planned(
+    operators: Sequence[Operator], select: Sequence[str] | None, flags: Sequence[str] = ()
+) -> list[tuple[Subject, Check]]:
+    """What `run` runs, in order.
+
+    Raises:
+        UnknownCheckError: `select` names no check, or a flag asks for none.
+    """
+    checks = selected(select, flags)
+    if select:
+        checks = [*(one for one in selected(["build"]) if one not in checks), *checks]
+    return [(subject, check) for operator in operators for subject, check in _of(operator, checks)]
+
+
+def _of(operator: Operator, checks: Sequence[Check]) -> list[tuple[Subject, Check]]:
     """What to run for an operator, kernel by kernel."""
     found = [(subject, check) for check in checks for subject in check.subjects(operator)]
     kernels = list(dict.fromkeys(subject.kernel for subject, _ in found))
     return sorted(found, key=lambda row: (kernels.index(row[0].kernel), row[1].order))
 
 
-def _row(check: Check, subject: Subject, settings: Settings, worker: Worker | None) -> Row:
-    if worker is not None and not subject.missing:
-        try:
-            return worker.run(check, subject, _location(subject), settings)
-        except (ElsewhereError, NotLocatedError):
-            pass
-    return execute(check, subject, settings, lambda *_: None, {})
+@dataclass
+class _History:
+    """What the checks so far say of those to come, for one kernel.
+
+    Attributes:
+        broken: whether it does not build.
+        hung: the checks that hung.
+    """
+
+    broken: bool = False
+    hung: list[str] = field(default_factory=list)
+
+    @property
+    def obstacle(self) -> str:
+        """Why a further check is not run; empty where it is."""
+        if self.broken:
+            return "not built"
+        if len(self.hung) >= _HANGS:
+            return f"not run, since {', '.join(self.hung)} hung. By itself: --check NAME"
+        return ""
 
 
-def _location(subject: Subject) -> Location:
-    return locate(subject.operator)
+def _row(
+    check: Check, subject: Subject, settings: Settings, worker: Worker | None, history: _History
+) -> Row:
+    if history.obstacle:
+        return Row(
+            operator=subject.operator.name,
+            kernel=subject.kernel,
+            check=check.name,
+            status="not applicable",
+            message=history.obstacle,
+            where=subject.implementation.where,
+        )
+    row = _isolated(check, subject, settings, worker, history)
+    if row is None:
+        row = run_check(check, subject, settings, lambda *_: None, {})
+    if check.name == "build" and row.status == "failed":
+        history.broken = True
+    return row
+
+
+def _isolated(
+    check: Check, subject: Subject, settings: Settings, worker: Worker | None, history: _History
+) -> Row | None:
+    """The row that the worker gives; `None` where it cannot."""
+    if worker is None or subject.missing:
+        return None
+    limit = settings.time_limit
+    if history.hung:
+        limit = min(limit, max(_LEAST_SECONDS, _LESS * limit))
+    try:
+        row = worker.run(check, subject, locate(subject.operator), settings, limit)
+    except (ElsewhereError, NotLocatedError):
+        return None
+    if worker.hung:
+        if limit < settings.time_limit:
+            first = f"{row.message} (less than usual, since {history.hung[0]} hung)"
+            row = replace(row, message=first)
+        history.hung.append(check.name)
+    return row
+
+
+def run_check(
+    check: Check,
+    subject: Subject,
+    settings: Settings,
+    announce: Announce,
+    crashed: Mapping[str, str],
+) -> Row:
+    """Run one check in this process.
+
+    Args:
+        check: what to run.
+        subject: on what.
+        settings: how thoroughly.
+        announce: told of each case before it runs.
+        crashed: cases that took a process down before, by their keys.
+    """
+    started = time.monotonic()
+    trial = Trial(subject, check.name, settings, announce, crashed)
+    status: Status = "passed"
+    message, case = "", ""
+    try:
+        trial.need(not subject.missing, subject.missing)
+        _build(check, subject)
+        with _without_traces():
+            check.run(trial)
+        if check.samples and not trial.count:
+            raise Failure(_no_case(trial))
+    except Inapplicable as reason:
+        status, message = "not applicable", str(reason)
+    except Failure as failure:
+        status, message = "failed", str(failure)
+        case = failure.case.describe() if failure.case is not None else ""
+        trial.blame = failure.blame or trial.blame
+    except Exception as error:
+        status, message = "failed", trial.raised(error)
+    if status == "passed" and trial.refused > trial.count:
+        trial.notes.append(f"the reference refused {trial.refused} samples: {trial.refusal}")
+    return Row(
+        operator=subject.operator.name,
+        kernel=subject.kernel,
+        check=check.name,
+        status=status,
+        cases=trial.count,
+        error=trial.error,
+        seconds=time.monotonic() - started,
+        message=message,
+        case=case,
+        notes=tuple(dict.fromkeys(trial.notes)),
+        command=command_of(subject, check.name, settings),
+        where=subject.implementation.where,
+        blame=trial.blame,
+    )
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Keep the compiler's trace, thousands of empty lines, out of what pytest shows."""
+    logger = logging.getLogger("torch.__trace")
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "TORCH_TRACE" in os.environ
+
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
+
+
+def _build(check: Check, subject: Subject) -> None:
+    if check.name == "build":
+        return
+    try:
+        subject.operator.build(subject.device)
+    except OpsmithError as error:
+        raise Inapplicable(f"the kernel does not build: {str(error).splitlines()[0]}") from error
+
+
+def _no_case(trial: Trial) -> str:
+    hint = "Say what arguments may be (Index, Between, Extent), or give cases: register_cases."
+    if trial.refused:
+        return f"the reference refuses every sampled case, the last with: {trial.refusal}\n{hint}"
+    if trial.operator.only_registered_cases:
+        return "the functions given to register_cases(only=True) yield no case for this"
+    return f"no arguments could be sampled that fit the declaration.\n{hint}"

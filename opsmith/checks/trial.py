@@ -21,6 +21,7 @@ from opsmith.checks.comparison import Comparison, compare
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
+from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject, registered
 from opsmith.checks.threads import threads
 from opsmith.checks.truth import (
@@ -39,21 +40,6 @@ _MODEST = 50_000
 
 Announce = Callable[[str, str, int], None]
 """Takes a case's description, its key and its size before the case runs."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How thoroughly to look.
-
-    Attributes:
-        seed: decides every sample.
-        examples: how many cases a check samples, shared among the dtypes.
-        seconds: after this long a check samples no further case.
-    """
-
-    seed: int = 0
-    examples: int = 60
-    seconds: float = 20.0
 
 
 @dataclass

@@ -164,10 +164,21 @@ def check(
     files: Files,
     select: Annotated[
         list[str] | None,
-        typer.Option("--check", metavar="NAME", help="Run only this check; may be repeated."),
+        typer.Option("--check", metavar="NAME,…", help="Run only these checks; may be repeated."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="After so many, a check samples no further case.")
+    ] = 20.0,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="The seconds that one call may take before it counts as hung; compilers get a "
+            "few times as long.",
+        ),
+    ] = 60.0,
     as_json: AsJson = False,
     report: Annotated[
         Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
@@ -180,24 +191,32 @@ def check(
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference."""
     from opsmith import checks
+    from opsmith.checks.table import Table
     from opsmith.operators.importing import import_all
 
     if report is not None and not report.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
     operators = import_all(files)
-    with output.progress() as progress:
+    names = [name.strip() for listed in select or () for name in listed.split(",")]
+    # What stdout holds is JSON alone, so rows are shown elsewhere then.
+    console = output.stderr() if as_json else output.stdout()
+    table = Table(console)
+    with output.progress(console) as progress:
         result = checks.run(
             operators,
-            select=select,
+            select=[name for name in names if name] or None,
             flags=[name for name, _ in extra.found(ctx)],
             seed=seed,
             examples=examples,
+            seconds=seconds,
+            time_limit=time_limit,
             progress=progress,
+            on_row=table.add,
         )
     if as_json:
         print(result.to_json())
     else:
-        output.stdout().print(result.table())
+        table.end(result)
     if report is not None:
         result.to_html(report)
         output.say(f"wrote {report}")

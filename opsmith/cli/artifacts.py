@@ -161,11 +161,11 @@ def view(
     ],
     port: Annotated[int, typer.Option(help="Where to serve the page; 0 takes a free one.")] = 0,
     browse: Annotated[
-        bool, typer.Option("--browse/--no-browse", help="Open a browser, and wait.")
+        bool, typer.Option("--browse/--no-browse", help="Open a browser, or only serve the page.")
     ] = True,
     debug: Debug = False,
 ) -> None:
-    """Show a model's graph in a browser."""
+    """Show a model's graph in a browser, until Ctrl-C."""
     path = _viewable(artifact)
     if importlib.util.find_spec("netron") is None:
         raise MissingError('opsmith view needs netron. Get it: pip install "opsmith[view]"')
@@ -174,9 +174,12 @@ def view(
     address = netron.start(str(path), address=("localhost", port) if port else None, browse=browse)
     host, number = address
     output.say(f"{path.name} is shown at http://{host}:{number}  (Ctrl-C ends it)")
-    if browse:
+    try:
         netron.wait()
-    netron.stop(address)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        netron.stop(address)
 
 
 def _viewable(path: Path) -> Path:

@@ -36,13 +36,17 @@ def say_error(message: str) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[int, int, str], None]]:
+def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str], None]]:
     """Show how far a long task is, on a terminal only.
+
+    Args:
+        shared: the console that results go to meanwhile; where it is a terminal, it shows this
+            too, so that neither writes over the other.
 
     Yields:
         A function that takes how many steps are done, how many there are, and what is being done.
     """
-    console = stderr()
+    console = shared if shared is not None and shared.is_terminal else stderr()
     if not console.is_terminal:
         yield lambda done, total, what: None
         return

@@ -1,8 +1,10 @@
 """Operators that take their process down, or never return; each from four elements on."""
 
+import contextlib
 import ctypes
 import os
 import time
+from pathlib import Path
 
 from jaxtyping import Float32
 from torch import Tensor
@@ -68,3 +70,87 @@ def odd(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 def _(x: Tensor) -> Tensor:
     # Wrong for a few values only, so that the case found tells what was sampled.
     return x * 2 + (x > 1.7)
+
+
+@opsmith.op("crashing::leave_86")
+def leave_86(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@leave_86.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    os._exit(86)
+
+
+@opsmith.op("crashing::grow")
+def grow(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@grow.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    held = []
+    while x.shape[0] > 3:
+        held.append(b"x" * (1 << 27))
+    return x * 2
+
+
+@opsmith.op("crashing::shout")
+def shout(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@shout.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    # Into every pipe that there is, that of the answers among them.
+    for descriptor in range(3, 20):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, b'{"event": "row"}\n[1, 2\n')
+    return x * 2
+
+
+@opsmith.op("crashing::close_all")
+def close_all(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@close_all.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    os.closerange(0, 20)
+    return x * 2
+
+
+@opsmith.op("crashing::spawn")
+def spawn(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@spawn.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    if os.fork() == 0:
+        os.setsid()
+        Path(os.environ["OPSMITH_TEST_SPAWNED"]).write_text(str(os.getpid()))
+        time.sleep(600)
+    return x * 2
+
+
+@opsmith.op("crashing::spin")
+def spin(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@spin.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    Path(os.environ["OPSMITH_TEST_SPAWNED"]).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+@opsmith.op("crashing::double")
+def double(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@double.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2

@@ -47,11 +47,13 @@ def test_every_check_of_every_kernel_has_a_row(report):
     assert report.rows[2].message == "claims no parallel_dims"
 
 
-def test_the_table_fits_a_hundred_columns(report):
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_fits_the_terminal(report, width):
     text = io.StringIO()
-    Console(file=text, width=100).print(report.table())
+    Console(file=text, width=width).print(report.table())
     lines = text.getvalue().splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("report::half_right  kernel: cpu") for line in lines)
     assert any(re.match(r"✗  reference +\d+ +\S+ +[\d.]+ s", line) for line in lines)
     assert any("repeat: opsmith check tests/checks/test_report.py" in line for line in lines)
     assert lines[-1].startswith("1 operator: 1 passed, 1 failed, 4 not applicable; ")

@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,7 +46,43 @@ def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
     outcome = cli("check", write("cli_wrong", 2.5), "--check", "reference", "--seed", 7)
     assert outcome.code == 1
     assert "cli_check::cli_wrong: check 'reference' failed for the 'cpu' kernel" in outcome.stdout
-    assert "opsmith check cli_wrong.py --check reference --seed 7" in outcome.stdout
+    assert "repeat: opsmith check cli_wrong.py --check reference --seed 7\n" in outcome.stdout
+
+
+def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
+    file = write("cli_repeat", 2.5)
+    given = ["--seed", 7, "--examples", 12, "--seconds", 30, "--time-limit", 90]
+    outcome = cli("check", file, "--check", "reference", *given)
+    (line,) = [line for line in outcome.stdout.splitlines() if "  repeat: " in line]
+    assert line.endswith(
+        "opsmith check cli_repeat.py --check reference --seed 7 --examples 12 --seconds 30 "
+        "--time-limit 90"
+    )
+    again = cli(*line.split()[2:])
+    failure = outcome.stdout.partition("failed for the")[2].partition("error:")[0]
+    assert failure
+    assert again.stdout.partition("failed for the")[2].partition("error:")[0] == failure
+
+
+def test_checks_are_named_with_commas_too(cli, write):
+    outcome = cli("check", write("cli_commas", 2), "--check", "mutation,aliasing", "--json")
+    assert outcome.code == 0, outcome.stderr
+    rows = [row["check"] for row in json.loads(outcome.stdout)["rows"]]
+    assert sorted(rows) == ["aliasing", "mutation"]
+
+
+def test_rows_come_as_they_end_without_colours_where_no_terminal_is(write, tmp_path):
+    files = [tmp_path / write("cli_quick", 2), tmp_path / write("cli_slow", 2)]
+    slow = files[1].read_text().rpartition("    return")[0]
+    files[1].write_text(f"{slow}    import time\n    time.sleep(600)\n")
+    command = [sys.executable, "-m", "opsmith", "check", *files, "--check", "reference"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        # The second operator's row never ends; the first one's is there before.
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.terminate()
+    assert lines[1] == b"cli_check::cli_quick  kernel: cpu\n"
+    assert lines[2].startswith("✓  reference".encode())
+    assert b"\x1b" not in b"".join(lines)
 
 
 def test_json_is_all_that_stdout_holds(cli, write):
@@ -53,6 +90,7 @@ def test_json_is_all_that_stdout_holds(cli, write):
     outcome = cli("check", file, "--check", "reference", "--json", "--examples", 3)
     assert outcome.code == 1
     said = json.loads(outcome.stdout)
+    assert "✗  reference" in outcome.stderr
     assert said["ok"] is False
     (row,) = [row for row in said["rows"] if row["check"] == "reference"]
     assert (row["operator"], row["status"]) == ("cli_check::cli_json", "failed")

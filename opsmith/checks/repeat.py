@@ -1,0 +1,38 @@
+"""The command line that repeats a check."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from opsmith.checks.settings import Settings
+from opsmith.checks.subject import Subject
+
+
+def file_of(subject: Subject) -> Path | None:
+    """The file that declares the operator; `None` for a notebook."""
+    code: Callable[..., object] | None = getattr(subject.operator.reference, "__code__", None)
+    path = Path(getattr(code, "co_filename", ""))
+    return path if path.is_file() else None
+
+
+def command_of(subject: Subject, check: str, settings: Settings) -> str:
+    """The command line that runs a check as it ran; empty for a notebook.
+
+    All that decides the outcome is in it: the seed, and whatever was set otherwise than the
+    command line sets it.
+    """
+    path = file_of(subject)
+    if path is None:
+        return ""
+    relative = os.path.relpath(path)
+    file = str(path) if relative.startswith("..") else relative
+    words = ["opsmith", "check", shlex.quote(file), "--check", check, "--seed", str(settings.seed)]
+    usual = Settings()
+    for name in ("examples", "seconds", "time_limit"):
+        value = getattr(settings, name)
+        if value != getattr(usual, name):
+            words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    return " ".join(words)

@@ -1,0 +1,22 @@
+"""How thoroughly to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides, beside the operator, what a check does.
+
+    Attributes:
+        seed: decides every sample.
+        examples: how many cases a check samples, shared among the dtypes.
+        seconds: after this long a check samples no further case.
+        time_limit: the seconds that one case may take before it counts as hung.
+    """
+
+    seed: int = 0
+    examples: int = 60
+    seconds: float = 20.0
+    time_limit: float = 60.0

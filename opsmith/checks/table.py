@@ -1,0 +1,113 @@
+"""The table of a report, row by row, so that each can be shown as soon as it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from opsmith.checks.report import Report, Row, show_error
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: The width of the names of checks, of which few are longer; and of counts, errors and times.
+_NAME, _CASES, _ERROR, _TIME = 19, 5, 5, 7
+#: How many failures of one kernel the table is followed by.
+_IN_FULL = 3
+#: How long a remark may be; failures follow in full.
+_REMARK = 110
+_MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
+
+
+class Table:
+    """Shows the rows of a run as they come.
+
+    Args:
+        console: where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._kernel: tuple[str, str] | None = None
+
+    def add(self, row: Row) -> None:
+        """Show one more row, after its kernel's name where that is new."""
+        for line in lines(row, self._kernel):
+            self._console.print(line)
+        self._kernel = (row.operator, row.kernel)
+
+    def end(self, report: Report) -> None:
+        """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
+        for part in ending(report):
+            self._console.print(part, soft_wrap=True)
+
+
+def lines(row: Row, before: tuple[str, str] | None) -> Iterator[Any]:
+    """What to show for a row that follows one of the operator and kernel `before`."""
+    from rich.text import Text
+
+    if before is None:
+        yield _line(Text(""), "check", "cases", "error", "time", Text(""), style="bold")
+    if before != (row.operator, row.kernel):
+        if before is not None:
+            yield Text("")
+        title = Text(row.operator, style="bold", overflow="fold")
+        yield title.append(f"  kernel: {row.kernel}", style="not bold")
+    mark, style = _MARKS[row.status]
+    yield _line(
+        Text(mark, style=style),
+        row.check,
+        str(row.cases) if row.cases else "",
+        show_error(row.error),
+        f"{row.seconds:.1f} s",
+        Text(remark(row), style="red" if row.status == "failed" else "dim"),
+    )
+
+
+def _line(
+    mark: Any, name: str, cases: str, error: str, time: str, rest: Any, style: str = ""
+) -> Any:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, pad_edge=False, show_header=False)
+    grid.add_column(width=1)
+    grid.add_column(width=max(_NAME, len(name)), no_wrap=True)
+    for width in (_CASES, _ERROR, _TIME):
+        grid.add_column(width=width, justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, *(Text(text, style=style) for text in (name, cases, error, time)), rest)
+    return grid
+
+
+def ending(report: Report) -> Iterator[Any]:
+    """The first failures in full, and the summary.
+
+    One fault makes many checks fail; a kernel's first few failures are the telling ones.
+    """
+    from rich.text import Text
+
+    for _, _, rows in report.groups():
+        failures = [row for row in rows if row.status == "failed"]
+        for row in failures[:_IN_FULL]:
+            yield Text("")
+            yield Text(row.explain(), overflow="fold")
+        others = [row.check for row in failures[_IN_FULL:]]
+        if others:
+            text = (
+                f"{failures[0].operator}: {', '.join(others)} failed too, perhaps for the same "
+                f"reason. By themselves: --check {','.join(others)}"
+            )
+            yield Text("")
+            yield Text(text)
+    yield Text("")
+    yield Text("error: the largest error found, in units of its tolerance", style="dim")
+    yield Text(report.summary(), style="bold green" if report.ok else "bold red")
+
+
+def remark(row: Row) -> str:
+    """What the table says beside the outcome: failures follow in full."""
+    if row.status == "passed":
+        return "; ".join(row.notes)
+    first = row.message.splitlines()[0] if row.message else ""
+    return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

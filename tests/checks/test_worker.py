@@ -1,0 +1,197 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import crashing
+import pytest
+from jaxtyping import Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import checks, testing
+from opsmith.checks.worker import memory
+
+
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        (crashing.segfault, "crashed with signal 11 (SIGSEGV)"),
+        (crashing.abort, "crashed with signal 6 (SIGABRT)"),
+        (crashing.leave, "ended the process with exit code 7"),
+        (crashing.leave_86, "ended the process with exit code 86"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_crash_is_a_failed_check_with_the_smallest_case(operator, words):
+    report = checks.run(operator, select=["reference", "aliasing"])
+    assert [row.check for row in report.rows] == ["reference", "aliasing"]
+    for row in report.failures:
+        assert words in row.message
+    text = report.rows[0].explain()
+    size = 1 if operator is crashing.leave_86 else 4
+    assert f"smallest case: x: float32 ({size},) [" in text
+    assert text.endswith(
+        "repeat: opsmith check tests/checks/crashing.py --check reference --seed 0"
+    )
+
+
+def test_what_the_process_said_last_is_shown():
+    report = checks.run(crashing.segfault, select=["reference"])
+    assert "it said:\n    about to read address 0" in report.explain()
+
+
+def test_a_hang_is_a_failed_check_and_the_next_one_runs():
+    report = checks.run(crashing.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
+    assert [row.status for row in report.rows] == ["failed", "failed"]
+    assert report.rows[0].message == "did not return within 1 s"
+    assert report.rows[0].case.startswith("x: float32 (")
+    assert report.rows[0].command.endswith("--seed 0 --time-limit 1")
+
+
+def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
+    select = ["dispatch", "reference", "aliasing", "mutation", "layouts"]
+    report = checks.run(crashing.hang, select=select, time_limit=15.0)
+    first, second, third, *others = report.rows
+    assert first.message == "did not return within 15 s"
+    for row in (second, third):
+        assert row.message == (
+            f"did not return within 2 s (less than usual, since {first.check} hung)"
+        )
+        assert row.command.endswith("--time-limit 15")
+    assert len(others) == 2
+    for row in others:
+        assert row.status == "not applicable"
+        hung = f"{first.check}, {second.check}, {third.check}"
+        assert row.message == f"not run, since {hung} hung. By itself: --check NAME"
+
+
+def test_a_kernel_that_takes_all_memory_is_a_failed_check(monkeypatch):
+    monkeypatch.setattr(memory, "_FLOOR", 300 << 20)
+    (row,) = checks.run(crashing.grow, select=["reference"]).rows
+    assert row.message.startswith("took more than 0.3 GiB of memory, and was ended before")
+    assert row.case.startswith("x: float32 (4,)")
+
+
+def test_memory_that_a_case_explains_is_no_failure():
+    bound = memory.bound_for(os.getpid(), 1_000_000)
+    assert bound is not None
+    assert bound.most - bound.before > 1_000_000 * 8 * 100
+    assert not bound.exceeded(os.getpid())
+
+
+def test_answers_that_a_kernel_invents_are_a_named_failure():
+    report = checks.run(crashing.shout, select=["reference", "mutation"])
+    for row in report.rows:
+        assert row.status == "failed"
+        assert "the checking process gave an answer that is none" in row.message
+        assert row.case.startswith("x: float32 (")
+
+
+def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only():
+    report = checks.run([crashing.close_all, crashing.double], select=["reference"])
+    closed, double = report.rows
+    assert closed.message.startswith("ended the process with exit code")
+    assert closed.case
+    assert double.status == "passed"
+
+
+def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
+    pid = tmp_path / "pid"
+    monkeypatch.setenv("OPSMITH_TEST_SPAWNED", str(pid))
+    checks.run(crashing.spawn, select=["reference"], examples=2)
+    _ended(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_nothing_is_left_of_a_check_that_is_ended(number, tmp_path):
+    started = tmp_path / "started"
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import crashing
+from opsmith import checks
+checks.run(crashing.spin, select=["reference"], time_limit=600)
+"""
+    environment = {**os.environ, "OPSMITH_TEST_SPAWNED": str(started), "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL
+    )
+    for _ in range(1200):
+        if started.is_file() and started.read_text():
+            break
+        time.sleep(0.1)
+    kernel = int(started.read_text())
+    parent.send_signal(number)
+    parent.wait(timeout=60)
+    _ended(kernel)
+    for _ in range(600):
+        if not list(tmp_path.glob("opsmith-check-*")):
+            break
+        time.sleep(0.1)
+    assert list(tmp_path.glob("opsmith-check-*")) == []
+
+
+def _ended(process: int) -> None:
+    """Wait until there is no such process."""
+    for _ in range(600):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {process} is still there")
+
+
+def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
+    (tmp_path / "semicolon.py").write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "@opsmith.op('crashing::semicolon')\n"
+        "def semicolon(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
+        "semicolon.register_kernel('cpu', source='semicolon.cpp')\n"
+    )
+    import semicolon
+
+    report = checks.run(semicolon.semicolon)
+    build, *others = report.rows
+    assert build.check == "build"
+    assert "semicolon.cpp did not compile" in build.message
+    assert len(others) > 10
+    assert {(row.status, row.message, row.seconds) for row in others} == {
+        ("not applicable", "not built", 0.0)
+    }
+    assert not report.ok
+
+
+def test_an_operator_in_no_file_is_checked_here():
+    @opsmith.op("crashing::local")
+    def local(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    ran = []
+
+    @local.register_kernel("cpu")
+    def _(x: Tensor) -> Tensor:
+        ran.append(x)
+        return x * 2
+
+    assert checks.run(local, select=["reference"]).ok
+    assert ran
+
+
+def test_the_same_seed_gives_the_same_cases_in_any_process():
+    def failing(isolate: bool, seed: int) -> str:
+        report = checks.run(crashing.odd, select=["reference"], isolate=isolate, seed=seed)
+        return report.rows[0].case
+
+    first = failing(True, 1)
+    assert first
+    assert first == failing(True, 1)
+    assert first == failing(False, 1)
+    assert [len(case["x"]) for case in testing.cases(crashing.odd, seed=1)] != [
+        len(case["x"]) for case in testing.cases(crashing.odd, seed=2)
+    ]
