@@ -5,7 +5,6 @@
 owes.
 """
 
-from opsmith.targets.agreement import relative_difference
 from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
 from opsmith.targets.exporting import export
 from opsmith.targets.loaded import LoadedModel, LoadedOperators, load
@@ -22,6 +21,7 @@ from opsmith.targets.protocol import (
 )
 from opsmith.targets.registry import all_targets, get_target, target_names
 from opsmith.targets.tracing import prepare
+from opsmith.targets.verification import relative_difference
 
 __all__ = [
     "Agreement",

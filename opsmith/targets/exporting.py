@@ -17,13 +17,13 @@ from opsmith.errors import ExportError, MissingError
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.targets import artifact as artifacts
-from opsmith.targets.agreement import agreement
 from opsmith.targets.artifact import MODEL, OPERATORS, Agreement, Artifact, Manifest
 from opsmith.targets.model import Model
 from opsmith.targets.operators import compare_operators, operators_of
 from opsmith.targets.protocol import ModelTarget, OperatorTarget, Option, Outcome, Target
 from opsmith.targets.registry import all_targets, get_target
 from opsmith.targets.tracing import evaluating, prepare
+from opsmith.targets.verification import compare
 
 Exportable = nn.Module | ExportedProgram | Operator | Sequence[Operator] | ModuleType | str | Path
 
@@ -125,7 +125,7 @@ def _export_model(
     written = _write(target, outcome, folder, **facts)
     if verify:
         samples = None if isinstance(verify, bool) else verify
-        compared = agreement(model, target.load_model(written), target.title, samples)
+        compared = compare(model, target.load_model(written), target.title, samples)
         say(_said(compared, target))
         _write(target, outcome, folder, agreement=compared, **facts)
 

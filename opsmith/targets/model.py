@@ -57,13 +57,14 @@ class Model:
         """The inputs' shapes by name, as they are known now: inlining may find sizes equal."""
         return {node.name: self._spec(node.name, node).shape for node in self._tensor_inputs()}
 
-    def guards(self) -> list[str]:
-        """What tracing has assumed of sizes so far: inlining may assume more."""
+    @property
+    def shape_environment(self) -> Any:
+        """PyTorch's record of the symbolic sizes; `None` where every size is a number."""
         for node in self._tensor_inputs():
             for size in node.meta["val"].shape:
                 if not isinstance(size, int):
-                    return [self._text(guard.expr) for guard in size.node.shape_env.guards]
-        return []
+                    return size.node.shape_env
+        return None
 
     @cached_property
     def dims(self) -> dict[str, tuple[int, int | None]]:
@@ -223,9 +224,10 @@ class Model:
         if isinstance(size, int):
             return size
         expression = size.node.expr
-        return int(expression) if expression.is_Integer else self._text(expression)
+        return int(expression) if expression.is_Integer else self.text(expression)
 
-    def _text(self, expression: Any) -> str:
+    def text(self, expression: Any) -> str:
+        """An expression over sizes with the user's names."""
         names = {symbol: self.dim_names.get(str(symbol)) for symbol in expression.free_symbols}
         renamed = expression.xreplace(
             {symbol: type(symbol)(name) for symbol, name in names.items() if name}
@@ -246,6 +248,11 @@ def operator_of(node: Node) -> Operator | None:
     target: Any = node.target
     if isinstance(target, torch._ops.HigherOrderOperator) and node.args:
         target = node.args[0]
+    return operator_behind(target)
+
+
+def operator_behind(target: Any) -> Operator | None:
+    """The operator of an overload, if opsmith knows it."""
     if not isinstance(target, torch._ops.OpOverload):
         return None
     operator = registry.find(target._schema.name)

@@ -14,9 +14,9 @@ from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, flatten, output_names
 from opsmith.operators.importing import declared_by, import_operators
-from opsmith.targets.agreement import largest_difference
 from opsmith.targets.artifact import Agreement
 from opsmith.targets.protocol import OperatorRunner
+from opsmith.targets.verification import largest_difference
 
 #: Of an operator's registered cases, so that an export stays quick; `opsmith check` runs all.
 _MOST = 8

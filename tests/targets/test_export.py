@@ -30,7 +30,7 @@ from opsmith.targets import (
     prepare,
 )
 from opsmith.targets import registry as registry_module
-from opsmith.targets.agreement import relative_difference
+from opsmith.targets.verification import relative_difference
 
 
 class StandIn(ModelTarget):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.exported import OneCall, PureCall, dynamic_shape
+from opsmith.checks.one_call_models import OneCall, PureCall, dynamic_shape
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial, shown_shapes

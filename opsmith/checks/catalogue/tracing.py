@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from opsmith.checks.case import Case
-from opsmith.checks.exported import dynamic_shape
 from opsmith.checks.gradients import (
     has_gradient,
     is_differentiable,
@@ -18,6 +17,7 @@ from opsmith.checks.gradients import (
     run_backward,
     true_gradients,
 )
+from opsmith.checks.one_call_models import dynamic_shape
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial, shown_shapes

@@ -15,10 +15,12 @@ import torch
 from torch.fx import Node
 
 from opsmith.errors import ExportError
+from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.lower import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
+from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.model import Model
 from opsmith.targets.proof import Route
 from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
@@ -69,7 +71,7 @@ class AOTInductor(ModelTarget):
 
     def _export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         # Late, so that loading an artifact imports no compiler.
-        from opsmith.targets.aotinductor import forms, libraries, machine
+        from opsmith.targets.aotinductor import libraries, machine
         from opsmith.targets.aotinductor.compile import compile_model
         from opsmith.targets.aotinductor.outputs import only_tensors
 
@@ -82,13 +84,10 @@ class AOTInductor(ModelTarget):
         model = dataclasses.replace(
             model, program=lower_torchbind(model.program, keep_mutating=True)
         )
-        inline = forms.chosen_inline(model, options["form"])
-        uses = [
-            OperatorUse(operator.name, "inline", len(calls))
-            for operator, calls in model.operators().items()
-            if operator in inline
-        ]
-        model = forms.inlined(model, inline)
+        lowered = lower(model, _chooser(options["form"]), pure=False)
+        inlined = [(choice, count) for choice, count in lowered.choices if choice.form == INLINE]
+        uses = [choice.use(count) for choice, count in inlined]
+        model = dataclasses.replace(model, program=lowered.program)
         plans = libraries.plan(model.operators(), direct=options["calls"] == "direct")
         carried = classes_in(model.program)
         for owner, methods in carried.items():
@@ -133,6 +132,33 @@ class AOTInductor(ModelTarget):
         from opsmith.targets.aotinductor.proofs import PROOFS
 
         return PROOFS
+
+
+def _chooser(wanted: str | Mapping[str, str]) -> Chooser:
+    """Chooses between an operator's own kernel and its reference.
+
+    Left to itself it takes the kernel only: the reference where a kernel is missing would be
+    something else than what was asked for.
+    """
+
+    def library(operator: Operator, nodes: Sequence[Node]) -> Choice:
+        del nodes
+        return Choice(operator, "library")
+
+    def reference(operator: Operator, nodes: Sequence[Node]) -> Choice:
+        if _is_pytorchs(operator) and not chooser.names(operator):
+            # Inductor compiles PyTorch's own operators itself.
+            return library(operator, nodes)
+        return inline(operator, nodes)
+
+    chooser = Chooser(
+        wanted, {"library": library, INLINE: reference}, "AOTInductor", automatic=["library"]
+    )
+    return chooser
+
+
+def _is_pytorchs(operator: Operator) -> bool:
+    return torch._library.utils.is_builtin(operator._opoverload)
 
 
 def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -206,20 +232,31 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
         ExportError: one cannot run without Python, or no library was passed that could define it.
     """
     found = model.foreign_operators()
-    for operator, calls in model.operators(adopted=True).items():
-        overload = operator._opoverload
-        if find_adopted(overload) is operator and not torch._library.utils.is_builtin(overload):
-            found[operator.name] = calls
+    adopted = {
+        operator.name: calls
+        for operator, calls in model.operators(adopted=True).items()
+        if find_adopted(operator._opoverload) is operator and not _is_pytorchs(operator)
+    }
+    found.update(adopted)
     for name in found:
+        inline = f', or form={{"{name}": "inline"}} to have its reference compiled in its place'
         if torch._library.custom_ops._maybe_get_opdef(name) is not None:
             raise ExportError(
                 f"{name}: is written in Python (torch.library.custom_op), and an AOTInductor "
-                "artifact runs without. Declare it with opsmith.op and register a C++ kernel."
+                "artifact runs without. Declare it with opsmith.op and register a C++ kernel"
+                f"{inline if name in adopted else ''}."
             )
         if not libraries:
+            if name in adopted:
+                raise ExportError(
+                    f"{name}: is defined elsewhere, so its library would be missing from the "
+                    f"artifact. Pass the library that defines it, libraries=[…/lib….so]{inline}."
+                )
             raise ExportError(
                 f"{name}: opsmith does not know this operator, so its library would be missing "
-                "from the artifact. Pass the library that defines it: libraries=[…/lib….so]."
+                "from the artifact. Pass the library that defines it, libraries=[…/lib….so], or "
+                f"adopt it, opsmith.adopt({name!r}), with a reference that can be compiled in its "
+                "place."
             )
     return found
 

@@ -12,10 +12,9 @@ import torch
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
+from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
-from opsmith.targets.onnx.forms import Choice
-from opsmith.targets.onnx.lower import Lowered, overload_of
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 
 DEFAULT_OPSET = 20
@@ -107,7 +106,7 @@ def translation_table(choices: Sequence[Choice], opset: int) -> dict[Any, Callab
 
 
 def _standard(choice: Choice, opset: int) -> Callable[..., Any]:
-    operator, translation = choice.operator, choice.translation
+    operator, translation = choice.operator, choice.how
     assert translation is not None
 
     def run(*args: Any, **kwargs: Any) -> Any:

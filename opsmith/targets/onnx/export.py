@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
 from opsmith.errors import ExportError
 from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.lowering import Choice, Chooser, lower
 from opsmith.targets.model import Model
-from opsmith.targets.onnx.forms import Choice, Chooser, Library
+from opsmith.targets.onnx.forms import Library, chooser
 from opsmith.targets.protocol import Option
 
 MODEL = "model.onnx"
@@ -66,7 +71,6 @@ def export(
     from opsmith.targets.onnx import dynamo, torchscript
     from opsmith.targets.onnx.dynamo import quietly
     from opsmith.targets.onnx.finish import finish
-    from opsmith.targets.onnx.lower import lower, require_known_operators
 
     exporter = torchscript if options["exporter"] == "torchscript" else dynamo
     opset = exporter.DEFAULT_OPSET if options["opset"] is None else int(options["opset"])
@@ -83,16 +87,16 @@ def export(
         )
     with quietly():
         model = _without_objects(model)
-    require_known_operators(model, exporter.knows)
-    chooser = Chooser(options["form"], opset, library)
+    _require_known_operators(model, exporter.knows)
+    choosing = chooser(options["form"], opset, library)
     for _ in range(_ATTEMPTS):
         with quietly():
-            lowered = lower(model, chooser)
-        chooser.require_known([choice.operator.name for choice, _ in lowered.choices])
+            lowered = lower(model, choosing, pure=True)
+        _require_stateless(lowered.program)
         try:
             made = exporter.export(model, lowered, opset)
         except ExportError as error:
-            _exclude_failing(lowered.kept, chooser, error)
+            _exclude_failing(lowered.kept, choosing, error)
             continue
         finish(made, model, folder / MODEL)
         return Exported(lowered.choices, opset)
@@ -125,3 +129,33 @@ def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: ExportEr
             chooser.exclude(choice.operator, choice.form, str(error))
             return
     raise error
+
+
+def _require_stateless(program: ExportedProgram) -> None:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            raise ExportError(
+                f"the model writes into its input {spec.target!r}, and the inputs of an ONNX model "
+                "cannot change. Return the new value instead."
+            )
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            raise ExportError(
+                f"the model changes its buffer {spec.target!r} when it runs, and an ONNX model has "
+                "no state. Pass the value as an input, and return the new one."
+            )
+
+
+def _require_known_operators(model: Model, known: Callable[[torch._ops.OpOverload], bool]) -> None:
+    """Refuse custom operators that neither opsmith nor the exporter can translate.
+
+    Raises:
+        ExportError: naming them.
+    """
+    for name, nodes in model.foreign_operators().items():
+        if not any(known(node.target) for node in nodes):  # type: ignore[arg-type]
+            short = name.rpartition("::")[2]
+            raise ExportError(
+                f"{name}: opsmith knows nothing of this operator, and the exporter cannot "
+                f"translate it. Say what it does: {short} = opsmith.adopt({name!r}) on a function "
+                f"that computes the same in PyTorch, then perhaps {short}.register_onnx(…)."
+            )

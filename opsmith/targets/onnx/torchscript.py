@@ -23,13 +23,20 @@ from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import Parameter, TensorType, expressions
 from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.targets.lowering import (
+    Choice,
+    Lowered,
+    call_arguments,
+    call_twin,
+    decode,
+    encode,
+    is_encoded,
+    twin,
+)
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.dynamo import quietly, reason, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
-from opsmith.targets.onnx.forms import Choice, call_arguments
-from opsmith.targets.onnx.functional import decode, encode, is_encoded, twin
-from opsmith.targets.onnx.lower import Lowered
-from opsmith.targets.onnx.mended import MENDED
+from opsmith.targets.onnx.exporter_patches import PATCHES
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
 
 DEFAULT_OPSET = 20
@@ -204,17 +211,9 @@ def _kept(operator: Operator) -> Callable[..., Any]:
     traced = _traced(operator)
     if traced is operator._opoverload:
         return operator._opoverload
-    count = len(operator.signature.results)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        arguments = operator.arguments(args, kwargs)
-        positional, keywords = operator.split(encode(operator, arguments))
-        made = traced(*positional, **keywords)
-        values = (made,) if isinstance(made, Tensor) else tuple(made)
-        for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
-            arguments[parameter.name].copy_(value)
-        results = values[:count]
-        return None if not results else results[0] if count == 1 else results
+        return call_twin(operator, traced, encode(operator, operator.arguments(args, kwargs)))
 
     return run
 
@@ -275,7 +274,7 @@ def _registered(
     choices: Sequence[Choice], opset: int, problems: list[ExportError]
 ) -> Iterator[None]:
     """The functions that make nodes, known to the exporter for the length of the block."""
-    functions: dict[str, Callable[..., Any]] = dict(MENDED)
+    functions: dict[str, Callable[..., Any]] = dict(PATCHES)
     for choice in choices:
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
         name = _traced(choice.operator)._schema.name
@@ -349,7 +348,7 @@ def _constant(operator: Operator, parameter: Parameter, value: Any) -> Any:
 
 
 def _standard(choice: Choice) -> _Make:
-    translation = choice.translation
+    translation = choice.how
     assert translation is not None
 
     def make(g: Any, arguments: dict[str, Any]) -> Sequence[Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
+from opsmith.targets.lowering import Choice
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, export
-from opsmith.targets.onnx.forms import Choice
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.processor import features
 from opsmith.targets.protocol import Outcome
@@ -68,11 +68,11 @@ def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str,
     domains: dict[str, list[Choice]] = {}
     for choice in choices:
         signature = choice.operator.signature
-        name = f"{LIBRARIES}/{signature.namespace}.{signature.name}{choice.library.suffix}"
+        name = f"{LIBRARIES}/{signature.namespace}.{signature.name}{choice.how.suffix}"
         operators[choice.operator.name] = name
         domains.setdefault(signature.namespace, []).append(choice)
         (folder / LIBRARIES).mkdir(exist_ok=True)
-        shutil.copyfile(choice.library, folder / name)
+        shutil.copyfile(choice.how, folder / name)
     entries = []
     for namespace, members in domains.items():
         files = [operators[choice.operator.name] for choice in members]

@@ -54,7 +54,7 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
     return g.op("Expand", source, g.op("Shape", data))
 
 
-MENDED: dict[str, Callable[..., Any]] = {
+PATCHES: dict[str, Callable[..., Any]] = {
     "aten::copy": _copy,
     "aten::index_add": _index_add,
     "aten::index_put": _index_put,

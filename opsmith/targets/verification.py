@@ -23,7 +23,7 @@ _TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-
 _MOST_GROWTH = 16
 
 
-def agreement(
+def compare(
     model: Model,
     runner: Runner,
     title: str,

@@ -1,4 +1,4 @@
-"""Mutating operators made functional: ONNX has no values that change.
+"""Mutating operators made functional, for runtimes without values that change, and for inlining.
 
 For an operator that writes into arguments there is a twin, which returns the new contents beside
 the results. A call of the operator becomes a call of the twin and a copy back, which PyTorch's own
@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import json
 import operator as python_operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -19,15 +19,17 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.library import Library
+from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.signature.model import Parameter, Result, ScalarType, SequenceType, TensorType
-from opsmith.targets.model import Model, operator_of
+from opsmith.targets.model import operator_behind, operator_of
 
 _NAMESPACE = "opsmith_functional"
 
 
+_OF_TWINS: dict[torch._ops.OpOverload, Operator] = {}
 # A registration lasts as long as its Library, and an operator may be declared again.
 _TWINS: dict[tuple[str, bool], tuple[Operator, Library]] = {}
 
@@ -68,7 +70,13 @@ def twin(operator: Operator, *, traced: bool = False) -> torch._ops.OpOverload:
         torch.library.register_fake(pure.qualname, call, lib=library)
         _TWINS[operator.name, traced] = operator, library
     overload: torch._ops.OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    _OF_TWINS[overload] = operator
     return overload
+
+
+def operator_of_twin(target: Any) -> Operator | None:
+    """The operator whose twin a node calls, if it calls one."""
+    return _OF_TWINS.get(target) if isinstance(target, torch._ops.OpOverload) else None
 
 
 def is_encoded(parameter: Parameter) -> bool:
@@ -136,14 +144,55 @@ def functional(
     return run
 
 
-def without_mutation(model: Model) -> ExportedProgram:
-    """The program with every call of a mutating operator made functional.
+def call_twin(
+    operator: Operator, overload: torch._ops.OpOverload, arguments: Mapping[str, Any]
+) -> Any:
+    """Call a twin, write what it gives into the arguments, and return what the operator returns.
+
+    Args:
+        operator: whose twin.
+        overload: the twin.
+        arguments: the operator's, by name, as the twin takes them.
+    """
+    positional, keywords = operator.split(arguments)
+    made = overload(*positional, **keywords)
+    values = (made,) if isinstance(made, Tensor) else tuple(made)
+    count = len(operator.signature.results)
+    for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
+        arguments[parameter.name].copy_(value)
+    results = values[:count]
+    return None if not results else results[0] if count == 1 else results
+
+
+class CallsTwins(TorchFunctionMode):
+    """Sends calls of mutating operators to their twins, where a reference makes them.
+
+    Args:
+        only: the operators; all by default.
+    """
+
+    def __init__(self, only: Collection[Operator] | None = None) -> None:
+        super().__init__()
+        self._only = only
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        called = func.default if isinstance(func, torch._ops.OpOverloadPacket) else func
+        operator = operator_behind(called) if isinstance(called, torch._ops.OpOverload) else None
+        if operator is None or not operator.signature.mutated:
+            return func(*args, **(kwargs or {}))
+        if self._only is not None and operator not in self._only:
+            return func(*args, **(kwargs or {}))
+        return call_twin(operator, twin(operator), operator.arguments(args, kwargs or {}))
+
+
+def without_mutation(program: ExportedProgram, operators: Collection[Operator]) -> ExportedProgram:
+    """The program with every call of those of `operators` that mutate made functional.
 
     Raises:
         ExportError: the program was functionalized already.
     """
-    program = model.program
-    if not any(operator.signature.mutated for operator in model.operators(adopted=True)):
+    mutating = {operator for operator in operators if operator.signature.mutated}
+    if not mutating:
         return program
     signature = copy.deepcopy(program.graph_signature)
     module = copy.deepcopy(program.graph_module)
@@ -152,8 +201,9 @@ def without_mutation(model: Model) -> ExportedProgram:
             continue
         for node in list(part.graph.nodes):
             operator = operator_of(node) if node.op == "call_function" else None
-            if operator is None or not operator.signature.mutated:
+            if operator not in mutating:
                 continue
+            assert operator is not None
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 raise ExportError(
                     f"{operator.name}: this ExportedProgram was functionalized already "
