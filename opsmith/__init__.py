@@ -14,7 +14,7 @@ from opsmith.errors import (
 from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
-from opsmith.signature import Between, Extent, Index
+from opsmith.signature import Between, Extent, Index, Positive, Sorted, Starts, Total
 from opsmith.targets import LoadedModel, LoadedOperators, export, load
 
 __version__ = "0.1.0"
@@ -36,6 +36,10 @@ __all__ = [
     "MissingError",
     "Operator",
     "OpsmithError",
+    "Positive",
+    "Sorted",
+    "Starts",
+    "Total",
     "adopt",
     "custom_class",
     "export",

@@ -52,12 +52,29 @@ def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
     type_ = signature.by_name[name].tensor_type
     if type_ is None or value is None:
         return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
+    told = _told_by_numbers(signature)
     if isinstance(value, Tensor):
-        return _dynamic_dims(type_, value)
-    return [_dynamic_dims(type_, item) for item in value]
+        return _dynamic_dims(type_, value, told)
+    return [_dynamic_dims(type_, item, told) for item in value]
 
 
-def _dynamic_dims(type_: TensorType, tensor: Tensor) -> dict[int, Any]:
+def _told_by_numbers(signature: Signature) -> frozenset[str]:
+    """The dimensions that the numbers in a sequence must end at, or add up to.
+
+    Such numbers are constants of the exported graph, and the size with them.
+    """
+    return frozenset(
+        name
+        for parameter in signature.parameters
+        if parameter.is_sequence
+        for constraint in parameter.constraints
+        if constraint.along
+        for expression in constraint.expressions()
+        for name in expressions.names(expression)
+    )
+
+
+def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> dict[int, Any]:
     dynamic = torch.export.Dim.DYNAMIC
     if type_.shape is None:
         return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
@@ -72,6 +89,7 @@ def _dynamic_dims(type_: TensorType, tensor: Tensor) -> dict[int, Any]:
         # A size that follows from arguments alone is a number in the exported graph.
         fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
         if not fixed:
-            found[axis] = dynamic
+            perhaps = isinstance(dim, Fixed) and expressions.names(dim.expression) & told
+            found[axis] = torch.export.Dim.AUTO if perhaps else dynamic
         axis += 1
     return found

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from opsmith.checks import layouts
 from opsmith.checks.case import Case
-from opsmith.checks.values import NoValue, fill
+from opsmith.checks.lines import NoValue
+from opsmith.checks.values import fill
 from opsmith.errors import ArgumentError
+from opsmith.operators.values import check_values
 from opsmith.signature import (
     NO_DEFAULT,
     Parameter,
@@ -32,7 +34,7 @@ from opsmith.signature import (
     expressions,
     result_shapes,
 )
-from opsmith.signature.binding import range_limits
+from opsmith.signature.constraints import range_limits
 from opsmith.signature.shapes import Fixed, Variadic
 
 #: From the most telling to the largest; hypothesis shrinks towards the front. Odd sizes and sizes
@@ -119,9 +121,7 @@ class _Sampler:
             if not self.absent.get(p.name)
         }
         self._require_small(shapes)
-        # The runs that an Extent bounds come after the tensor that says where they start.
-        late = [p for p in signature.tensors if any(r.start for r in p.ranges)]
-        for parameter in [*(p for p in signature.tensors if p not in late), *late]:
+        for parameter in _readers_last(signature):
             if parameter.name in shapes:
                 values[parameter.name] = self._tensors(
                     parameter, shapes[parameter.name], dims, values
@@ -135,6 +135,9 @@ class _Sampler:
             for name, value in values.items()
         }
         bindings = bind(signature, described)
+        for parameter in signature.tensors:
+            if parameter.constraints:
+                check_values(signature, parameter, values, bindings)
         if signature.shaped and not signature.data_dependent:
             found = result_shapes(signature, bindings, values)
             self._require_small({"result": list(found)})
@@ -261,8 +264,8 @@ class _Sampler:
         if self.absent.get(name):
             self.scalars[name] = None
             return
-        for range_ in parameter.ranges:
-            for expression in range_.expressions():
+        for constraint in parameter.constraints:
+            for expression in constraint.expressions():
                 for scalar in expressions.scalars_of(expression):
                     self._scalar(self.signature.by_name[scalar.parameter], dims)
         default = parameter.default
@@ -275,7 +278,17 @@ class _Sampler:
         else:
             length = parameter.type.length
             least, most = (0, 4) if length is None else (length, length)
+            if any(constraint.along for constraint in parameter.constraints):
+                self.scalars[name] = self._line(parameter, least, most, dims)
+                return
             self.scalars[name] = self.draw(st.lists(one, min_size=least, max_size=most))
+
+    def _line(self, parameter: Parameter, least: int, most: int, dims: dict[str, int]) -> list[Any]:
+        assert isinstance(parameter.type, SequenceType)
+        dtype = "int64" if parameter.type.kind == "int" else "float64"
+        count, seed = self.draw(st.integers(least, most)), self.draw(st.integers(0, 2**16))
+        made: list[Any] = fill(parameter, (count,), dtype, seed, dims, self.scalars).tolist()
+        return made
 
     def _one(self, parameter: Parameter, dims: dict[str, int]) -> st.SearchStrategy[Any]:
         assert isinstance(parameter.type, ScalarType | SequenceType)
@@ -286,7 +299,9 @@ class _Sampler:
             return st.sampled_from(("a", "", "nearest", "sum"))
         low, high = self._limits(parameter, dims)
         if kind == "float":
-            return _floats(low, high)
+            # An eighth is the least that is sampled beside a bound which is itself not allowed.
+            above = any(range_.above for range_ in parameter.ranges)
+            return _floats(low + 0.125 if above else low, high)
         if low is None and high is None:
             low, high = (0, 4) if parameter.name in self.in_shapes else (-2, 4)
         lowest = int(low) if low is not None else int(high) - 6
@@ -327,7 +342,9 @@ class _Sampler:
         for parameter in self.signature.tensors:
             layout = self.draw(st.sampled_from(self.wanted.layouts))
             if layout == layouts.EXPANDED and parameter.is_tensor:
-                if parameter.mutated or parameter.ranges or values[parameter.name] is None:
+                if parameter.mutated or parameter.constraints or values[parameter.name] is None:
+                    continue
+                if any(parameter.name in _reads(other) for other in self.signature.parameters):
                     continue
                 wide = [d for d, size in enumerate(values[parameter.name].shape) if size > 1]
                 if wide:
@@ -335,6 +352,26 @@ class _Sampler:
                     values[parameter.name] = layouts.make_constant(values[parameter.name], dim)
             chosen[parameter.name] = layout
         return Case(case.signature, values, chosen, case.origin)
+
+
+def _reads(parameter: Parameter) -> frozenset[str]:
+    """The other tensors whose values decide which values of this one fit."""
+    return frozenset(name for constraint in parameter.constraints for name in constraint.reads)
+
+
+def _readers_last(signature: Signature) -> list[Parameter]:
+    """The tensors, each after those whose values decide which of its own fit."""
+    ordered: list[Parameter] = []
+
+    def add(parameter: Parameter) -> None:
+        if parameter not in ordered:
+            for name in sorted(_reads(parameter)):
+                add(signature.by_name[name])
+            ordered.append(parameter)
+
+    for parameter in signature.tensors:
+        add(parameter)
+    return ordered
 
 
 def _floats(low: Any, high: Any) -> st.SearchStrategy[float]:

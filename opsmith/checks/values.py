@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from opsmith.checks import lines
+from opsmith.checks.lines import NoValue
 from opsmith.operators.arguments import DTYPES
-from opsmith.signature import Parameter
-from opsmith.signature.binding import range_limits
-
-
-class NoValue(Exception):
-    """No value satisfies the declared range."""
+from opsmith.signature import Order, Parameter, PartStarts, Sum
+from opsmith.signature.constraints import range_limits
 
 
 def fill(
@@ -25,18 +25,20 @@ def fill(
     dims: Mapping[str, int],
     arguments: Mapping[str, Any],
 ) -> Tensor:
-    """A contiguous CPU tensor of random values within the parameter's ranges.
+    """A contiguous CPU tensor of random values, made to satisfy the parameter's constraints.
+
+    What several constraints together ask for may be missed: compare with them afterwards.
 
     Args:
-        parameter: a tensor parameter, or a list of tensors' (its ranges hold for each).
+        parameter: what the tensor is for.
         shape: the sizes.
         dtype: a name of `opsmith.signature.dtypes.ALL_DTYPES`.
         seed: decides the values.
         dims: the call's dimensions.
-        arguments: the call's scalar arguments, and the tensors that an `Extent` names.
+        arguments: the call's scalar arguments, and the tensors that a constraint reads.
 
     Raises:
-        NoValue: the range is empty here, and the tensor is not.
+        NoValue: nothing fits here, and the tensor is not empty.
     """
     generator = torch.Generator().manual_seed(seed)
     target = DTYPES[dtype]
@@ -63,7 +65,7 @@ def _integers(
     for range_ in parameter.ranges:
         low, high = range_limits(range_, dims, arguments)
         if low is not None:
-            lowest = max(int(low), info.min)
+            lowest = max(int(low) + range_.above, info.min)
             if high is None:
                 highest = min(lowest + 100, info.max)
         if high is not None:
@@ -72,6 +74,25 @@ def _integers(
                 lowest = max(highest - 100, info.min)
         if range_.start is not None:
             start = arguments[range_.start].to(torch.int64)
+    rng = random.Random(int(torch.randint(2**62, (), generator=generator)))
+    for constraint in parameter.constraints:
+        match constraint:
+            case Order():
+                ends = [
+                    None if end is None else int(end.number(dims, arguments))
+                    for end in (constraint.first, constraint.last)
+                ]
+                return _sorted_integers(rng, shape, dtype, lowest, highest, ends, constraint.strict)
+            case Sum():
+                bounded = any(range_.high is not None for range_ in parameter.ranges)
+                most = highest if bounded else info.max
+                total = constraint.total.number(dims, arguments)
+                make = _shapes if constraint.shapes else _sizes
+                return make(rng, shape, dtype, total, max(lowest, 0), most)
+            case PartStarts(of, shapes):
+                sizes = arguments[of].to(torch.int64)
+                sizes = sizes.prod(-1) if shapes else sizes
+                return (sizes.cumsum(-1) - sizes).to(dtype)
     empty = 0 in shape
     if highest < lowest and not empty:
         raise NoValue
@@ -86,6 +107,57 @@ def _integers(
     return (lowest + torch.floor(share * (room - lowest + 1)).to(torch.int64)).to(dtype)
 
 
+def _sorted_integers(
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    lowest: int,
+    highest: int,
+    ends: list[int | None],
+    strict: bool,
+) -> Tensor:
+    first, last = ends
+    if first is not None:
+        highest = max(highest, first + 100)
+    if last is not None:
+        lowest = min(lowest, last - 100) if first is None else first
+        highest = last
+    *leading, count = shape
+    rows = [
+        lines.increasing(rng, count, lowest, highest, first=first, last=last, strict=strict)
+        for _ in range(math.prod(leading))
+    ]
+    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+
+
+def _sizes(
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    total: int,
+    lowest: int,
+    highest: int,
+) -> Tensor:
+    *leading, count = shape
+    rows = [lines.parts(rng, count, total, lowest, highest) for _ in range(math.prod(leading))]
+    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+
+
+def _shapes(
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    total: int,
+    lowest: int,
+    highest: int,
+) -> Tensor:
+    *leading, count, rank = shape
+    rows = [
+        lines.shapes(rng, count, rank, total, lowest, highest) for _ in range(math.prod(leading))
+    ]
+    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+
+
 def _floats(
     parameter: Parameter,
     shape: tuple[int, ...],
@@ -97,8 +169,10 @@ def _floats(
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     lowest: float | None = None
     highest: float | None = None
+    above = False
     for range_ in parameter.ranges:
         low, high = range_limits(range_, dims, arguments)
+        above |= range_.above
         lowest = float(low) if low is not None else lowest
         highest = float(high) if high is not None else highest
     if lowest is not None and highest is not None:
@@ -111,15 +185,31 @@ def _floats(
     elif highest is not None:
         values = highest - values.abs()
     rounded = values.to(dtype)
-    if lowest is None and highest is None:
-        return rounded
-    # Rounding to the dtype may have stepped over a bound.
-    inside = torch.ones_like(rounded, dtype=torch.bool)
-    if lowest is not None:
-        inside &= rounded.double() >= lowest
-    if highest is not None:
-        inside &= rounded.double() <= highest
-    if bool(inside.all()):
-        return rounded
-    middle = torch.full_like(rounded, ((lowest or 0.0) + (highest or lowest or 0.0)) / 2)
-    return torch.where(inside, rounded, middle)
+    if lowest is not None or highest is not None:
+        # Rounding to the dtype may have stepped over a bound.
+        inside = torch.ones_like(rounded, dtype=torch.bool)
+        if lowest is not None:
+            inside &= rounded.double() > lowest if above else rounded.double() >= lowest
+        if highest is not None:
+            inside &= rounded.double() <= highest
+        low = highest or 0.0 if lowest is None else lowest
+        high = low + 2.0 * above if highest is None else highest
+        rounded = torch.where(inside, rounded, torch.full_like(rounded, (low + high) / 2))
+    for constraint in parameter.constraints:
+        if isinstance(constraint, Order):
+            rounded = _sorted_floats(constraint, rounded, dims, arguments)
+    return rounded
+
+
+def _sorted_floats(
+    order: Order, values: Tensor, dims: Mapping[str, int], arguments: Mapping[str, Any]
+) -> Tensor:
+    values = values.sort(-1).values
+    if 0 in values.shape:
+        return values
+    for end, position in ((order.first, 0), (order.last, -1)):
+        if end is not None:
+            number = float(end.number(dims, arguments))
+            values = values.clamp(min=number) if position == 0 else values.clamp(max=number)
+            values[..., position] = number
+    return values

@@ -15,15 +15,21 @@ from opsmith.kernels.cpp import (
     identifier,
     quote,
 )
+from opsmith.signature.constraints import (
+    Bound,
+    Constraint,
+    Order,
+    PartStarts,
+    Sum,
+    ValueRange,
+)
 from opsmith.signature.expressions import Expression, Integer, Name
 from opsmith.signature.model import (
-    Bound,
     Parameter,
     Result,
     SequenceType,
     Signature,
     TensorType,
-    ValueRange,
 )
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -97,8 +103,8 @@ class ValidationCode:
             if deferred:
                 lines += self._tensors(parameter, deferred)
         for parameter in self.signature.parameters:
-            if parameter.ranges and not parameter.is_tensor:
-                lines += self._scalar_ranges(parameter)
+            if parameter.constraints and not parameter.is_tensor:
+                lines += self._scalar_constraints(parameter)
         if self.signature.generic is not None:
             lines.append("raw.opsmith_dtype = dtype();")
         for index, dim in enumerate(self.dims):
@@ -168,44 +174,55 @@ class ValidationCode:
                 )
         return lines
 
-    def _scalar_ranges(self, parameter: Parameter) -> list[str]:
+    def _scalar_constraints(self, parameter: Parameter) -> list[str]:
         raw = f"raw.{identifier(parameter.name)}"
         name = quote(parameter.name)
         lines: list[str] = []
-        for range_ in parameter.ranges:
-            text = self._range(range_)
-            if isinstance(parameter.type, SequenceType):
-                lines.append(f"for (int64_t i = 0; i < {raw}.count; ++i) {{")
-                lines.append(f"  scalar(Where{{{name}, i}}, {raw}.items[i], {text});")
-                lines.append("}")
-            elif parameter.optional:
-                lines.append(f"if ({raw}.present) scalar(Where{{{name}}}, {raw}.value, {text});")
-            else:
-                lines.append(f"scalar(Where{{{name}}}, {raw}, {text});")
+        for constraint in parameter.constraints:
+            text = self._constraint(constraint)
+            present = f"if ({raw}.count >= 0) " if parameter.optional else ""
+            match constraint:
+                case Order():
+                    lines.append(f"{present}order({name}, {raw}.items, {raw}.count, {text});")
+                case Sum():
+                    lines.append(f"{present}sum({name}, {raw}.items, {raw}.count, {text});")
+                case _ if isinstance(parameter.type, SequenceType):
+                    lines.append(f"for (int64_t i = 0; i < {raw}.count; ++i) {{")
+                    lines.append(f"  scalar(Where{{{name}, i}}, {raw}.items[i], {text});")
+                    lines.append("}")
+                case _ if parameter.optional:
+                    lines.append(
+                        f"if ({raw}.present) scalar(Where{{{name}}}, {raw}.value, {text});"
+                    )
+                case _:
+                    lines.append(f"scalar(Where{{{name}}}, {raw}, {text});")
         return lines
 
     def values(self) -> list[str]:
-        """The scans of every tensor that has a value range."""
+        """The scans of every tensor whose values are constrained."""
         lines: list[str] = []
         for parameter in self.signature.parameters:
             type_ = parameter.type
-            if not parameter.ranges or not isinstance(type_, TensorType):
+            if not parameter.constraints or not isinstance(type_, TensorType):
                 continue
             raw = f"raw.{identifier(parameter.name)}"
             present = f"{raw} != nullptr && " if parameter.optional else ""
             lines.append(f"if ({present}{raw}->device.device_type == device_cpu) {{")
-            for range_ in parameter.ranges:
-                lines += [f"  {line}" for line in self._scan(parameter, type_, range_)]
+            for constraint in parameter.constraints:
+                lines += [f"  {line}" for line in self._scan(parameter, type_, constraint)]
             lines.append("}")
         return lines
 
-    def _scan(self, parameter: Parameter, type_: TensorType, range_: ValueRange) -> list[str]:
-        tensors = f"*raw.{identifier(parameter.name)}"
-        function = "check_values"
-        if range_.start is not None:
-            function, tensors = "check_runs", f"{tensors}, *raw.{identifier(range_.start)}"
+    def _scan(self, parameter: Parameter, type_: TensorType, constraint: Constraint) -> list[str]:
+        function = {
+            Order: "check_order",
+            Sum: "check_sum",
+            PartStarts: "check_starts",
+            ValueRange: "check_runs" if constraint.reads else "check_values",
+        }[type(constraint)]
+        tensors = ", ".join(f"*raw.{identifier(n)}" for n in (parameter.name, *constraint.reads))
         name = quote(parameter.name)
-        rest = f"(context, *this, {name}, {tensors}, {self._range(range_)});"
+        rest = f"(context, *this, {name}, {tensors}, {self._constraint(constraint)});"
         if not type_.dtypes.generic:
             return [f"detail::{function}<{ELEMENT_TYPES[type_.dtypes.names[0]]}>{rest}"]
         generic = self.signature.generic
@@ -289,17 +306,30 @@ class ValidationCode:
         """The dimensions that only the data decides."""
         return self.signature.data_dependent
 
-    def _range(self, range_: ValueRange) -> str:
-        reasons = [
-            str(side)
-            for side in (range_.low, range_.high)
-            if side is not None and not isinstance(side.value, float | Integer)
-        ]
-        start = "nullptr" if range_.start is None else quote(range_.start)
-        why = quote(", ".join(reasons)) if reasons else "nullptr"
-        exclusive = "true" if range_.exclusive else "false"
-        low, high = self._limit(range_.low), self._limit(range_.high)
-        return f"Range{{{low}, {high}, {exclusive}, {start}, {why}}}"
+    def _constraint(self, constraint: Constraint) -> str:
+        match constraint:
+            case ValueRange(low, high, exclusive, start, above):
+                reasons = [b.reason for b in constraint.bounds if b.reason is not None]
+                words = [
+                    self._limit(low),
+                    self._limit(high),
+                    _flag(exclusive),
+                    "nullptr" if start is None else quote(start),
+                    quote(", ".join(reasons)) if reasons else "nullptr",
+                    _flag(above),
+                ]
+                return f"Range{{{', '.join(words)}}}"
+            case Order(first, last, strict):
+                return f"detail::Order{{{self._end(first)}, {self._end(last)}, {_flag(strict)}}}"
+            case Sum(total, shapes):
+                return f"detail::Sum{{{self._end(total)}, {_flag(shapes)}}}"
+            case PartStarts(of, shapes):
+                return f"detail::Starts{{{quote(of)}, {_flag(shapes)}}}"
+        raise AssertionError(constraint)
+
+    def _end(self, bound: Bound | None) -> str:
+        reason = bound.reason if bound is not None else None
+        return f"{{{self._limit(bound)}, {'nullptr' if reason is None else quote(reason)}}}"
 
     def _limit(self, bound: Bound | None) -> str:
         if bound is None:
@@ -318,6 +348,10 @@ class ValidationCode:
                 else f"raw.{identifier(parameter)}.items[{index}]"
             ),
         )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _axes(type_: TensorType) -> list[tuple[str, Fixed | Variadic | object]]:

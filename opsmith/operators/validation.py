@@ -11,16 +11,15 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.operators.arguments import DTYPES, describe, dtype_name
+from opsmith.operators.values import check_values
 from opsmith.signature import (
     Bindings,
-    Parameter,
     Signature,
     TensorType,
-    ValueRange,
     bind,
     result_shapes,
 )
-from opsmith.signature.binding import range_limits, range_text, show_sizes
+from opsmith.signature.binding import show_sizes
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Validator:
             (p.name, _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key)
             for p in signature.parameters
         ]
-        self._ranged = [(p, range_) for p in signature.tensors for range_ in p.ranges]
+        self._constrained = [p for p in signature.tensors if p.constraints]
         self._known_shapes = signature.shaped and not signature.data_dependent
 
     def __call__(self, arguments: Mapping[str, Any]) -> Valid:
@@ -71,8 +70,8 @@ class Validator:
             if len(self._valid) >= self._REMEMBERED:
                 self._valid.clear()
             self._valid[key] = valid
-        for parameter, range_ in self._ranged:
-            _tensor_range(self._signature, parameter, range_, arguments, valid.bindings)
+        for parameter in self._constrained:
+            check_values(self._signature, parameter, arguments, valid.bindings)
         return valid
 
     def _bind(self, arguments: Mapping[str, Any]) -> Valid:
@@ -96,52 +95,6 @@ def _scalar_key(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(value), type(value[0]) if value else None
     return value, type(value)
-
-
-def _tensor_range(
-    signature: Signature,
-    parameter: Parameter,
-    range_: ValueRange,
-    arguments: Mapping[str, Any],
-    bindings: Bindings,
-) -> None:
-    value = arguments[parameter.name]
-    # Reading the values of a device tensor would make every call wait for the device.
-    if value is None or value.device.type != "cpu" or value.numel() == 0:
-        return
-    low, high = range_limits(range_, bindings.dims, arguments)
-    end = value
-    if range_.start is not None:
-        # Widened, so that a start and a length near the type's end cannot wrap around.
-        end = value.to(torch.int64) + arguments[range_.start].to(torch.int64)
-    if _inside(value, low, None) and _inside(end, None, high):
-        return
-    wrong = torch.zeros_like(value, dtype=torch.bool)
-    if low is not None:
-        wrong |= ~(value >= low)
-    if high is not None:
-        wrong |= ~(end <= high)
-    position = int(wrong.flatten().nonzero()[0, 0])
-    lines = [
-        f"{signature.qualname}: argument {parameter.name!r} has value "
-        f"{value.flatten()[position].item()} at index {_index(value, position)}, expected "
-        f"{range_text(range_, bindings.dims, arguments)}."
-    ]
-    if bindings.dims or bindings.variadic:
-        lines.append(f"  bound so far: {bindings.text()}")
-    raise ArgumentError("\n".join(lines))
-
-
-def _inside(value: Tensor, low: Any, high: Any) -> bool:
-    smallest, largest = torch.aminmax(value)
-    # A NaN is smaller than nothing, so it is compared in this direction.
-    return (low is None or bool(smallest >= low)) and (high is None or bool(largest <= high))
-
-
-def _index(value: Tensor, flat: int) -> str:
-    if value.dim() <= 1:
-        return str(flat)
-    return show_sizes([int(i) for i in torch.unravel_index(torch.tensor(flat), value.shape)])
 
 
 def checked_results(

@@ -174,7 +174,7 @@ def _axis(shape: Shape | None, dim: str) -> int | None:
 
 
 def _read_elsewhere(signature: Signature, dim: str) -> bool:
-    """Whether `dim` also decides something else: a size, a range, a tensor in a list."""
+    """Whether `dim` also decides something else: a size, which values fit, a tensor in a list."""
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for owner in owners:
         type_ = owner.tensor_type
@@ -188,9 +188,4 @@ def _read_elsewhere(signature: Signature, dim: str) -> bool:
                 continue
             if dim in expressions.names(d.expression):
                 return True
-    return any(
-        dim in expressions.names(expression)
-        for parameter in signature.parameters
-        for range_ in parameter.ranges
-        for expression in range_.expressions()
-    )
+    return dim in signature.constrained_dims

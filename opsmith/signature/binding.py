@@ -12,13 +12,13 @@ from typing import Any
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import expressions
+from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import (
     Parameter,
     SequenceType,
     Signature,
     TensorType,
-    ValueRange,
 )
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -104,8 +104,8 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
     for deferred in binder.deferred:
         binder.expression(*deferred)
     for parameter in signature.parameters:
-        if parameter.ranges and not parameter.is_tensor:
-            binder.scalar_ranges(parameter)
+        if parameter.constraints and not parameter.is_tensor:
+            binder.scalar_constraints(parameter)
     return binder.bound
 
 
@@ -145,41 +145,6 @@ def result_shapes(
             sizes.append(size)
         found.append(tuple(sizes))
     return found
-
-
-def range_limits(
-    range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]
-) -> tuple[Any, Any]:
-    """Lowest and highest allowed value, both included for integers; `None` where open."""
-    sides: list[Any] = []
-    for side in (range_.low, range_.high):
-        if side is None:
-            sides.append(None)
-        elif isinstance(side.value, float):
-            sides.append(side.value)
-        else:
-            sides.append(expressions.evaluate(side.value, dims, scalars))
-    low, high = sides
-    return low, high - 1 if range_.exclusive else high
-
-
-def range_text(range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
-    """The condition with its numbers, and its expressions behind them where they say more."""
-    low, high = range_limits(range_, dims, scalars)
-    if range_.start is not None:
-        text = f"0 <= value and {range_.start} + value <= {high}"
-    else:
-        left = "" if low is None else f"{low} <= "
-        right = "" if high is None else f" <= {high}"
-        if range_.exclusive:
-            right = f" < {high + 1}"
-        text = f"{left}value{right}"
-    reasons = [
-        str(side)
-        for side in (range_.low, range_.high)
-        if side is not None and not isinstance(side.value, float | expressions.Integer)
-    ]
-    return f"{text} ({', '.join(reasons)})" if reasons else text
 
 
 class _Binder:
@@ -351,24 +316,73 @@ class _Binder:
             ),
         )
 
-    def scalar_ranges(self, parameter: Parameter) -> None:
+    def scalar_constraints(self, parameter: Parameter) -> None:
         value = self.arguments[parameter.name]
         if value is None:
             return
+        for constraint in parameter.constraints:
+            match constraint:
+                case ValueRange():
+                    self.scalar_range(parameter, value, constraint)
+                case Order():
+                    self.order(parameter.name, value, constraint)
+                case Sum():
+                    self.sum(parameter.name, value, constraint)
+
+    def scalar_range(self, parameter: Parameter, value: Any, range_: ValueRange) -> None:
         many = isinstance(parameter.type, SequenceType)
-        for range_ in parameter.ranges:
-            low, high = range_limits(range_, self.bound.dims, self.arguments)
-            for position, item in enumerate(value if many else [value]):
-                shown = f"{parameter.name}[{position}]" if many else parameter.name
+        low, high = range_limits(range_, self.bound.dims, self.arguments)
+        for position, item in enumerate(value if many else [value]):
+            shown = f"{parameter.name}[{position}]" if many else parameter.name
 
-                def message(item: Any = item, range_: ValueRange = range_, s: str = shown) -> str:
-                    condition = range_text(range_, self.bound.dims, self.arguments)
-                    return self.error(f"argument {s!r} is {item}, expected {condition}.")
+            def message(item: Any = item, shown: str = shown) -> str:
+                condition = range_text(range_, self.bound.dims, self.arguments)
+                return self.error(f"argument {shown!r} is {item}, expected {condition}.")
 
-                if low is not None:
-                    self.check(item >= low, message)
-                if high is not None:
-                    self.check(item <= high, message)
+            if low is not None:
+                self.check(item > low if range_.above else item >= low, message)
+            if high is not None:
+                self.check(item <= high, message)
+
+    def order(self, name: str, value: Sequence[Any], order: Order) -> None:
+        for end, bound, position in (("first", order.first, 0), ("last", order.last, -1)):
+            if bound is not None:
+                self.end(name, value, end, bound, position)
+        for position in range(1, len(value)):
+            before, item = value[position - 1], value[position]
+            self.check(
+                item > before if order.strict else item >= before,
+                lambda b=before, i=item, p=position: self.error(  # type: ignore[misc]
+                    f"argument {name!r} has value {i} at index {p} after {b} at index {p - 1}, "
+                    f"expected {order.text}."
+                ),
+            )
+
+    def end(self, name: str, value: Sequence[Any], end: str, bound: Bound, position: int) -> None:
+        def expected() -> str:
+            return f"{bound.shown(self.bound.dims, self.arguments)} as the {end} value"
+
+        self.check(
+            len(value) > 0,
+            lambda: self.error(f"argument {name!r} has no values, expected {expected()}."),
+        )
+        self.check(
+            value[position] == bound.number(self.bound.dims, self.arguments),
+            lambda: self.error(
+                f"argument {name!r} has value {value[position]} at index "
+                f"{position % len(value)}, expected {expected()}."
+            ),
+        )
+
+    def sum(self, name: str, value: Sequence[Any], constraint: Sum) -> None:
+        found = sum(value)
+        self.check(
+            found == constraint.total.number(self.bound.dims, self.arguments),
+            lambda: self.error(
+                f"argument {name!r} {constraint.text(found)}, expected "
+                f"{constraint.total.shown(self.bound.dims, self.arguments)}."
+            ),
+        )
 
     def error(self, first: str, info: TensorInfo | None = None, reason: str = "") -> str:
         lines = [f"{self.signature.qualname}: {first}"]

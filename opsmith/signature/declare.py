@@ -8,10 +8,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature import hints, validity
+from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.model import (
     NO_DEFAULT,
@@ -21,6 +23,7 @@ from opsmith.signature.model import (
     SequenceType,
     Signature,
     TensorListType,
+    TensorType,
 )
 
 _QUALNAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
@@ -114,7 +117,7 @@ def signature_of(
     signature = Signature(
         namespace,
         name,
-        tuple(parameters),
+        _told_of_each_other(parameters),
         tuple(
             Result("out" if len(results) == 1 else f"out{position}", type_)
             for position, type_ in enumerate(results)
@@ -129,6 +132,26 @@ def signature_of(
 
 def _list(names: Collection[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names)) or "none"
+
+
+def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """`parameters`, where `Starts` of shapes and `Starts` of sizes are told apart."""
+    rank = {
+        p.name: p.type.shape.rank
+        for p in parameters
+        if isinstance(p.type, TensorType) and p.type.shape
+    }
+
+    def told(parameter: Parameter, constraint: Constraint) -> Constraint:
+        if not isinstance(constraint, PartStarts):
+            return constraint
+        deeper = rank.get(constraint.of, 0) > rank.get(parameter.name, 0)
+        return replace(constraint, shapes=deeper)
+
+    return tuple(
+        replace(p, constraints=tuple(told(p, constraint) for constraint in p.constraints))
+        for p in parameters
+    )
 
 
 def _parameter(
@@ -155,7 +178,7 @@ def _parameter(
     try:
         part = hints.strip(annotation)
         type_ = hints.type_of(part.base, scalars)
-        ranges = tuple(hints.value_range(item, scalars) for item in part.ranges)
+        constraints = hints.constraints_of(part.constraints, type_, scalars)
     except AnnotationProblem as problem:
         refuse(f"parameter '{name}: {text}': {problem}")
     default = NO_DEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
@@ -166,7 +189,7 @@ def _parameter(
         default=_normal_default(default),
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
         mutated=name in mutated,
-        ranges=ranges,
+        constraints=constraints,
         annotation=text,
     )
     problem_text = _default_problem(result) or _mutation_problem(result)

@@ -7,26 +7,34 @@ import contextlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args, get_origin
 
 import jaxtyping
 
 from opsmith.signature import expressions, shapes
-from opsmith.signature.dtypes import ALL_DTYPES, ANY, DTypes, known_dtypes
+from opsmith.signature.annotations import (
+    Annotation,
+    Between,
+    Extent,
+    Index,
+    Positive,
+    Sorted,
+    Starts,
+    Total,
+)
+from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
+from opsmith.signature.dtypes import ALL_DTYPES, ANY, INTEGRAL, DTypes, known_dtypes
 from opsmith.signature.expressions import ExpressionError
 from opsmith.signature.model import (
-    Bound,
     Kind,
     ScalarType,
     SequenceType,
     TensorListType,
     TensorType,
     Type,
-    ValueRange,
 )
-from opsmith.signature.ranges import Between, Extent, Index
 from opsmith.signature.shapes import ShapeError
 
 _KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
@@ -58,7 +66,7 @@ class Stripped:
 
     base: Any
     optional: bool
-    ranges: tuple[Index | Between | Extent, ...]
+    constraints: tuple[Annotation, ...]
 
 
 def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
@@ -79,13 +87,13 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
 
 def strip(annotation: Any) -> Stripped:
     """Take ``Annotated[...]`` and ``| None`` off, in whichever order they stand."""
-    ranges: tuple[Any, ...] = ()
+    constraints: tuple[Any, ...] = ()
     optional = False
     while True:
         origin = get_origin(annotation)
         if origin is typing.Annotated:
             annotation, *metadata = get_args(annotation)
-            ranges += tuple(m for m in metadata if isinstance(m, Index | Between | Extent))
+            constraints += tuple(_constraints_in(metadata))
         elif origin in (typing.Union, types.UnionType):
             members = [member for member in get_args(annotation) if member is not type(None)]
             if len(members) != 1 or len(members) == len(get_args(annotation)):
@@ -96,7 +104,7 @@ def strip(annotation: Any) -> Stripped:
             optional = True
             annotation = members[0]
         else:
-            return Stripped(annotation, optional, ranges)
+            return Stripped(annotation, optional, constraints)
 
 
 def is_int_sequence(base: Any) -> bool:
@@ -223,12 +231,35 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
     return found
 
 
-def value_range(item: Index | Between | Extent, scalars: Collection[str]) -> ValueRange:
-    """A range with its texts parsed."""
+def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
+    for item in metadata:
+        # What stands in Annotated for others is none of ours, but the class itself is meant for us.
+        if isinstance(item, type) and item in get_args(Annotation):
+            raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
+        if isinstance(item, Annotation):
+            yield item
 
+
+def constraints_of(
+    items: Sequence[Annotation], type_: Type, scalars: Collection[str]
+) -> tuple[Constraint, ...]:
+    """What stood in ``Annotated``, with its texts parsed."""
+    found: list[Constraint] = []
+    for item in items:
+        found.append(_constraint(item, type_, scalars))
+    if any(isinstance(item, Total) for item in items) and not any(
+        isinstance(item, Between | Index | Extent | Positive) for item in items
+    ):
+        # Sizes are not negative; said first, so that what adds up is known to be sizes.
+        found.insert(0, ValueRange(Bound(expressions.Integer(0)), None))
+    return tuple(found)
+
+
+def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Constraint:
     def bound(value: str | float | None) -> Bound | None:
-        if value is None:
-            return None
+        return None if value is None else some(value)
+
+    def some(value: str | float) -> Bound:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise AnnotationProblem(f"{item!r}: a bound is a number or an expression")
         if isinstance(value, float):
@@ -245,8 +276,29 @@ def value_range(item: Index | Between | Extent, scalars: Collection[str]) -> Val
             if low is None and high is None:
                 raise AnnotationProblem("Between() bounds nothing; give low, high or both")
             return ValueRange(bound(low), bound(high))
+        case Positive():
+            if is_integral(type_):
+                return ValueRange(bound(1), None)
+            return ValueRange(bound(0), None, above=True)
         case Extent(start, high):
             return ValueRange(bound(0), bound(high), start=start)
+        case Sorted(first, last, strict):
+            return Order(bound(first), bound(last), strict)
+        case Total(total, of):
+            if of not in ("sizes", "shapes"):
+                raise AnnotationProblem(f"{item!r}: of is 'sizes' or 'shapes'")
+            return Sum(some(total), of == "shapes")
+        case Starts(of):
+            return PartStarts(of)
+
+
+def is_integral(type_: Type) -> bool:
+    """Whether the values are ints and nothing else."""
+    match type_:
+        case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
+            return set(dtypes.names) <= set(INTEGRAL)
+        case ScalarType(kind) | SequenceType(kind):
+            return kind == "int"
 
 
 def show(annotation: Any) -> str:

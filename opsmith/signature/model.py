@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opsmith.signature import expressions
+from opsmith.signature.constraints import Constraint, ValueRange
 from opsmith.signature.dtypes import DTypes
-from opsmith.signature.expressions import Expression
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 Kind = Literal["int", "float", "bool", "str"]
@@ -72,44 +72,6 @@ Type = TensorType | TensorListType | ScalarType | SequenceType
 
 
 @dataclass(frozen=True)
-class Bound:
-    """One side of a range: an integer expression, or a float literal."""
-
-    value: Expression | float
-
-    def __str__(self) -> str:
-        return repr(self.value) if isinstance(self.value, float) else expressions.text(self.value)
-
-
-@dataclass(frozen=True)
-class ValueRange:
-    """A value range with its expressions parsed.
-
-    ``low <= value``, ``value <= high`` (``value < high`` if `exclusive`), and, with `start`,
-    ``start[i] + value[i] <= high`` instead. `text` is the condition as messages show it.
-    """
-
-    low: Bound | None
-    high: Bound | None
-    exclusive: bool = False
-    start: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The condition, as in ``0 <= value < B*N``."""
-        low = "" if self.low is None else f"{self.low} <= "
-        high = "" if self.high is None else f" {'<' if self.exclusive else '<='} {self.high}"
-        if self.start is not None:
-            return f"0 <= value and {self.start} + value <= {self.high}"
-        return f"{low}value{high}"
-
-    def expressions(self) -> tuple[Expression, ...]:
-        """The integer expressions of both sides."""
-        sides = [side.value for side in (self.low, self.high) if side is not None]
-        return tuple(side for side in sides if not isinstance(side, float))
-
-
-@dataclass(frozen=True)
 class Parameter:
     """One argument of an operator.
 
@@ -120,7 +82,7 @@ class Parameter:
         default: the default, or `NO_DEFAULT`.
         keyword_only: whether it stands after ``*``.
         mutated: whether the operator writes into it.
-        ranges: what its values may be.
+        constraints: what its values must be.
         annotation: the annotation as messages quote it.
     """
 
@@ -130,7 +92,7 @@ class Parameter:
     default: Any = NO_DEFAULT
     keyword_only: bool = False
     mutated: bool = False
-    ranges: tuple[ValueRange, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     annotation: str = ""
 
     @property
@@ -152,6 +114,11 @@ class Parameter:
     def is_sequence(self) -> bool:
         """Whether it is several ints, floats, bools or strs."""
         return isinstance(self.type, SequenceType)
+
+    @property
+    def ranges(self) -> tuple[ValueRange, ...]:
+        """The constraints on each value by itself."""
+        return tuple(c for c in self.constraints if isinstance(c, ValueRange))
 
     @property
     def tensor_type(self) -> TensorType | None:
@@ -270,6 +237,24 @@ class Signature:
             for dim in type_.shape.dims
             if isinstance(dim, Variadic) and dim.name is not None
         )
+
+    @cached_property
+    def constrained_dims(self) -> frozenset[str]:
+        """The named dimensions that decide which values fit.
+
+        A constraint reads their size, or looks along them: a part of such a dimension, or several
+        of them in a row, may not fit where each does.
+        """
+        found: set[str] = set()
+        for parameter in self.parameters:
+            type_ = parameter.tensor_type
+            for constraint in parameter.constraints:
+                for expression in constraint.expressions():
+                    found |= expressions.names(expression)
+                if constraint.along and type_ is not None and type_.shape is not None:
+                    looked_along = Shape(type_.shape.dims[-constraint.along :], "")
+                    found |= set(looked_along.binds())
+        return frozenset(found)
 
     def schema(self) -> str:
         """The schema without the namespace, as ``torch.library.define`` takes it."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from opsmith.signature import expressions
-from opsmith.signature.dtypes import COMPLEX, INTEGRAL
+from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
+from opsmith.signature.dtypes import COMPLEX
+from opsmith.signature.hints import is_integral
 from opsmith.signature.model import (
     Parameter,
     Result,
@@ -14,7 +16,6 @@ from opsmith.signature.model import (
     SequenceType,
     Signature,
     TensorType,
-    ValueRange,
 )
 from opsmith.signature.shapes import Fixed, Unnamed, Variadic
 
@@ -27,8 +28,8 @@ def check(signature: Signature, refuse: Refuse) -> None:
     _dtypes(signature, refuse)
     for parameter in signature.parameters:
         _parameter_shape(signature, parameter, refuse)
-        for range_ in parameter.ranges:
-            _range(signature, parameter, range_, refuse)
+        for constraint in parameter.constraints:
+            _constraint(signature, parameter, constraint, refuse)
     for result in signature.results:
         _result_shape(signature, result, refuse)
     _claims(signature, refuse)
@@ -154,41 +155,110 @@ def _bound(signature: Signature) -> str:
     return ", ".join(signature.dims) or "none"
 
 
-def _range(signature: Signature, parameter: Parameter, range_: ValueRange, refuse: Refuse) -> None:
+def _constraint(
+    signature: Signature, parameter: Parameter, constraint: Constraint, refuse: Refuse
+) -> None:
     owner = f"parameter '{parameter.name}: {parameter.annotation}'"
     type_ = parameter.tensor_type
-    integral = (
-        set(type_.dtypes.names) <= set(INTEGRAL)
-        if type_
-        else isinstance(parameter.type, ScalarType | SequenceType) and parameter.type.kind == "int"
-    )
-    numeric = integral or (
-        not set(type_.dtypes.names) & {"bool", *COMPLEX}
-        if type_
-        else isinstance(parameter.type, ScalarType | SequenceType)
-        and parameter.type.kind == "float"
-    )
     if parameter.is_tensor_list:
-        refuse(f"{owner}: a value range on a list of tensors is not supported")
-    if (range_.exclusive or range_.start) and not integral:
-        refuse(f"{owner}: Index and Extent are for integers")
-    if not numeric:
-        refuse(f"{owner}: Between is for ints and floats")
+        refuse(f"{owner}: a constraint on the values of a list of tensors is not supported")
+    match constraint:
+        case ValueRange():
+            _range(signature, parameter, constraint, owner, refuse)
+        case Order():
+            _line(parameter, "Sorted", owner, refuse)
+            if not _numeric(parameter):
+                refuse(f"{owner}: Sorted is for ints and floats")
+        case Sum(shapes=shapes):
+            _line(parameter, "Total", owner, refuse)
+            if not is_integral(parameter.type):
+                refuse(f"{owner}: Total is for integers")
+            dims = type_.shape.dims[-2:] if type_ and type_.shape else ()
+            if shapes and (len(dims) < 2 or isinstance(dims[0], Variadic)):
+                refuse(
+                    f"{owner}: Total(of='shapes') needs a tensor of 2 dimensions or more, whose "
+                    'last one holds a shape, as in Int64[Tensor, "L 2"]'
+                )
+        case PartStarts():
+            _starts(signature, parameter, constraint, owner, refuse)
     own = frozenset(type_.shape.binds()) if type_ and type_.shape else frozenset()
-    for expression in range_.expressions():
+    for expression in constraint.expressions():
         _readable(signature, expression, own, owner, refuse)
+
+
+def _numeric(parameter: Parameter) -> bool:
+    match parameter.type:
+        case TensorType(dtypes):
+            return not set(dtypes.names) & {"bool", *COMPLEX}
+        case ScalarType(kind) | SequenceType(kind):
+            return kind in ("int", "float")
+    return False
+
+
+def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
+    """Refuse what has no last dimension to look along."""
+    shape = parameter.tensor_type.shape if parameter.tensor_type else None
+    ends = shape is not None and bool(shape.dims) and not isinstance(shape.dims[-1], Variadic)
+    if not (parameter.is_sequence or ends):
+        refuse(
+            f"{owner}: {what} looks along the last dimension, and nothing says that there is one; "
+            "it is for sequences, and for tensors whose shape ends with one dimension"
+        )
+
+
+def _range(
+    signature: Signature, parameter: Parameter, range_: ValueRange, owner: str, refuse: Refuse
+) -> None:
+    if (range_.exclusive or range_.start) and not is_integral(parameter.type):
+        refuse(f"{owner}: Index and Extent are for integers")
+    if not _numeric(parameter):
+        refuse(f"{owner}: {'Positive' if range_.above else 'Between'} is for ints and floats")
     if range_.start is None:
         return
-    start = signature.by_name.get(range_.start)
-    if start is None or not start.is_tensor or not parameter.is_tensor or start.optional:
-        refuse(f"{owner}: Extent(start={range_.start!r}) must name a required tensor argument")
-    start_type = start.tensor_type
-    assert start_type is not None and type_ is not None
-    if (start_type.shape, start_type.dtypes) != (type_.shape, type_.dtypes):
+    start = _read(signature, parameter, range_.start, f"Extent(start={range_.start!r})", refuse)
+    assert isinstance(parameter.type, TensorType)
+    if (start.shape, start.dtypes) != (parameter.type.shape, parameter.type.dtypes):
         refuse(
             f"{owner}: Extent(start={range_.start!r}) needs an argument of the same type, "
-            f"but that is {start_type}"
+            f"but that is {start}"
         )
+
+
+def _starts(
+    signature: Signature, parameter: Parameter, starts: PartStarts, owner: str, refuse: Refuse
+) -> None:
+    _line(parameter, "Starts", owner, refuse)
+    called = f"Starts(of={starts.of!r})"
+    of = _read(signature, parameter, starts.of, called, refuse)
+    if starts.of == parameter.name:
+        refuse(f"{owner}: {called} names the argument itself")
+    assert isinstance(parameter.type, TensorType) and parameter.type.shape is not None
+    if not is_integral(parameter.type) or not is_integral(of) or parameter.type.dtypes.generic:
+        refuse(f"{owner}: {called} is for integer tensors of one dtype, and that is {of}")
+    dims = of.shape.dims[:-1] if of.shape and starts.shapes else of.shape.dims if of.shape else ()
+    if dims != parameter.type.shape.dims or of.dtypes != parameter.type.dtypes:
+        refuse(
+            f"{owner}: {called} needs an argument of the same type, or with one dimension more at "
+            f"the end (the shapes of the parts), but that is {of}"
+        )
+
+
+def _read(
+    signature: Signature, parameter: Parameter, name: str, called: str, refuse: Refuse
+) -> TensorType:
+    """The type of a required tensor argument whose values another argument's constraint reads."""
+    read = signature.by_name.get(name)
+    if (
+        read is None
+        or not isinstance(read.type, TensorType)
+        or not isinstance(parameter.type, TensorType)
+        or read.optional
+    ):
+        refuse(
+            f"parameter '{parameter.name}: {parameter.annotation}': {called} must name a required "
+            "tensor argument"
+        )
+    return read.type
 
 
 def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:

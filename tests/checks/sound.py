@@ -8,7 +8,7 @@ from jaxtyping import Complex, Float, Float32, Int32, Int64, Num
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, Extent, Index
+from opsmith import Between, Extent, Index, Positive, Sorted, Starts, Total
 
 OPERATORS: list[opsmith.Operator] = []
 
@@ -174,3 +174,42 @@ def noise(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 def halved(x: Float[Tensor, "N"], y: Float[Tensor, "N//2"]) -> Float[Tensor, "N//2"]:
     # One element more in x is one too many only every other time.
     return x[: x.shape[0] // 2] + y
+
+
+@sound
+@opsmith.op("sound::segment_sum", autograd="reference", parallel_dims=("C",))
+def segment_sum(
+    x: Float[Tensor, "N C"],
+    offsets: Annotated[Int64[Tensor, "B+1"], Sorted(first=0, last="N")],
+    scale: Float[Tensor, "B"],
+    power: Annotated[int, Positive()] = 1,
+) -> Float[Tensor, "B C"]:
+    ids = torch.repeat_interleave(
+        torch.arange(scale.shape[0]), offsets.diff(), output_size=x.shape[0]
+    )
+    out = x.new_zeros(scale.shape[0], x.shape[1]).index_add(0, ids, x)
+    return out * scale.unsqueeze(1) ** power
+
+
+@sound
+@opsmith.op("sound::level_means")
+def level_means(
+    value: Float[Tensor, "S C"],
+    shapes: Annotated[Int64[Tensor, "L 2"], Positive(), Total("S", of="shapes")],
+    starts: Annotated[Int64[Tensor, "L"], Starts(of="shapes")],
+) -> Float[Tensor, "L C"]:
+    sizes = shapes.prod(-1)
+    levels = torch.repeat_interleave(torch.arange(shapes.shape[0]), sizes, output_size=len(value))
+    out = value.new_zeros(shapes.shape[0], value.shape[1]).index_add(0, levels, value)
+    return out / sizes.unsqueeze(1)
+
+
+@sound
+@opsmith.op("sound::split_sums", parallel_dims=("C",))
+def split_sums(
+    x: Float[Tensor, "N C"],
+    bins: Annotated[Float[Tensor, "K"], Sorted(strict=True)],
+    lengths: Annotated[Sequence[int], Total("N")],
+) -> tuple[Float[Tensor, "N C"], Int64[Tensor, "N C"]]:
+    parts = [part - part.mean(0, keepdim=True) for part in x.split(list(lengths))]
+    return torch.cat(parts), torch.bucketize(x, bins)

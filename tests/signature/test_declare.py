@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Complex64, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
 
-from opsmith import Between, DeclarationError, Extent, Index
+from opsmith import Between, DeclarationError, Extent, Index, Positive, Sorted, Starts, Total
 from opsmith.signature import Signature, signature_of
 
 
@@ -123,6 +123,23 @@ def index_of_floats(x: Annotated[Float[Tensor, "N"], Index("N")]) -> Tensor: ...
 def empty_between(x: Annotated[Float[Tensor, "N"], Between()]) -> Tensor: ...  # type: ignore[empty-body]
 def complex_between(x: Annotated[Complex64[Tensor, "N"], Between(0)]) -> Tensor: ...  # type: ignore[empty-body]
 def extent_of_nothing(n: Annotated[Int32[Tensor, "I"], Extent("s", "I")]) -> Tensor: ...  # type: ignore[empty-body]
+def positive_flags(x: Annotated[Shaped[Tensor, "N"], Positive()]) -> Tensor: ...  # type: ignore[empty-body]
+def only_the_class(x: Annotated[Float[Tensor, "N"], Sorted]) -> Tensor: ...  # type: ignore[empty-body]
+def sorted_scalar(x: Tensor, k: Annotated[int, Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
+def sorted_anything(x: Annotated[Float[Tensor, "*s"], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
+def sorted_words(x: Tensor, k: Annotated[Sequence[str], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
+def total_of_floats(x: Annotated[Float[Tensor, "N"], Total("N")]) -> Tensor: ...  # type: ignore[empty-body]
+def total_of_what(x: Annotated[Int64[Tensor, "N"], Total("N", of="rows")]) -> Tensor: ...  # type: ignore[empty-body,arg-type]
+def shapes_in_a_line(x: Annotated[Int64[Tensor, "N"], Total("N", of="shapes")]) -> Tensor: ...  # type: ignore[empty-body]
+def total_of_nothing(x: Annotated[Int64[Tensor, "N"], Total("M")]) -> Tensor: ...  # type: ignore[empty-body]
+def starts_of_itself(x: Annotated[Int64[Tensor, "N"], Starts("x")]) -> Tensor: ...  # type: ignore[empty-body]
+def starts_of_others(
+    x: Annotated[Int64[Tensor, "N"], Starts("y")], y: Int64[Tensor, "M"]
+) -> Tensor: ...  # type: ignore[empty-body]
+def starts_of_absent(
+    x: Annotated[Int64[Tensor, "N"], Starts("y")], y: Int64[Tensor, "N"] | None
+) -> Tensor: ...  # type: ignore[empty-body]
+def list_of_sorted(x: Annotated[list[Float[Tensor, "N"]], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
 def wrong_default(x: Float[Tensor, "N"], k: int = "a") -> Tensor: ...  # type: ignore[empty-body,assignment]
 def none_default(x: Float[Tensor, "N"], k: int = None) -> Tensor: ...  # type: ignore[empty-body,assignment]  # noqa: RUF013
 def short_default(x: Tensor, s: tuple[int, int] = (1,)) -> Tensor: ...  # type: ignore[empty-body,assignment]
@@ -163,6 +180,19 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (empty_between, "Between() bounds nothing"),
         (complex_between, "Between is for ints and floats"),
         (extent_of_nothing, "Extent(start='s') must name a required tensor argument"),
+        (positive_flags, "Positive is for ints and floats"),
+        (only_the_class, "Sorted is a class; write Sorted(...)"),
+        (sorted_scalar, "Sorted looks along the last dimension, and nothing says that there is"),
+        (sorted_anything, "Sorted looks along the last dimension, and nothing says that there is"),
+        (sorted_words, "Sorted is for ints and floats"),
+        (total_of_floats, "Total is for integers"),
+        (total_of_what, "of is 'sizes' or 'shapes'"),
+        (shapes_in_a_line, "Total(of='shapes') needs a tensor of 2 dimensions or more"),
+        (total_of_nothing, "reads 'M', which no argument binds"),
+        (starts_of_itself, "Starts(of='x') names the argument itself"),
+        (starts_of_others, "Starts(of='y') needs an argument of the same type, or with one"),
+        (starts_of_absent, "Starts(of='y') must name a required tensor argument"),
+        (list_of_sorted, "on the values of a list of tensors is not supported"),
         (wrong_default, "parameter 'k: int': the default 'a' is not int"),
         (none_default, "the default None needs 'int | None'"),
         (short_default, "the default (1,) has 1 elements, expected 2"),

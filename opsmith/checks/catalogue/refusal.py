@@ -14,18 +14,20 @@ from opsmith.checks.case import Case
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
+from opsmith.checks.violations import violations
 from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import DTYPES, describe, dtype_name
+from opsmith.operators.values import check_values
 from opsmith.signature import (
     Parameter,
-    ScalarType,
     SequenceType,
     Signature,
+    Sum,
     TensorType,
     bind,
     expressions,
 )
-from opsmith.signature.binding import Bindings, range_limits
+from opsmith.signature.binding import Bindings
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -93,7 +95,9 @@ def _must_refuse(trial: Trial, bad: _Bad) -> None:
 
 def _fits(signature: Signature, arguments: dict[str, Any]) -> bool:
     try:
-        bind(signature, describe(arguments, signature))
+        bindings = bind(signature, describe(arguments, signature))
+        for parameter in signature.tensors:
+            check_values(signature, parameter, arguments, bindings)
     except (OpsmithError, ZeroDivisionError):
         return False
     return True
@@ -121,8 +125,22 @@ def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[
             yield from _bad_tensor(signature, parameter, arguments, sharing, rounded)
         elif parameter.is_tensor_list and value:
             yield from _bad_list(parameter, arguments)
-        for position in range(len(parameter.ranges)):
-            yield from _bad_value(parameter, position, arguments, bindings)
+        if parameter.constraints and not parameter.is_tensor_list:
+            yield from _bad_values(signature, parameter, arguments, bindings)
+
+
+def _bad_values(
+    signature: Signature, parameter: Parameter, arguments: dict[str, Any], bindings: Bindings
+) -> Iterator[_Bad]:
+    name = parameter.name
+    # Another argument may be the one that does not fit, if what fits there is read here.
+    readers = [p.name for p in signature.parameters for c in p.constraints if name in c.reads]
+    # One size more or less leaves an empty shape empty.
+    perhaps = any(isinstance(c, Sum) and c.shapes for c in parameter.constraints)
+    for what, wrong in violations(parameter, arguments, bindings):
+        shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
+        changed = _with(arguments, name, wrong)
+        yield _Bad(f"{name!r} {what}{shown}", changed, (name, *readers), perhaps)
 
 
 def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
@@ -278,36 +296,3 @@ def _bad_sequence(
     name, value = parameter.name, arguments[parameter.name]
     longer = [*value, value[-1] if len(value) else 0]
     yield _Bad(f"{name!r} with {len(longer)} elements", _with(arguments, name, longer), (name,))
-
-
-def _bad_value(
-    parameter: Parameter, position: int, arguments: dict[str, Any], bindings: Bindings
-) -> Iterator[_Bad]:
-    name, value = parameter.name, arguments[parameter.name]
-    range_ = parameter.ranges[position]
-    low, high = range_limits(range_, bindings.dims, arguments)
-    steps = [(low, -1), (high, 1)]
-    for limit, direction in steps:
-        if limit is None:
-            continue
-        wrong = limit + direction
-        if isinstance(value, Tensor):
-            if not value.numel() or value.device.type != "cpu" or not _holds(value.dtype, wrong):
-                continue
-            changed = value.clone()
-            # The last element: checks that stop early are found out.
-            changed.view(-1)[-1] = wrong
-            yield _Bad(f"{name!r} with the value {wrong}", _with(arguments, name, changed), (name,))
-        elif isinstance(parameter.type, ScalarType):
-            yield _Bad(f"{name}={wrong}", _with(arguments, name, wrong), (name,))
-        elif value:
-            changed_list = [*value[:-1], wrong]
-            yield _Bad(f"{name}={changed_list}", _with(arguments, name, changed_list), (name,))
-
-
-def _holds(dtype: torch.dtype, value: float) -> bool:
-    """Whether a dtype can hold a value that is out of range."""
-    if dtype.is_floating_point:
-        return bool(torch.tensor(value, dtype=dtype).item() == value)
-    info = torch.iinfo(dtype)
-    return info.min <= value <= info.max

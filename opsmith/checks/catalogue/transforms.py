@@ -84,11 +84,7 @@ def _composite_use(signature: Signature, dim: str) -> str:
                 continue
             if dim in expressions.names(one.expression):
                 return f"the dimension '{one}' of {owner.name!r}"
-    for parameter in signature.parameters:
-        for range_ in parameter.ranges:
-            if any(dim in expressions.names(expression) for expression in range_.expressions()):
-                return f"the range of {parameter.name!r}"
-    return ""
+    return "which values fit" if dim in signature.constrained_dims else ""
 
 
 def _sliced(
@@ -177,11 +173,12 @@ def vmap(trial: Trial) -> None:
 
 
 def _shuffled(case: Case, seed: int) -> Case:
-    """A case with the values of each floating tensor in another order: the same ranges hold."""
+    """A case with the values of each floating tensor in another order, where any order fits."""
     generator = torch.Generator().manual_seed(seed)
     values: dict[str, Any] = {}
     for name, value in case.values.items():
-        if isinstance(value, Tensor) and value.is_floating_point():
+        ordered = any(constraint.along for constraint in case.signature.by_name[name].constraints)
+        if isinstance(value, Tensor) and value.is_floating_point() and not ordered:
             order = torch.randperm(value.numel(), generator=generator)
             value = value.reshape(-1)[order].reshape(value.shape)
         values[name] = value

@@ -119,20 +119,22 @@ struct Limit {
   std::string text() const { return floating ? show(number) : show(integer); }
 };
 
-// A value range with its numbers; `high` is itself allowed unless `exclusive`.
+// A value range with its numbers; `high` is itself allowed unless `exclusive`, `low` unless
+// `above`.
 struct Range {
   Limit low;
   Limit high;
   bool exclusive = false;
   const char* start = nullptr;    // Extent: the argument that says where each run begins
   const char* reasons = nullptr;  // the expressions that the numbers come from
+  bool above = false;
 
   std::string text() const {
     std::string text;
     if (start != nullptr) {
       text = join("0 <= value and ", start, " + value <= ", high.text());
     } else {
-      if (low.present) text += low.text() + " <= ";
+      if (low.present) text += low.text() + (above ? " < " : " <= ");
       text += "value";
       if (high.present) text += (exclusive ? " < " : " <= ") + high.text();
     }
@@ -140,9 +142,11 @@ struct Range {
   }
 
   bool admits(double value) const {
-    return (!low.present || value >= low.number) && (!high.present || value <= high.number);
+    return (!low.present || (above ? value > low.number : value >= low.number)) &&
+           (!high.present || value <= high.number);
   }
   bool admits(int64_t value) const {
+    if (above && value == low.integer) return false;
     if (low.present &&
         (low.floating ? static_cast<double>(value) < low.number : value < low.integer)) {
       return false;
@@ -152,6 +156,64 @@ struct Range {
     return exclusive ? value < high.integer : value <= high.integer;
   }
 };
+
+// What the first or the last value, or a sum, must be.
+struct End {
+  Limit limit;
+  const char* reason = nullptr;  // the expression that the number comes from
+
+  std::string text() const {
+    return reason == nullptr ? limit.text() : join(limit.text(), " (", reason, ")");
+  }
+  bool admits(int64_t value) const {
+    return limit.floating ? static_cast<double>(value) == limit.number : value == limit.integer;
+  }
+  bool admits(double value) const { return value == limit.number; }
+};
+
+// Values none of which is below (with `strict`: at or below) the one before it.
+struct Order {
+  End first;
+  End last;
+  bool strict = false;
+
+  const char* text() const { return strict ? "strictly increasing values" : "sorted values"; }
+  template <typename Value>
+  bool admits(Value before, Value after) const {
+    return strict ? after > before : after >= before;
+  }
+};
+
+// Sizes, or the products of shapes, that add up to `total`.
+struct Sum {
+  End total;
+  bool shapes = false;
+
+  std::string text(int64_t found) const {
+    return shapes ? join("has shapes of ", found, " elements together")
+                  : join("adds up to ", found);
+  }
+};
+
+// Values that are the sums of the sizes before them in the argument `of`.
+struct Starts {
+  const char* of;
+  bool shapes = false;
+
+  std::string text() const {
+    return join("the ", shapes ? "elements of the shapes in" : "sum of", " '", of, "' before it");
+  }
+};
+
+// Sums and products of sizes, which stop at the largest number instead of starting again.
+inline int64_t saturating_add(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
+inline int64_t saturating_mul(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
 
 // The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for all others.
 constexpr uint32_t dtype_bit(DLDataType type) {
@@ -314,6 +376,26 @@ class Binder {
     }
   }
 
+  template <typename Value>
+  void order(const char* name, const Value* items, int64_t count, const Order& order) const {
+    end(name, items, count, order.first, "first", 0);
+    end(name, items, count, order.last, "last", count - 1);
+    for (int64_t i = 1; i < count; ++i) {
+      if (!order.admits(items[i - 1], items[i])) [[unlikely]] {
+        fail(join("argument '", name, "' has value ", show(items[i]), " at index ", i, " after ",
+                  show(items[i - 1]), " at index ", i - 1, ", expected ", order.text(), "."));
+      }
+    }
+  }
+
+  void sum(const char* name, const int64_t* items, int64_t count, const Sum& sum) const {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; ++i) found = saturating_add(found, items[i]);
+    if (!sum.total.admits(found)) [[unlikely]] {
+      fail(join("argument '", name, "' ", sum.text(found), ", expected ", sum.total.text(), "."));
+    }
+  }
+
   // Appends a size of a result.
   OPSMITH_INLINE void result(Sizes& sizes, int64_t size, const char* text, const char* type) const {
     if (size < 0) [[unlikely]] {
@@ -365,6 +447,20 @@ class Binder {
       }
     }
     return text;
+  }
+
+  template <typename Value>
+  void end(const char* name, const Value* items, int64_t count, const End& end, const char* which,
+           int64_t position) const {
+    if (!end.limit.present) return;
+    if (count == 0) [[unlikely]] {
+      fail(join("argument '", name, "' has no values, expected ", end.text(), " as the ", which,
+                " value."));
+    }
+    if (!end.admits(items[position])) [[unlikely]] {
+      fail(join("argument '", name, "' has value ", show(items[position]), " at index ", position,
+                ", expected ", end.text(), " as the ", which, " value."));
+    }
   }
 
   OPSMITH_COLD void fail(std::string first, const DLTensor* tensor = nullptr,

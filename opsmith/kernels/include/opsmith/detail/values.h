@@ -1,6 +1,6 @@
-// Value ranges of tensor arguments (Index, Between, Extent), checked on the CPU before a kernel
-// reads memory. One pass without branches says whether all is well; only then is the culprit looked
-// for.
+// Constraints on the values of tensor arguments, checked on the CPU before a kernel reads memory.
+// One pass says whether all is well; only if not is the culprit looked for. The words are those of
+// opsmith/operators/values.py; a test compares them.
 #pragma once
 
 #include <opsmith/detail/check.h>
@@ -32,6 +32,7 @@ struct Span {
 
   explicit Span(const Range& range) {
     if (range.low.present) low = std::max(low, floor_limit(std::ceil(range.low.number), range.low));
+    if (range.above) low = std::max(low, range.low.integer + 1);
     if (range.high.present) {
       int64_t limit = floor_limit(std::floor(range.high.number), range.high);
       if (range.exclusive && limit > std::numeric_limits<int64_t>::min()) --limit;
@@ -61,7 +62,8 @@ bool all_inside(const T* data, int64_t count, const Range& range) {
     }
     return widest <= width;
   } else {
-    const double low = range.low.present ? range.low.number : -HUGE_VAL;
+    double low = range.low.present ? range.low.number : -HUGE_VAL;
+    if (range.above) low = std::nextafter(low, HUGE_VAL);
     const double high = range.high.present ? range.high.number : HUGE_VAL;
     int outside = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -133,6 +135,22 @@ bool everywhere(const Context& context, int64_t count, Test&& test) {
   return all.load();
 }
 
+template <typename T>
+T element(const DLTensor& tensor, bool contiguous, int64_t flat) {
+  return static_cast<const T*>(tensor.data)[contiguous ? flat : offset_of(tensor, flat)];
+}
+
+// The rows along the last dimension of a tensor.
+struct Rows {
+  int64_t count = 1;
+  int64_t length;
+
+  explicit Rows(const DLTensor& tensor, int32_t last = 1)
+      : length(tensor.shape[tensor.ndim - last]) {
+    for (int32_t i = 0; i < tensor.ndim - last; ++i) count *= tensor.shape[i];
+  }
+};
+
 template <typename T, int N, int V>
 OPSMITH_COLD void report_value(const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
                                int64_t flat, const Range& range) {
@@ -186,6 +204,122 @@ void check_runs(const Context& context, const Binder<N, V>& bound, const char* n
   if (good) return;
   for (int64_t i = 0; i < count; ++i) {
     if (!admits(i)) report_value<T>(bound, name, lengths, i, range);
+  }
+}
+
+template <typename T, int N, int V>
+void check_end(const Binder<N, V>& bound, const char* name, const DLTensor& tensor, bool contiguous,
+               const End& end, const char* which, bool last) {
+  const Rows rows(tensor);
+  if (!end.limit.present || rows.count == 0) return;
+  if (rows.length == 0) {
+    bound.fail(join("argument '", name, "' has no values, expected ", end.text(), " as the ", which,
+                    " value."));
+  }
+  for (int64_t row = 0; row < rows.count; ++row) {
+    const int64_t i = row * rows.length + (last ? rows.length - 1 : 0);
+    const auto value = widen(element<T>(tensor, contiguous, i));
+    if (!end.admits(value)) {
+      bound.fail(join("argument '", name, "' has value ", show(value), " at index ",
+                      index_text(tensor, i), ", expected ", end.text(), " as the ", which,
+                      " value."));
+    }
+  }
+}
+
+// Throws call_error unless every row is sorted, and begins and ends as `order` says.
+template <typename T, int N, int V>
+void check_order(const Context& context, const Binder<N, V>& bound, const char* name,
+                 const DLTensor& tensor, const Order& order) {
+  const bool contiguous = is_contiguous(tensor);
+  check_end<T>(bound, name, tensor, contiguous, order.first, "first", false);
+  check_end<T>(bound, name, tensor, contiguous, order.last, "last", true);
+  const Rows rows(tensor);
+  const auto at = [&](int64_t i) { return widen(element<T>(tensor, contiguous, i)); };
+  // Whether the value at `i` may follow the one before it; the first of a row follows none.
+  const auto follows = [&](int64_t i) {
+    return i % rows.length == 0 || order.admits(at(i - 1), at(i));
+  };
+  const int64_t count = rows.count * rows.length;
+  const bool good = everywhere(context, count, [&](int64_t first, int64_t last) {
+    bool all = true;
+    for (int64_t i = first; i < last; ++i) all &= follows(i);
+    return all;
+  });
+  if (good) return;
+  for (int64_t i = 1; i < count; ++i) {
+    if (follows(i)) continue;
+    bound.fail(join("argument '", name, "' has value ", show(at(i)), " at index ",
+                    index_text(tensor, i), " after ", show(at(i - 1)), " at index ",
+                    index_text(tensor, i - 1), ", expected ", order.text(), "."));
+  }
+}
+
+// The size of part `i`: a value, or the product of a shape.
+template <typename T>
+class PartSizes {
+ public:
+  PartSizes(const DLTensor& tensor, bool shapes)
+      : tensor_(tensor),
+        contiguous_(is_contiguous(tensor)),
+        width_(shapes ? tensor.shape[tensor.ndim - 1] : 1) {}
+
+  int64_t operator[](int64_t i) const {
+    int64_t product = 1;
+    for (int64_t k = 0; k < width_; ++k) {
+      const auto size = static_cast<int64_t>(element<T>(tensor_, contiguous_, i * width_ + k));
+      if (size == 0) return 0;
+      product = saturating_mul(product, size);
+    }
+    return product;
+  }
+
+ private:
+  const DLTensor& tensor_;
+  bool contiguous_;
+  int64_t width_;
+};
+
+// Throws call_error unless the sizes of every row add up to what `sum` says.
+template <typename T, int N, int V>
+void check_sum(const Context&, const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
+               const Sum& sum) {
+  const int32_t last = sum.shapes ? 2 : 1;
+  const Rows rows(tensor, last);
+  const PartSizes<T> sizes(tensor, sum.shapes);
+  for (int64_t row = 0; row < rows.count; ++row) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < rows.length; ++i) {
+      found = saturating_add(found, sizes[row * rows.length + i]);
+    }
+    if (sum.total.admits(found)) continue;
+    DLTensor leading = tensor;
+    leading.ndim -= last;
+    const std::string where =
+        leading.ndim == 0 ? std::string() : join(" in row ", index_text(leading, row));
+    bound.fail(join("argument '", name, "' ", sum.text(found), where, ", expected ",
+                    sum.total.text(), "."));
+  }
+}
+
+// Throws call_error unless each value is the sum of the sizes before it.
+template <typename T, int N, int V>
+void check_starts(const Context&, const Binder<N, V>& bound, const char* name,
+                  const DLTensor& tensor, const DLTensor& of, const Starts& starts) {
+  const Rows rows(tensor);
+  const PartSizes<T> sizes(of, starts.shapes);
+  const bool contiguous = is_contiguous(tensor);
+  for (int64_t row = 0; row < rows.count; ++row) {
+    uint64_t begin = 0;  // wraps around, as PyTorch's sums do
+    for (int64_t i = row * rows.length; i < (row + 1) * rows.length; ++i) {
+      const auto value = static_cast<int64_t>(element<T>(tensor, contiguous, i));
+      const auto expected = static_cast<int64_t>(begin);
+      if (value != expected) {
+        bound.fail(join("argument '", name, "' has value ", value, " at index ",
+                        index_text(tensor, i), ", expected ", expected, ": ", starts.text(), "."));
+      }
+      begin += static_cast<uint64_t>(sizes[i]);
+    }
   }
 }
 

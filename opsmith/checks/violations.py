@@ -1,0 +1,98 @@
+"""Values that break one constraint, each as little wrong as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.signature import Bindings, Order, Parameter, PartStarts, Sum, ValueRange
+from opsmith.signature.constraints import range_limits
+
+
+def violations(
+    parameter: Parameter, arguments: Mapping[str, Any], bindings: Bindings
+) -> Iterator[tuple[str, Any]]:
+    """Values that do not fit the constraints on an argument, where its own do.
+
+    Args:
+        parameter: a tensor (on the CPU, else nothing is given), a scalar or a sequence.
+        arguments: the call's.
+        bindings: what the call fixed.
+
+    Returns:
+        What is wrong, and the value. One or the other may fit all the same.
+    """
+    value = arguments[parameter.name]
+    if isinstance(value, Tensor):
+        if value.device.type == "cpu" and value.numel():
+            yield from _of_tensor(parameter, value, arguments, bindings)
+    elif isinstance(value, list | tuple):
+        for what, line in _of_line(parameter, list(value), arguments, bindings):
+            yield what, line
+    elif value is not None:
+        for what, (wrong,) in _of_line(parameter, [value], arguments, bindings):
+            yield what, wrong
+
+
+def _of_tensor(
+    parameter: Parameter, value: Tensor, arguments: Mapping[str, Any], bindings: Bindings
+) -> Iterator[tuple[str, Tensor]]:
+    # The last row: checks that stop early are found out.
+    row = value.reshape(-1, value.shape[-1] if value.dim() else 1)[-1]
+    for what, line in _of_line(parameter, row.tolist(), arguments, bindings):
+        if not all(_holds(value.dtype, number) for number in line):
+            continue
+        changed = value.clone(memory_format=torch.contiguous_format)
+        changed.view(-1)[value.numel() - len(line) :] = torch.tensor(line, dtype=value.dtype)
+        yield what, changed
+
+
+def _of_line(
+    parameter: Parameter, line: list[Any], arguments: Mapping[str, Any], bindings: Bindings
+) -> Iterator[tuple[str, list[Any]]]:
+    if not line:
+        return
+    for constraint in parameter.constraints:
+        match constraint:
+            case ValueRange():
+                low, high = range_limits(constraint, bindings.dims, arguments)
+                if constraint.above:
+                    yield f"with the value {low}", [*line[:-1], low]
+                for wrong in (None if low is None else low - 1, None if high is None else high + 1):
+                    if wrong is not None:
+                        yield f"with the value {wrong}", [*line[:-1], wrong]
+            case Order():
+                yield from _out_of_order(constraint, line)
+            case Sum():
+                yield "that adds up to more", [*line[:-1], line[-1] + 1]
+                yield "that adds up to less", [*line[:-1], line[-1] - 1]
+            case PartStarts():
+                yield "with a part that starts later", [*line[:-1], line[-1] + 1]
+                yield "with a part that starts earlier", [*line[:-1], line[-1] - 1]
+
+
+def _out_of_order(order: Order, line: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    if order.first is not None:
+        yield f"with {line[0] - 1} as its first value", [line[0] - 1, *line[1:]]
+    if order.last is not None:
+        yield f"with {line[-1] + 1} as its last value", [*line[:-1], line[-1] + 1]
+        yield f"with {line[-1] - 1} as its last value", [*line[:-1], line[-1] - 1]
+    # Values that no end fixes come first, so that their order alone is wrong.
+    pairs = sorted(range(len(line) - 1), key=lambda i: i in (0, len(line) - 2))
+    for i in pairs[:1]:
+        before, after = line[i], line[i + 1]
+        if before != after:
+            yield "with values out of order", [*line[:i], after, before, *line[i + 2 :]]
+        if order.strict:
+            yield "with a value twice", [*line[:i], before, before, *line[i + 2 :]]
+
+
+def _holds(dtype: torch.dtype, value: float) -> bool:
+    """Whether a dtype can hold a value that is out of range."""
+    if dtype.is_floating_point:
+        return bool(torch.tensor(value, dtype=dtype).item() == value)
+    info = torch.iinfo(dtype)
+    return info.min <= value <= info.max

@@ -1,0 +1,184 @@
+"""Constraints on values with their expressions parsed, and the words for what breaks one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opsmith.signature import expressions
+from opsmith.signature.expressions import Expression, Integer
+
+LARGEST = 2**63 - 1
+"""Where sums and products of sizes stop growing, in C++ too."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One side of a range: an integer expression, or a float literal."""
+
+    value: Expression | float
+
+    def __str__(self) -> str:
+        return repr(self.value) if isinstance(self.value, float) else expressions.text(self.value)
+
+    @property
+    def reason(self) -> str | None:
+        """The expression, where it says more than its number."""
+        return None if isinstance(self.value, float | Integer) else str(self)
+
+    def number(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
+        """What it is in a call."""
+        if isinstance(self.value, float):
+            return self.value
+        return expressions.evaluate(self.value, dims, scalars)
+
+    def shown(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
+        """The number, and behind it the expression where that says more: ``9 (N)``."""
+        reason = "" if self.reason is None else f" ({self.reason})"
+        return f"{self.number(dims, scalars)}{reason}"
+
+
+class Constraint:
+    """What the values of an argument must be."""
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The numbers that it compares with."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The other tensors whose values it depends on."""
+        return ()
+
+    @property
+    def along(self) -> int:
+        """How many dimensions at the end it looks along; 0 for each value by itself."""
+        return 0
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """The integer expressions that it depends on."""
+        sides = [bound.value for bound in self.bounds]
+        return tuple(side for side in sides if not isinstance(side, float))
+
+
+@dataclass(frozen=True)
+class ValueRange(Constraint):
+    """What each value may be by itself.
+
+    ``low <= value`` (``low < value`` if `above`), ``value <= high`` (``value < high`` if
+    `exclusive`), and, with `start`, ``start[i] + value[i] <= high`` instead.
+    """
+
+    low: Bound | None
+    high: Bound | None
+    exclusive: bool = False
+    start: str | None = None
+    above: bool = False
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """See `Constraint`."""
+        return tuple(side for side in (self.low, self.high) if side is not None)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Constraint`."""
+        return () if self.start is None else (self.start,)
+
+
+@dataclass(frozen=True)
+class Order(Constraint):
+    """No value below the one before it (each above it if `strict`), along the last dimension."""
+
+    first: Bound | None
+    last: Bound | None
+    strict: bool = False
+
+    @property
+    def along(self) -> int:
+        """See `Constraint`."""
+        return 1
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """See `Constraint`."""
+        return tuple(end for end in (self.first, self.last) if end is not None)
+
+    @property
+    def text(self) -> str:
+        """What is expected, as messages say it."""
+        return "strictly increasing values" if self.strict else "sorted values"
+
+
+@dataclass(frozen=True)
+class Sum(Constraint):
+    """The values, or with `shapes` the products along the last dimension, add up to `total`."""
+
+    total: Bound
+    shapes: bool = False
+
+    @property
+    def along(self) -> int:
+        """See `Constraint`."""
+        return 2 if self.shapes else 1
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """See `Constraint`."""
+        return (self.total,)
+
+    def text(self, found: Any) -> str:
+        """What was found, as messages say it."""
+        return f"has shapes of {found} elements together" if self.shapes else f"adds up to {found}"
+
+
+@dataclass(frozen=True)
+class PartStarts(Constraint):
+    """Each value is the sum of the sizes before it in `of`, or of the products of its rows."""
+
+    of: str
+    shapes: bool = False
+
+    @property
+    def along(self) -> int:
+        """See `Constraint`."""
+        return 1
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Constraint`."""
+        return (self.of,)
+
+    @property
+    def text(self) -> str:
+        """Where the expected number comes from, as messages say it."""
+        what = "elements of the shapes in" if self.shapes else "sum of"
+        return f"the {what} {self.of!r} before it"
+
+
+def range_limits(
+    range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Lowest and highest allowed value (but see `ValueRange.above`); `None` where open."""
+    low = None if range_.low is None else range_.low.number(dims, scalars)
+    if range_.high is None:
+        return low, None
+    high = range_.high.number(dims, scalars)
+    return low, high - 1 if range_.exclusive else high
+
+
+def range_text(range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
+    """The condition with its numbers, and its expressions behind them where they say more."""
+    low, high = range_limits(range_, dims, scalars)
+    if range_.start is not None:
+        text = f"0 <= value and {range_.start} + value <= {high}"
+    else:
+        left = "" if low is None else f"{low} {'<' if range_.above else '<='} "
+        right = "" if high is None else f" <= {high}"
+        if range_.exclusive:
+            right = f" < {high + 1}"
+        text = f"{left}value{right}"
+    reasons = [bound.reason for bound in range_.bounds if bound.reason is not None]
+    return f"{text} ({', '.join(reasons)})" if reasons else text

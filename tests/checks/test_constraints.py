@@ -1,0 +1,107 @@
+"""Constraints on values are sampled from, and breaking one is tried."""
+
+from typing import Annotated, Any
+
+import pytest
+import torch
+from jaxtyping import Float, Int32, Int64
+from torch import Tensor
+
+import opsmith
+from opsmith import Between, Index, Positive, Sorted, Starts, Total, checks
+from opsmith.checks.subject import subjects_of
+from opsmith.checks.trial import Settings, Trial
+
+
+@opsmith.op("constraints::all_of_them")
+def all_of_them(
+    x: Annotated[Float[Tensor, "N"], Sorted()],
+    offsets: Annotated[Int32[Tensor, "B+1"], Sorted(first=0, last="N", strict=True)],
+    rows: Annotated[Int64[Tensor, "B 3"], Index("N+1"), Sorted()],
+    starts: Annotated[Int64[Tensor, "B"], Starts(of="lengths")],
+    lengths: Annotated[Int64[Tensor, "B"], Between(1, "N"), Total("N")],
+    shapes: Annotated[Int64[Tensor, "L 3"], Total("N", of="shapes")],
+    scale: Annotated[Float[Tensor, "L"], Positive()],
+    window: Annotated[tuple[int, int], Sorted(last="N")],
+) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+def sampled(examples: int = 100) -> list[dict[str, Any]]:
+    found: list[Any] = []
+    trial = Trial(subjects_of(all_of_them)[0], "sampling", Settings(0, examples))
+    trial.each(found.append, dtypes=("float32",))
+    return [case.make() for case in found]
+
+
+def test_every_sample_satisfies_the_constraints() -> None:
+    cases = sampled()
+    assert len(cases) == 100
+    for case in cases:
+        # Calling compares the values with the declaration.
+        all_of_them(**case)
+
+
+def test_samples_are_as_varied_as_the_constraints_allow() -> None:
+    cases = sampled(200)
+    assert len({case["x"].numel() for case in cases}) > 5
+    parted = [case["lengths"].tolist() for case in cases if len(case["lengths"]) > 1]
+    assert any(len(set(lengths)) > 1 for lengths in parted)
+    assert any(
+        shape.prod() > 3 and shape.max() < shape.prod() for c in cases for shape in c["shapes"]
+    )
+    assert any((case["shapes"] == 0).any() for case in cases)
+
+
+WORDS = {
+    "x": ["with values out of order"],
+    "offsets": [
+        "with -1 as its first value",
+        "as its last value",
+        "with values out of order",
+        "with a value twice",
+    ],
+    "rows": ["with values out of order", "with the value -1"],
+    "starts": ["that starts later", "that starts earlier"],
+    "lengths": ["that adds up to more", "that adds up to less", "with the value 0"],
+    "shapes": ["that adds up to more", "that adds up to less", "with the value -1"],
+    "scale": ["with the value 0"],
+    "window": ["as its last value", "with values out of order"],
+}
+
+
+def test_the_refusal_check_breaks_every_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    enter = Trial.enter
+
+    def note(self: Trial, case: Any, what: str = "") -> None:
+        tried.append(what)
+        enter(self, case, what)
+
+    monkeypatch.setattr(Trial, "enter", note)
+    report = checks.run(all_of_them, select=["refusal"], isolate=False)
+    assert [row.status for row in report.rows] == ["passed"], report.explain()
+    for name, words in WORDS.items():
+        for word in words:
+            assert any(what.startswith(f"'{name}' ") and word in what for what in tried), word
+
+
+@pytest.mark.parametrize("unchecked", ["order", "sum", "starts"])
+def test_a_constraint_that_is_not_enforced_is_found(
+    monkeypatch: pytest.MonkeyPatch, unchecked: str
+) -> None:
+    from opsmith.operators import values
+
+    monkeypatch.setattr(values._Values, unchecked, lambda self, constraint: None)
+    report = checks.run(all_of_them, select=["refusal"], isolate=False)
+    assert [row.status for row in report.rows] == ["failed"]
+    assert "accepted, expected an error" in report.explain()
+
+
+def test_a_dimension_that_is_looked_along_is_not_folded_by_vmap() -> None:
+    @opsmith.op("constraints::sorted_rows", parallel_dims=("N",))
+    def sorted_rows(x: Annotated[Float[Tensor, "N"], Sorted()]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    rows = torch.tensor([[1.0, 5.0], [2.0, 3.0]])
+    assert torch.equal(torch.vmap(sorted_rows)(rows), rows * 2)
