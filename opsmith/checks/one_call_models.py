@@ -52,26 +52,10 @@ def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
     type_ = signature.by_name[name].tensor_type
     if type_ is None or value is None:
         return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
-    told = _told_by_numbers(signature)
+    told = signature.told_dims
     if isinstance(value, Tensor):
         return _dynamic_dims(type_, value, told)
     return [_dynamic_dims(type_, item, told) for item in value]
-
-
-def _told_by_numbers(signature: Signature) -> frozenset[str]:
-    """The dimensions that the numbers in a sequence must end at, or add up to.
-
-    Such numbers are constants of the exported graph, and the size with them.
-    """
-    return frozenset(
-        name
-        for parameter in signature.parameters
-        if parameter.is_sequence
-        for constraint in parameter.constraints
-        if constraint.along
-        for expression in constraint.expressions()
-        for name in expressions.names(expression)
-    )
 
 
 def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> dict[int, Any]:

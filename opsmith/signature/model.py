@@ -256,6 +256,22 @@ class Signature:
                     found |= set(looked_along.binds())
         return frozenset(found)
 
+    @cached_property
+    def told_dims(self) -> frozenset[str]:
+        """The named dimensions that the numbers in a sequence must add up to, or end at.
+
+        A compiler takes such numbers for constants, and the size with them.
+        """
+        return frozenset(
+            name
+            for parameter in self.parameters
+            if parameter.is_sequence
+            for constraint in parameter.constraints
+            if constraint.along
+            for expression in constraint.expressions()
+            for name in expressions.names(expression)
+        )
+
     def schema(self) -> str:
         """The schema without the namespace, as ``torch.library.define`` takes it."""
         from opsmith.signature.schema import schema_of

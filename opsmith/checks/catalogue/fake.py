@@ -102,7 +102,9 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
     """Every size that the declaration leaves open is still a symbol after the fake kernel ran."""
     for name, sizes in shapes.items():
         type_ = trial.signature.by_name[name.partition("[")[0]].tensor_type
-        constant = _constant_axes(type_.shape.dims, len(sizes)) if type_ and type_.shape else set()
+        constant: set[int] = set()
+        if type_ and type_.shape:
+            constant = _constant_axes(type_.shape.dims, len(sizes), trial.signature.told_dims)
         for axis, size in enumerate(sizes):
             if axis in constant or not isinstance(size, torch.SymInt):
                 continue
@@ -115,7 +117,7 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
                 )
 
 
-def _constant_axes(dims: Any, rank: int) -> set[int]:
+def _constant_axes(dims: Any, rank: int, told: frozenset[str]) -> set[int]:
     """The axes whose size the declaration itself makes a number."""
     found: set[int] = set()
     axis = 0
@@ -123,7 +125,7 @@ def _constant_axes(dims: Any, rank: int) -> set[int]:
         if isinstance(dim, Variadic):
             axis += rank - (len(dims) - 1)
             continue
-        if isinstance(dim, Fixed) and not expressions.names(dim.expression):
+        if isinstance(dim, Fixed) and expressions.names(dim.expression) <= told:
             found.add(axis)
         axis += 1
     return found
