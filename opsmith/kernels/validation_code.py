@@ -97,6 +97,12 @@ class ValidationCode:
                 check = f"length({quote(parameter.name)}, {raw}.count, {type_.length});"
                 lines.append(f"if ({raw}.count >= 0) {check}" if parameter.optional else check)
         for parameter in self.signature.tensors:
+            if parameter.is_tensor and not parameter.optional:
+                raw, where = (
+                    f"raw.{identifier(parameter.name)}",
+                    f"Where{{{quote(parameter.name)}}}",
+                )
+                lines.append(f"if ({raw} == nullptr) absent({where}, {_type(parameter)});")
             lines += self._tensors(parameter, self._tensor(parameter))
         for parameter in self.signature.tensors:
             deferred = self._expressions(parameter)
@@ -139,6 +145,8 @@ class ValidationCode:
         type_ = parameter.tensor_type
         assert type_ is not None
         lines = ["same_device(where, tensor);"]
+        if parameter.is_tensor_list:
+            lines.insert(0, f"if (tensor.ndim < 0) absent(where, {_type(parameter)});")
         if type_.shape is None:
             return lines
         if type_.dtypes.generic:
@@ -352,6 +360,10 @@ class ValidationCode:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _type(parameter: Parameter) -> str:
+    return quote(str(parameter.tensor_type))
 
 
 def _axes(type_: TensorType) -> list[tuple[str, Fixed | Variadic | object]]:

@@ -33,17 +33,25 @@ def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]]
         if parameter.default is not NO_DEFAULT
     }
     known = frozenset(names)
+    positional = sum(not parameter.keyword_only for parameter in signature.parameters)
     qualname = signature.qualname
 
     def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(names):
             raise ArgumentError(f"{qualname}: takes {len(names)} arguments, got {len(args)}.")
+        if len(args) > positional:
+            raise ArgumentError(
+                f"{qualname}: argument {names[positional]!r} must be given by name: "
+                f"{names[positional]}=..."
+            )
         given = dict(zip(names, args, strict=False))
         for name in kwargs:
             if name not in known:
                 raise ArgumentError(
                     f"{qualname}: has no argument {name!r}; there are {', '.join(names)}."
                 )
+            if name in given:
+                raise ArgumentError(f"{qualname}: argument {name!r} is given twice.")
         complete = {**defaults, **given, **kwargs}
         missing = [name for name in names if name not in complete]
         if missing:
@@ -62,7 +70,7 @@ def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, An
             continue
         if parameter.is_tensor_list:
             described[parameter.name] = [
-                _info(item, f"{parameter.name}[{position}]", signature)
+                None if item is None else _info(item, f"{parameter.name}[{position}]", signature)
                 for position, item in enumerate(value)
             ]
         else:
@@ -74,6 +82,12 @@ def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
     if not isinstance(value, Tensor):
         raise ArgumentError(
             f"{signature.qualname}: argument {name!r} is {type(value).__name__}, expected a tensor."
+        )
+    if value.layout is not torch.strided:
+        layout = str(value.layout).removeprefix("torch.")
+        raise ArgumentError(
+            f"{signature.qualname}: argument {name!r} is a tensor of layout {layout}, expected a "
+            "dense one."
         )
     return TensorInfo(value.shape, dtype_name(value.dtype), str(value.device))
 

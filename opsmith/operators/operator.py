@@ -10,12 +10,13 @@ from typing import Any, overload
 
 import torch
 
-from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
+from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
 from opsmith.operators import autocast, autograd, registry, vmap
 from opsmith.operators.arguments import named
 from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
+from opsmith.operators.refusal import refusal
 from opsmith.operators.registration import Registration
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, signature_of
@@ -85,13 +86,13 @@ class Operator:
         """
         try:
             return self._opoverload(*args, **kwargs)
-        except RuntimeError as error:
-            # What C++ throws arrives as a RuntimeError, whatever it was.
-            message = str(error)
-            if type(error) is RuntimeError and message.startswith(f"{self.name}: "):
-                about_argument = message.startswith(f"{self.name}: argument ")
-                raise (ArgumentError if about_argument else OpsmithError)(message) from None
+        except OpsmithError:
             raise
+        except Exception as error:
+            refused = refusal(self.signature, args, kwargs, error)
+            if refused is None:
+                raise
+            raise refused from None
 
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"

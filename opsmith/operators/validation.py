@@ -52,6 +52,7 @@ class Validator:
             for p in signature.parameters
         ]
         self._constrained = [p for p in signature.tensors if p.constraints]
+        self._mutated = [p for p in signature.mutated if p.is_tensor]
         self._known_shapes = signature.shaped and not signature.data_dependent
 
     def __call__(self, arguments: Mapping[str, Any]) -> Valid:
@@ -70,6 +71,8 @@ class Validator:
             if len(self._valid) >= self._REMEMBERED:
                 self._valid.clear()
             self._valid[key] = valid
+        for parameter in self._mutated:
+            _refuse_expanded(self._signature, parameter.name, arguments[parameter.name])
         for parameter in self._constrained:
             check_values(self._signature, parameter, arguments, valid.bindings)
         return valid
@@ -83,7 +86,18 @@ class Validator:
 
 
 def _tensor_key(value: Any) -> Any:
-    return value if value is None else (value.shape, value.dtype, value.device)
+    return value if value is None else (value.shape, value.dtype, value.device, value.layout)
+
+
+def _refuse_expanded(signature: Signature, name: str, value: Tensor | None) -> None:
+    if value is None or 0 not in value.stride():
+        return
+    for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            raise ArgumentError(
+                f"{signature.qualname}: argument {name!r} is written, but its elements share "
+                f"memory: dimension {axis} was expanded to {size}. Pass a clone."
+            )
 
 
 def _list_key(value: Any) -> Any:

@@ -170,13 +170,15 @@ class _Binder:
         value = self.arguments[parameter.name]
         type_ = parameter.tensor_type
         assert type_ is not None
-        if value is None:
+        if value is None and parameter.optional:
             return
-        if not parameter.is_tensor_list:
-            self.tensor(parameter.name, type_, value)
-            return
-        for position, item in enumerate(value):
-            self.tensor(f"{parameter.name}[{position}]", type_, item)
+        many = parameter.is_tensor_list and value is not None
+        for position, item in enumerate(value if many else [value]):
+            name = f"{parameter.name}[{position}]" if many else parameter.name
+            if item is None:
+                expected = type_ if many else parameter.type
+                raise ArgumentError(self.error(f"argument {name!r} is None, expected {expected}."))
+            self.tensor(name, type_, item)
 
     def tensor(self, name: str, type_: TensorType, info: TensorInfo) -> None:
         self.device(name, info)

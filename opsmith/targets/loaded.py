@@ -62,7 +62,7 @@ class LoadedModel:
             ArgumentError: their number, dtypes or shapes are not as exported.
             RuntimeError: the runtime failed.
         """
-        tensors = [torch.as_tensor(value) for value in inputs]
+        tensors = [self._tensor(position, value) for position, value in enumerate(inputs)]
         # A model is called with the same few shapes over and over.
         key = tuple([(tensor.shape, tensor.dtype) for tensor in tensors])
         if key not in self._accepted:
@@ -71,6 +71,17 @@ class LoadedModel:
                 self._accepted.clear()
             self._accepted.add(key)
         return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
+
+    def _tensor(self, position: int, value: Any) -> Tensor:
+        try:
+            return torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            specs = self.artifact.manifest.inputs
+            name = specs[position].name if position < len(specs) else str(position)
+            raise ArgumentError(
+                f"{self.artifact.folder}: input {name!r} is {type(value).__name__}, expected a "
+                "tensor."
+            ) from None
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """A call's tensors in the order of the manifest's inputs.

@@ -463,6 +463,10 @@ class Binder {
     }
   }
 
+  OPSMITH_COLD void absent(Where where, const char* type) const {
+    fail(join("argument ", where.text(), " is None, expected ", type, "."));
+  }
+
   OPSMITH_COLD void fail(std::string first, const DLTensor* tensor = nullptr,
                          const std::string& reason = "") const {
     std::string text = join(op_, ": ", first);

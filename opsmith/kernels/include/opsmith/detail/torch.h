@@ -99,6 +99,13 @@ class Handle {
   AtenTensorHandle handle_ = nullptr;
 };
 
+// Whether there is a tensor: None arrives as one that is not defined.
+inline bool is_defined(AtenTensorHandle handle) {
+  bool defined = false;
+  if (handle != nullptr) OPSMITH_SHIM(aoti_torch_is_defined(handle, &defined));
+  return defined;
+}
+
 inline void describe(AtenTensorHandle handle, bool written, DLTensor& tensor) {
   int64_t ndim = 0;
   int32_t dtype = 0;
@@ -166,7 +173,10 @@ class TensorArgument {
   explicit TensorArgument(AtenTensorHandle tensor) : tensor_(tensor) {}
 
   const DLTensor* raw() {
-    if (tensor_ == nullptr) return nullptr;
+    if (!is_defined(tensor_)) {
+      tensor_ = nullptr;
+      return nullptr;
+    }
     describe(tensor_, written, view_);
     return &view_;
   }
@@ -207,7 +217,13 @@ class TensorListArgument {
         views_(std::make_unique<DLTensor[]>(size())) {}
 
   raw_tensors raw() {
-    for (int64_t i = 0; i < count_; ++i) describe(tensors_[i], false, views_[i]);
+    for (int64_t i = 0; i < count_; ++i) {
+      if (is_defined(tensors_[i])) {
+        describe(tensors_[i], false, views_[i]);
+      } else {
+        views_[i].ndim = -1;
+      }
+    }
     return {count_, views_.get()};
   }
   void make_contiguous() {

@@ -1,0 +1,135 @@
+"""What a failed call failed of, in opsmith's words and exceptions.
+
+PyTorch's schema parser speaks before any kernel does, and what C++ throws arrives as a
+``RuntimeError``, whatever it was. A call that failed is looked at once more here, so that calls
+which are fine pay nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.arguments import named
+from opsmith.operators.validation import Validator
+from opsmith.signature import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+    TensorType,
+)
+from opsmith.signature.binding import show_sizes
+
+
+def refusal(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+) -> OpsmithError | None:
+    """The error to raise in place of `error`, which a call with these arguments raised.
+
+    Returns:
+        An `ArgumentError` where an argument does not fit the declaration, an `OpsmithError` with
+        the same words where a C++ kernel failed, `None` where `error` says best what happened.
+    """
+    try:
+        arguments = named(signature)(args, kwargs)
+    except ArgumentError as refused:
+        return refused
+    for parameter in signature.parameters:
+        problem = _problem(parameter, arguments[parameter.name])
+        if problem is not None:
+            return ArgumentError(f"{signature.qualname}: argument {problem}")
+    message = str(error)
+    if type(error) is not RuntimeError or not message.startswith(f"{signature.qualname}: "):
+        return None
+    return (ArgumentError if _is_refused(signature, arguments, message) else OpsmithError)(message)
+
+
+def _is_refused(signature: Signature, arguments: dict[str, Any], message: str) -> bool:
+    """Whether validation in Python refuses the arguments, and in the very words of `message`."""
+    try:
+        Validator(signature)(arguments)
+    except ArgumentError as refused:
+        return str(refused) == message
+    except Exception:  # under a transform there may be no values to look at
+        return False
+    return False
+
+
+def _problem(parameter: Parameter, value: Any) -> str | None:
+    name, type_ = parameter.name, parameter.type
+    if value is None and parameter.optional:
+        return None
+    expected = f"{type_} or None" if parameter.optional else str(type_)
+    match type_:
+        case TensorType():
+            return _tensor_problem(name, value, expected)
+        case ScalarType(kind):
+            return _scalar_problem(name, value, kind, expected)
+        case TensorListType() | SequenceType():
+            if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+                return f"{name!r} is {_show(value)}, expected {expected}."
+    if isinstance(type_, SequenceType) and type_.length not in (None, len(value)):
+        return f"{name!r} has {len(value)} elements, expected {type_.length}."
+    for position, item in enumerate(value):
+        place = f"{name}[{position}]"
+        problem = (
+            _tensor_problem(place, item, str(type_.element))
+            if isinstance(type_, TensorListType)
+            else _scalar_problem(place, item, type_.kind, type_.kind)
+        )
+        if problem is not None:
+            return problem
+    return None
+
+
+def _tensor_problem(name: str, value: Any, expected: str) -> str | None:
+    if not isinstance(value, Tensor):
+        return f"{name!r} is {_show(value)}, expected {expected}."
+    if value.is_nested or value.layout is not torch.strided:
+        layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        return f"{name!r} is a tensor of layout {layout}, expected a dense one."
+    return None
+
+
+def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | None:
+    wrong = f"{name!r} is {_show(value)}, expected {expected}."
+    if kind == "str":
+        return None if isinstance(value, str) else wrong
+    if isinstance(value, Tensor):
+        return None if value.numel() == 1 else wrong
+    if kind == "int":
+        if isinstance(value, torch.SymInt):
+            return None
+        try:
+            number = operator.index(value)
+        except TypeError:
+            return wrong
+        fits = -(2**63) <= number < 2**63
+        return None if fits else f"{name!r} is {number}, expected an int of 64 bits."
+    if isinstance(value, str):
+        return wrong
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return wrong
+    return None
+
+
+def _show(value: Any) -> str:
+    """What came, short enough for a message."""
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {show_sizes(value.shape)}"
+    kind = type(value).__name__
+    if isinstance(value, bool | int | float | complex | str):
+        text = repr(value)
+        return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind})"
+    return f"of type {kind}"
