@@ -2,12 +2,22 @@
 // types.
 //
 // Kernel authors include <opsmith/kernel.h> instead. Adapters fill these structs; the kernel's
-// entry point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end.
+// entry point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end; whatever
+// else changes raises `interface_version`.
 #pragma once
 
 #include <cstdint>
 
 namespace opsmith {
+
+inline constexpr uint32_t interface_version = 1;
+
+// What an argument header's `<namespace>__<name>_raw` begins with, in every version.
+struct raw_head {
+  uint32_t version;     // interface_version of whoever filled the struct
+  uint32_t size;        // of the whole struct, in bytes
+  const char* opsmith;  // the release that wrote the caller's headers, as "0.1.0"
+};
 
 // DLPack's types, field by field, in a namespace so that a source may include dlpack.h as well.
 struct DLDevice {
@@ -78,7 +88,15 @@ struct raw_optional_bool {
 
 // The runtime that a call runs in.
 struct opsmith_context {
+  // These four come first in every version, so that a caller and a kernel that do not fit can say
+  // so.
+  uint32_t version = interface_version;
+  uint32_t size = sizeof(opsmith_context);
+
   void* self;  // passed back to every function below
+
+  // Records the message of a call that failed.
+  void (*fail)(void* self, const char* message, uint64_t size);
 
   // Runs `body` over [begin, end) in pieces of at least `grain`, on the runtime's threads. Null:
   // there are none. `body` does not throw.
@@ -98,9 +116,6 @@ struct opsmith_context {
 
   // The device's stream (a cudaStream_t on CUDA); null on the CPU.
   void* (*stream)(void* self);
-
-  // Records the message of a call that failed.
-  void (*fail)(void* self, const char* message, uint64_t size);
 };
 
 }  // namespace opsmith

@@ -1,0 +1,108 @@
+"""A library and a caller of different opsmiths notice each other, and nothing is read amiss."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from opsmith.kernels import INCLUDE, adapters, build_library
+from opsmith.kernels.version import version
+from opsmith.signature import signature_of
+
+KERNEL = """\
+#include <opsmith/kernel.h>
+#include "{name}.h"
+void {name}(const opsmith::Context&, const kernels_test::{name}_args& a) {{
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = 2 * a.x[i];
+}}
+OPSMITH_KERNEL(kernels_test, {name}, cpu)
+"""
+ABI = (INCLUDE / "opsmith/abi.h").read_text()
+
+
+STREAM = "  void* (*stream)(void* self);\n"
+LONGER = ABI.replace(STREAM, f"{STREAM}  void* later;\n")
+
+
+def older(
+    name: str,
+    tmp_path: Path,
+    abi: str = ABI,
+    caller: str = ABI,
+    change: Callable[[dict[str, str]], dict[str, str]] = lambda files: files,
+):
+    """Calls a kernel whose library was built with another ``abi.h`` than its caller's."""
+
+    def function(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]: ...
+
+    signature = signature_of(function, f"kernels_test::{name}")
+    source = tmp_path / f"{name}.cpp"
+    source.write_text(KERNEL.format(name=name))
+    files = adapters.kernel_files(signature)
+    flags = ("-O0",)
+    old = {key: text.replace(f'"{version()}"', '"0.0.1"') for key, text in change(files).items()}
+    kernel = build_library(
+        f"{name}__kernel", [source], {**old, "opsmith/abi.h": abi}, flags=flags, torch="none"
+    )
+    adapter = {
+        **files,
+        "opsmith/abi.h": caller,
+        "adapter.cpp": adapters.torch_adapter(signature, "cpu", False),
+    }
+    path = build_library(f"{name}__adapter", [], adapter, link_libraries=[str(kernel)], flags=flags)
+    definition = torch.library.Library("kernels_test", "FRAGMENT")
+    definition.define(signature.schema())
+    ctypes.CDLL(str(kernel))
+    library = ctypes.CDLL(str(path))
+    assert library[f"opsmith_torch_register__kernels_test__{name}__cpu"]() == 0
+    return getattr(torch.ops.kernels_test, name), (definition, library)
+
+
+def test_a_library_of_another_interface_says_which_two_do_not_fit(tmp_path: Path) -> None:
+    abi = ABI.replace("interface_version = 1;", "interface_version = 7;")
+    assert abi != ABI
+    call, _alive = older("interface_seven", tmp_path, abi)
+    with pytest.raises(RuntimeError) as caught:
+        call(torch.ones(3))
+    assert str(caught.value) == (
+        "kernels_test::interface_seven: the kernel's library was built by opsmith 0.0.1 (kernel "
+        f"interface 7, a context of 64 bytes), and is called by opsmith {version()} (kernel "
+        "interface 1, a context of 64 bytes). Build the library again with opsmith "
+        f"{version()}, or call it by opsmith 0.0.1."
+    )
+
+
+def test_a_library_that_needs_more_of_its_caller_says_so(tmp_path: Path) -> None:
+    call, _alive = older("longer_context", tmp_path, abi=LONGER)
+    with pytest.raises(RuntimeError, match=r"interface 1, a context of 72 bytes.* of 64 bytes"):
+        call(torch.ones(3))
+
+
+def test_a_library_that_needs_less_of_its_caller_runs(tmp_path: Path) -> None:
+    assert LONGER != ABI
+    call, _alive = older("shorter_context", tmp_path, caller=LONGER)
+    assert call(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_a_library_of_another_declaration_says_so(tmp_path: Path) -> None:
+    def change(files: dict[str, str]) -> dict[str, str]:
+        name = "another_declaration.h"
+        return {
+            **files,
+            name: files[name].replace("  int64_t N;\n};", "  int64_t N;\n  int64_t M;\n};"),
+        }
+
+    call, _alive = older("another_declaration", tmp_path, change=change)
+    with pytest.raises(RuntimeError) as caught:
+        call(torch.ones(3))
+    assert str(caught.value) == (
+        "kernels_test::another_declaration: the kernel was compiled for arguments that take 56 "
+        "bytes, and is called with 48: the operator's declaration has changed since. Build the "
+        "kernel's library again."
+    )
