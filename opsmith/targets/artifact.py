@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ArtifactError
+from opsmith.targets.partial import partial_folder
 
 MANIFEST = "manifest.json"
 VERSION = 2
@@ -292,16 +293,13 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
     out = Path(os.path.abspath(Path(out).expanduser()))
     refuse_to_replace(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
+    with partial_folder(out) as temporary:
         yield temporary
         # mkdtemp keeps others out; an artifact is as readable as any folder made here.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
         _move(temporary, out, overwrite)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
