@@ -147,6 +147,20 @@ def _print_checks(value: bool) -> None:
         raise typer.Exit
 
 
+def _sanitizers(names: str) -> list[str]:
+    """The flags of checks for what ``--sanitize`` names."""
+    from opsmith.checks.harness import SANITIZERS
+
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in SANITIZERS:
+            raise typer.BadParameter(
+                f"there is no sanitizer {name!r}; there are {', '.join(SANITIZERS)}",
+                param_hint="--sanitize",
+            )
+    return [f"sanitize_{name}" for name in asked]
+
+
 class _Check(extra.ExtraOptions):
     def extra(self) -> dict[str, bool]:
         """The options that checks ask for which are too slow to run always."""
@@ -166,6 +180,14 @@ def check(
         list[str] | None,
         typer.Option("--check", metavar="NAME,…", help="Run only these checks; may be repeated."),
     ] = None,
+    sanitize: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Also run C++ kernels rebuilt with these sanitizers: address, undefined, thread, "
+            "memory.",
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     seconds: Annotated[
@@ -205,7 +227,7 @@ def check(
         result = checks.run(
             operators,
             select=[name for name in names if name] or None,
-            flags=[name for name, _ in extra.found(ctx)],
+            flags=[*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)],
             seed=seed,
             examples=examples,
             seconds=seconds,

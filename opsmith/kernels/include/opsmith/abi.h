@@ -98,8 +98,8 @@ struct opsmith_context {
   // Records the message of a call that failed.
   void (*fail)(void* self, const char* message, uint64_t size);
 
-  // Runs `body` over [begin, end) in pieces of at least `grain`, on the runtime's threads. Null:
-  // there are none. `body` does not throw.
+  // Runs `body` over [begin, end) in pieces that are worth a thread, which `grain` tells, on the
+  // runtime's threads. Null: there are none. `body` does not throw.
   void (*parallel_for)(void* self, int64_t begin, int64_t end, int64_t grain,
                        void (*body)(int64_t begin, int64_t end, void* state), void* state);
 

@@ -274,13 +274,20 @@ class Context {
  public:
   explicit Context(const opsmith_context* context) : context_(context) {}
 
-  // Calls body(begin, end) on pieces of [begin, end) of at least `grain`, on the runtime's threads.
-  // An exception in one piece comes out of parallel_for; pieces not yet begun are then skipped.
+  // Calls body(begin, end) on pieces of [begin, end), on the runtime's threads. `grain` is what is
+  // worth a thread's while: pieces are about that large or larger, and a result must not depend on
+  // where they begin and end. An exception in one piece comes out of parallel_for; pieces not yet
+  // begun are then skipped.
   template <typename Body>
   void parallel_for(int64_t begin, int64_t end, int64_t grain, Body&& body) const {
     if (begin >= end) return;
     grain = std::max<int64_t>(grain, 1);
-    if (end - begin <= grain || context_->parallel_for == nullptr) {
+#ifdef OPSMITH_ANY_GRAIN  // the checks cut small loops too
+    const bool whole = false;
+#else
+    const bool whole = end - begin <= grain;
+#endif
+    if (whole || context_->parallel_for == nullptr) {
       body(begin, end);
       return;
     }

@@ -1,0 +1,218 @@
+"""What a compiled kernel does to memory and threads, seen in the checks' own runtime.
+
+No PyTorch and no Python is between: see `opsmith.checks.harness`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import harness
+from opsmith.checks.case import Case
+from opsmith.checks.comparison import compare
+from opsmith.checks.harness import Call, Fault, Phase
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.subject import Subject, subjects_of
+from opsmith.checks.trial import Trial
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+
+_FILLS = (0xFF, 0x7F)
+_SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
+
+
+def _compiled(operator: Operator) -> list[Subject]:
+    """The kernels that export a C symbol which the host can call."""
+    return [
+        subject
+        for subject in subjects_of(operator)
+        if isinstance(subject.implementation, NativeKernel)
+        and subject.implementation.source.api == "opsmith"
+        and subject.device == "cpu"
+    ]
+
+
+def _run(
+    trial: Trial, build: harness.Build, cases: Sequence[Case], phases: Sequence[Phase]
+) -> list[list[Call]]:
+    """Call the kernel as an adapter would: contiguous tensors unless it asked for strides."""
+    made = [_as_taken(trial, case.make()) for case in cases]
+    try:
+        calls = harness.run(build, trial.signature, made, phases).calls
+    except Fault as fault:
+        raise Failure(str(fault)) from None
+    for phase, several in zip(phases, calls, strict=True):
+        for call in several:
+            if call.refused:
+                raise Failure(f"{phase.describe()}: raised {call.refused}")
+            if call.seen:
+                raise Failure(f"{phase.describe()}: the kernel {call.seen[0]}")
+    return calls
+
+
+def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
+    kernel = trial.subject.implementation
+    assert isinstance(kernel, NativeKernel)
+    strided = kernel.source.strided
+
+    def taken(name: str, value: Any) -> Any:
+        if strided is True or (strided is not False and name in strided):
+            return value
+        if isinstance(value, Tensor):
+            return value.contiguous()
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            return [item.contiguous() for item in value]
+        return value
+
+    return {name: taken(name, value) for name, value in arguments.items()}
+
+
+def _build(trial: Trial, sanitizer: str = "") -> harness.Build:
+    kernel = trial.subject.implementation
+    assert isinstance(kernel, NativeKernel)
+    return harness.build(kernel.source, sanitizer)
+
+
+def _has_floats(trial: Trial) -> tuple[str | None, ...]:
+    return (trial.subject.favourite,)
+
+
+@check(
+    "bounds",
+    "the kernel accesses no memory but its arguments and results, and writes every result",
+    subjects=_compiled,
+    order=12,
+    time_limit=3.0,
+)
+def bounds(trial: Trial) -> None:
+    """Memory that ends or begins where nobody may read; arguments that nobody may write."""
+    build = _build(trial)
+    phases = (Phase(fill=_FILLS[0]), Phase(fill=_FILLS[1], at_end=False))
+
+    def one(case: Case) -> None:
+        expected = trial.truth(case)
+        (first,), (second,) = _run(trial, build, [case], phases)
+        for name, one, other in zip(expected.names, first.tensors(), second.tensors(), strict=True):
+            _must_be_written(name, one, other)
+        trial.compare(first.tensors(), expected)
+        trial.compare(second.tensors(), expected)
+
+    trial.each(one, examples=trial.some(2))
+    trial.each(
+        one,
+        dtypes=_has_floats(trial),
+        wanted=Wanted(sizes=(0, 1)),
+        examples=trial.some(8),
+        registered_cases=False,
+    )
+
+
+def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
+    """Elements that still hold what the memory held before were never written.
+
+    Raises:
+        Failure: there is such an element.
+    """
+    if first.shape != second.shape or not first.numel():
+        return
+    untouched = _holds(first, _FILLS[0]) & _holds(second, _FILLS[1])
+    if not bool(untouched.any()):
+        return
+    place = [int(i) for i in torch.unravel_index(untouched.flatten().int().argmax(), first.shape)]
+    count = int(untouched.sum())
+    raise Failure(
+        f"{name}{place or ''} was never written"
+        + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else "")
+    )
+
+
+def _holds(tensor: Tensor, fill: int) -> Tensor:
+    memory = tensor.contiguous().flatten().view(torch.uint8)
+    return (memory == fill).view(tensor.numel(), -1).all(1).view(tensor.shape)
+
+
+@check(
+    "splits",
+    "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
+    subjects=_compiled,
+    order=13,
+    time_limit=3.0,
+)
+def splits(trial: Trial) -> None:
+    """Cuts at odd places, whatever the grain, shuffled, on one thread and on three."""
+    build = _build(trial)
+    cut = False
+
+    def one(case: Case) -> None:
+        nonlocal cut
+        expected = trial.truth(case)
+        for phase, (call,) in zip(_SPLITS, _run(trial, build, [case], _SPLITS), strict=True):
+            cut |= call.split
+            trial.compare(call.tensors(), expected, phase.describe())
+
+    trial.each(one, examples=trial.some(3))
+    if not cut:
+        trial.notes.append("the kernel never calls parallel_for with more than one item")
+
+
+@check(
+    "afterwards",
+    "a call leaves nothing behind, and calls at the same time do not meet",
+    subjects=_compiled,
+    order=14,
+    time_limit=3.0,
+)
+def afterwards(trial: Trial) -> None:
+    """Memory that each call adds, the floating-point environment, threads, files; two at once."""
+    build = _build(trial)
+    dtypes = _has_floats(trial)
+
+    def alone(case: Case) -> None:
+        trial.truth(case)
+        _run(trial, build, [case], [Phase(calls=12)])
+
+    def both(first: Case, second: Case) -> None:
+        truths = [trial.truth(first), trial.truth(second)]
+        phases = [Phase(together=True)] * 4
+        for calls in _run(trial, build, [first, second], phases):
+            for call, expected in zip(calls, truths, strict=True):
+                if compare(call.tensors(), expected).problem is None:
+                    continue
+                ((apart,),) = _run(trial, build, [first], [Phase()])
+                trial.compare(apart.tensors(), truths[0])
+                trial.compare(call.tensors(), expected, phases[0].describe())
+
+    trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
+    trial.each_pair(both, dtypes=dtypes, wanted=Wanted(), examples=trial.some(12))
+
+
+def _sanitizer_check(sanitizer: str, finds: str) -> None:
+    @check(
+        f"sanitize-{sanitizer}",
+        f"{finds} (rebuilt with -fsanitize={sanitizer})",
+        subjects=_compiled,
+        order=15,
+        time_limit=10.0,
+        flag=f"sanitize_{sanitizer}",
+    )
+    def sanitized(trial: Trial) -> None:
+        build = _build(trial, sanitizer)
+        threads = 3 if sanitizer == "thread" else 1
+        phases = (Phase(), Phase(seed=1, threads=threads), Phase(seed=2, threads=threads))
+
+        def one(case: Case) -> None:
+            trial.accept(case)
+            _run(trial, build, [case], phases)
+
+        trial.each(one, examples=trial.some(3))
+
+
+_sanitizer_check("address", "no access beside memory or to memory that was freed")
+_sanitizer_check("undefined", "no undefined behaviour: overflow, shifts, misaligned access")
+_sanitizer_check("thread", "no two threads access the same memory without order, one writing")
+_sanitizer_check("memory", "no decision depends on memory that nothing has written")

@@ -1,0 +1,97 @@
+"""Builds the harness around one kernel: the driver, and a library of the kernel and its adapter."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith import kernels
+from opsmith.errors import MissingError
+from opsmith.kernels import adapters, toolchain
+from opsmith.kernels.library import KernelSource
+from opsmith.kernels.program import build_program
+
+_HERE = Path(__file__).parent
+_TEMPLATE = _HERE / "adapter.cpp.j2"
+_INCLUDE = _HERE / "include"
+_DRIVER = _HERE / "driver"
+_PROGRAM = "opsmith-harness"
+
+SANITIZERS = ("address", "undefined", "thread", "memory")
+"""What ``-fsanitize=`` may be; ``memory`` needs clang."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A kernel that is ready to be called.
+
+    Attributes:
+        program: the driver.
+        library: the kernel and its adapter.
+        source: the kernel's file.
+        sanitizer: which one both were built with; empty for none.
+    """
+
+    program: Path
+    library: Path
+    source: Path
+    sanitizer: str = ""
+
+
+def build(source: KernelSource, sanitizer: str = "") -> Build:
+    """Build a kernel for the harness, or find it in the cache.
+
+    Args:
+        source: a kernel that is written against ``<opsmith/kernel.h>``.
+        sanitizer: one of `SANITIZERS`, or none.
+
+    Raises:
+        BuildError: it does not compile.
+        MissingError: there is no compiler, or not the one that the sanitizer needs.
+    """
+    compiler = toolchain.find_compiler(_PROGRAM)
+    if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
+        raise MissingError(
+            "--sanitize memory: only clang finds reads of memory that was never written, and the "
+            f"C++ compiler here is {compiler.path}. "
+            + (
+                "Set CXX=clang++."
+                if shutil.which("clang++")
+                else "Install it (Debian, Ubuntu: apt install clang) and set CXX=clang++."
+            )
+        )
+    flags: tuple[str, ...] = ("-g", "-fno-omit-frame-pointer", "-DOPSMITH_ANY_GRAIN")
+    links: tuple[str, ...] = ()
+    settings = {"OPSMITH_INCLUDES": f"{kernels.INCLUDE};{_INCLUDE}"}
+    if sanitizer:
+        # The first report ends the call: what follows it may be its consequence.
+        asked = f"-fsanitize={sanitizer}"
+        flags = (*flags, asked, "-fno-sanitize-recover=all", "-O1")
+        links = (asked,)
+        settings["SANITIZE"] = f"{asked};-fno-sanitize-recover=all"
+    signature = source.signature
+    one = len(signature.results) == 1
+    names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]
+
+    def render() -> dict[str, str]:
+        adapter = adapters.source(_TEMPLATE, signature, source.device, names=names)
+        return {**adapters.kernel_files(signature), f"{signature.name}_harness.cpp": adapter}
+
+    key = kernels.generated_key(signature, _TEMPLATE.read_text(), *_texts(_INCLUDE))
+    suffix = f"__{sanitizer}" if sanitizer else ""
+    library = kernels.build_library(
+        f"{signature.namespace}__{signature.name}__harness{suffix}",
+        [source.path],
+        kernels.Generated(key, render),
+        include_dirs=[_INCLUDE, *source.include_dirs],
+        link_libraries=[*links, *source.link_libraries],
+        flags=(*source.flags, *flags),
+        torch="none",
+        what=f"{signature.qualname} (the checks' harness{', ' + sanitizer if sanitizer else ''})",
+    )
+    return Build(build_program(_PROGRAM, _DRIVER, settings), library, source.path, sanitizer)
+
+
+def _texts(folder: Path) -> list[str]:
+    return [path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()]

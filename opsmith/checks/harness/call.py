@@ -1,0 +1,340 @@
+"""What is sent to the harness, and what comes back."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.harness.build import Build
+from opsmith.checks.harness.places import innermost
+from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+
+_CODES = {
+    "bool": (6, 8),
+    "uint8": (1, 8),
+    "int8": (0, 8),
+    "int16": (0, 16),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+    "float32": (2, 32),
+    "float64": (2, 64),
+    "complex64": (5, 64),
+    "complex128": (5, 128),
+}
+_NAMES = {code: name for name, code in _CODES.items()}
+_SCALARS = {"int": ("i", "q"), "float": ("f", "d"), "bool": ("b", "B")}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One way of calling.
+
+    Attributes:
+        at_end: whether memory ends at an inaccessible page; else it begins behind one.
+        fill: the byte that results and scratch memory begin with.
+        seed: decides where and in which order ``parallel_for`` cuts; 0: it does not cut.
+        threads: how many run its pieces.
+        calls: how often the call is made; more than once counts what stays allocated.
+        together: whether all cases are called at the same time.
+    """
+
+    at_end: bool = True
+    fill: int = 0xFF
+    seed: int = 0
+    threads: int = 1
+    calls: int = 1
+    together: bool = False
+
+    def describe(self) -> str:
+        """How the kernel was called, as the beginning of a message."""
+        if self.together:
+            return "called by two threads at once"
+        if not self.seed:
+            return "called alone"
+        if self.threads == 1:
+            return "with the pieces of parallel_for in another order"
+        return f"with the pieces of parallel_for on {self.threads} threads"
+
+
+class Fault(Exception):
+    """The kernel did what it must not do, and its process ended; the message says what."""
+
+
+@dataclass
+class Call:
+    """What one call gave.
+
+    Attributes:
+        refused: the message of a call that failed; empty for one that succeeded.
+        results: the results, `None` for one that the kernel did not allocate.
+        written: the new contents of every argument that may be written, by name.
+        split: whether ``parallel_for`` was called and cut.
+        seen: what was seen beside the results, in words.
+    """
+
+    refused: str
+    results: list[Tensor | None]
+    written: dict[str, Tensor]
+    split: bool
+    seen: list[str] = field(default_factory=list)
+
+    def tensors(self) -> list[Tensor]:
+        """The results, then what was written into, as `flatten` gives them for a call."""
+        return [one for one in (*self.results, *self.written.values()) if one is not None]
+
+
+@dataclass
+class Report:
+    """What all calls of one run gave, phase by phase and case by case."""
+
+    calls: list[list[Call]]
+
+
+def run(
+    build: Build,
+    signature: Signature,
+    cases: Sequence[Mapping[str, Any]],
+    phases: Sequence[Phase],
+    seconds: float = 60.0,
+) -> Report:
+    """Call a kernel on every case in every phase.
+
+    Args:
+        build: the kernel.
+        signature: the operator's.
+        cases: arguments by name, tensors on the CPU in any layout that the kernel takes.
+        phases: how to call.
+        seconds: how long all of it may take.
+
+    Returns:
+        What the calls gave.
+
+    Raises:
+        Fault: the kernel touched memory that is not its own, crashed, or did not return.
+    """
+    with tempfile.TemporaryDirectory(prefix="opsmith-harness-") as folder:
+        request, answer = Path(folder) / "cases", Path(folder) / "results"
+        request.write_bytes(_request(signature, cases, phases))
+        answer.touch()
+        command = [str(build.program), str(build.library), str(request), str(answer)]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                env=_environment(build),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Fault(f"did not return within {seconds:.0f} s") from None
+        return _answer(_Reader(answer.read_bytes()), build, signature, cases, phases, done)
+
+
+def _environment(build: Build) -> dict[str, str]:
+    import os
+
+    options = "halt_on_error=1:exitcode=97:abort_on_error=0"
+    return {
+        **os.environ,
+        "ASAN_OPTIONS": f"{options}:detect_leaks=0:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": f"{options}:print_stacktrace=1",
+        "TSAN_OPTIONS": options,
+        "MSAN_OPTIONS": options,
+    }
+
+
+# --- the request ---------------------------------------------------------------------------------
+
+
+def _request(
+    signature: Signature, cases: Sequence[Mapping[str, Any]], phases: Sequence[Phase]
+) -> bytes:
+    parts = [struct.pack("<I", len(phases))]
+    for phase in phases:
+        parts.append(
+            struct.pack(
+                "<BBQiiB",
+                phase.at_end,
+                phase.fill,
+                phase.seed,
+                phase.threads,
+                phase.calls,
+                phase.together,
+            )
+        )
+    parts.append(struct.pack("<I", len(cases)))
+    for arguments in cases:
+        parts.append(struct.pack("<I", len(signature.parameters)))
+        for parameter in signature.parameters:
+            parts.append(_argument(parameter, arguments[parameter.name]))
+    return b"".join(parts)
+
+
+def _argument(parameter: Parameter, value: Any) -> bytes:
+    type_ = parameter.type
+    if isinstance(type_, ScalarType | SequenceType):
+        return _plain(type_.kind, value)
+    tensors = [] if value is None else [value] if isinstance(value, Tensor) else list(value)
+    count = -1 if value is None else len(tensors)
+    names = (
+        [parameter.name]
+        if isinstance(value, Tensor)
+        else [f"{parameter.name}[{i}]" for i in range(len(tensors))]
+    )
+    head = b"t" + struct.pack("<q", count)
+    return head + b"".join(
+        _tensor(name, tensor, parameter.mutated)
+        for name, tensor in zip(names, tensors, strict=True)
+    )
+
+
+def _plain(kind: str, value: Any) -> bytes:
+    if kind == "str":
+        text = b"" if value is None else str(value).encode()
+        return b"s" + struct.pack("<q", -1 if value is None else len(text)) + text
+    tag, form = _SCALARS[kind]
+    values = [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+    head = tag.encode() + struct.pack("<q", -1 if value is None else len(values))
+    return head + struct.pack(f"<{len(values)}{form}", *values)
+
+
+def _tensor(name: str, tensor: Tensor, mutated: bool) -> bytes:
+    """A tensor's memory from its first to its last element, with whatever lies between."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    size = tensor.element_size()
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = b""
+    if tensor.numel():
+        flat = torch.as_strided(tensor, (reach + 1,), (1,))
+        memory = flat.contiguous().view(torch.uint8).numpy().tobytes()
+    label = name.encode()
+    return (
+        b"".join(
+            [
+                struct.pack("<BBI", 1, mutated, len(label)),
+                label,
+                struct.pack("<BBI", *_CODES[dtype_name(tensor.dtype)], tensor.dim()),
+                struct.pack(f"<{tensor.dim()}q", *tensor.shape),
+                struct.pack(f"<{tensor.dim()}q", *tensor.stride()),
+                struct.pack("<QQ", 0, len(memory)),
+                memory,
+            ]
+        )
+        if size
+        else b""
+    )
+
+
+# --- the answer ----------------------------------------------------------------------------------
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def get(self, form: str) -> Any:
+        values = struct.unpack_from(f"<{form}", self.data, self.at)
+        self.at += struct.calcsize(f"<{form}")
+        return values[0] if len(values) == 1 else values
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def text(self) -> str:
+        return self.take(self.get("I")).decode(errors="replace")
+
+
+def _answer(
+    reader: _Reader,
+    build: Build,
+    signature: Signature,
+    cases: Sequence[Mapping[str, Any]],
+    phases: Sequence[Phase],
+    done: subprocess.CompletedProcess[str],
+) -> Report:
+    report = Report([])
+    for phase in phases:
+        calls: list[Call] = []
+        report.calls.append(calls)
+        for arguments in cases:
+            mark = reader.take(1)
+            if mark == b"C":
+                calls.append(_call(reader, signature, arguments))
+                continue
+            if mark == b"F":
+                text = reader.text()
+                places = [reader.text() for _ in range(reader.get("I"))]
+                where = innermost(places, build)
+                raise Fault(f"{text}{where and f'{chr(10)}  at {where}'}")
+            raise Fault(_ended(build, phase, done))
+    if reader.take(1) != b"E":
+        raise Fault(_ended(build, phases[-1], done))
+    return report
+
+
+def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> str:
+    """How a process ended that left no word in its file."""
+    from opsmith.checks.harness.sanitizers import first_report
+
+    said = first_report(done.stderr, build) if build.sanitizer else ""
+    if said:
+        return said
+    how = (
+        f"was ended by signal {-done.returncode}"
+        if done.returncode < 0
+        else f"ended the process with exit code {done.returncode}"
+    )
+    lines = [line for line in done.stderr.splitlines() if line.strip()][-8:]
+    tail = "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    return f"{phase.describe()}: {how}{tail}"
+
+
+def _call(reader: _Reader, signature: Signature, arguments: Mapping[str, Any]) -> Call:
+    failed, message = reader.get("B"), reader.text()
+    split = bool(reader.get("B"))
+    results: list[Tensor | None] = []
+    for _ in range(reader.get("I")):
+        if not reader.get("B"):
+            results.append(None)
+            continue
+        code, bits, rank = reader.get("BBi")
+        shape = struct.unpack_from(f"<{rank}q", reader.data, reader.at)
+        reader.at += 8 * rank
+        memory = reader.take(reader.get("Q"))
+        results.append(_from_bytes(memory, _NAMES[code, bits]).reshape(shape))
+    blocks = [reader.take(reader.get("Q")) for _ in range(reader.get("I"))]
+    written = {
+        parameter.name: _rewritten(arguments[parameter.name], block)
+        for parameter, block in zip(
+            [p for p in signature.mutated if arguments[p.name] is not None], blocks, strict=False
+        )
+    }
+    seen = [reader.text() for _ in range(reader.get("I"))]
+    return Call(message if failed else "", results, written, split, seen)
+
+
+def _from_bytes(memory: bytes, dtype: str) -> Tensor:
+    if not memory:
+        return torch.empty(0, dtype=DTYPES[dtype])
+    return torch.frombuffer(bytearray(memory), dtype=torch.uint8).view(DTYPES[dtype])
+
+
+def _rewritten(tensor: Tensor, memory: bytes) -> Tensor:
+    if not memory:
+        return tensor.clone()
+    flat = _from_bytes(memory, dtype_name(tensor.dtype))
+    return flat.as_strided(tensor.shape, tensor.stride()).clone()

@@ -1,0 +1,238 @@
+// One call: the arguments as they were sent, the memory they lie in, and the runtime around them.
+#pragma once
+
+#include "faults.h"
+#include "memory.h"
+#include "schedule.h"
+#include "stream.h"
+
+#include <opsmith/harness_runtime.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace opsmith::harness {
+
+struct TensorArgument {
+  bool present = false;
+  bool writable = false;
+  std::string name;
+  DLDataType dtype{};
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  uint64_t first = 0;  // where the first element is among `bytes`
+  std::vector<char> bytes;
+};
+
+// One argument of a case: whatever its kind, in one of these.
+struct Argument {
+  bool present = true;
+  std::vector<TensorArgument> tensors;
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;
+  std::vector<uint8_t> flags;
+  std::string text;
+};
+
+inline TensorArgument read_tensor(Reader& in) {
+  TensorArgument tensor;
+  tensor.present = in.get<uint8_t>() != 0;
+  if (!tensor.present) return tensor;
+  tensor.writable = in.get<uint8_t>() != 0;
+  tensor.name = in.text();
+  tensor.dtype = {in.get<uint8_t>(), in.get<uint8_t>(), 1};
+  const auto rank = in.get<uint32_t>();
+  tensor.sizes = in.array<int64_t>(rank);
+  tensor.strides = in.array<int64_t>(rank);
+  tensor.first = in.get<uint64_t>();
+  tensor.bytes = in.array<char>(in.get<uint64_t>());
+  return tensor;
+}
+
+inline Argument read_argument(Reader& in) {
+  Argument argument;
+  const char kind = in.get<char>();
+  const auto count = in.get<int64_t>();
+  argument.present = count >= 0;
+  const auto many = static_cast<uint64_t>(std::max<int64_t>(count, 0));
+  switch (kind) {
+    case 't':
+      for (uint64_t i = 0; i < many; ++i) argument.tensors.push_back(read_tensor(in));
+      break;
+    case 'i':
+      argument.integers = in.array<int64_t>(many);
+      break;
+    case 'f':
+      argument.numbers = in.array<double>(many);
+      break;
+    case 'b':
+      argument.flags = in.array<uint8_t>(many);
+      break;
+    default:
+      argument.text.assign(in.take(many), many);
+  }
+  return argument;
+}
+
+struct Phase {
+  Placement placement;
+  uint64_t seed = 0;
+  int32_t threads = 1;
+  int32_t calls = 1;      // one after the other, on the same arguments
+  bool together = false;  // all cases at once, each on a thread of its own
+};
+
+class Running final : public Runtime {
+ public:
+  Running(const std::vector<Argument>& arguments, const Phase& phase)
+      : arguments_(arguments), memory_(phase.placement), schedule_(phase.seed, phase.threads) {
+    watched = &memory_;
+  }
+
+  void read(const DLTensor*& tensor) override {
+    const Argument& argument = next();
+    tensor = argument.present ? place(argument.tensors[0]) : nullptr;
+  }
+  void read(raw_tensors& tensors) override {
+    const Argument& argument = next();
+    tensors = {argument.present ? static_cast<int64_t>(argument.tensors.size()) : -1, nullptr};
+    std::vector<DLTensor>& list = lists_.emplace_back();
+    for (const TensorArgument& tensor : argument.tensors) list.push_back(*place(tensor));
+    tensors.items = list.data();
+  }
+  void read(int64_t& number) override { number = next().integers[0]; }
+  void read(double& number) override { number = next().numbers[0]; }
+  void read(uint8_t& flag) override { flag = next().flags[0]; }
+  void read(raw_string& text) override {
+    const Argument& argument = next();
+    text = {argument.present ? argument.text.data() : nullptr,
+            static_cast<int64_t>(argument.text.size())};
+  }
+  void read(raw_ints& numbers) override { sequence(numbers, &Argument::integers); }
+  void read(raw_floats& numbers) override { sequence(numbers, &Argument::numbers); }
+  void read(raw_bools& flags) override { sequence(flags, &Argument::flags); }
+  void read(raw_optional_int& number) override { maybe(number, &Argument::integers); }
+  void read(raw_optional_float& number) override { maybe(number, &Argument::numbers); }
+  void read(raw_optional_bool& flag) override { maybe(flag, &Argument::flags); }
+
+  void name_results(const char* const* names, int32_t count) override {
+    names_.assign(names, names + count);
+  }
+  const DLTensor* result(int32_t position, DLDataType dtype, int32_t rank,
+                         const int64_t* sizes) override {
+    const auto index = static_cast<size_t>(position);
+    std::vector<int64_t> shape(sizes, sizes + rank);
+    std::vector<int64_t> strides(shape.size(), 1);
+    uint64_t count = 1;
+    for (size_t i = shape.size(); i-- > 0;) {
+      strides[i] = static_cast<int64_t>(std::max<uint64_t>(count, 1));
+      count *= static_cast<uint64_t>(shape[i]);
+    }
+    const uint64_t element = dtype.bits / 8;
+    const Block& block = memory_.allocate(names_.at(index), count * element, element, 64);
+    results_.resize(names_.size());
+    results_[index] = describe(block.data, dtype, std::move(shape), std::move(strides));
+    return results_[index];
+  }
+
+  void parallel_for(int64_t begin, int64_t end, Body body, void* state) override {
+    schedule_.run(begin, end, body, state);
+  }
+  int32_t num_threads() override { return schedule_.threads(); }
+  void* scratch(uint64_t bytes) override {
+    return memory_.allocate("scratch memory", bytes, 1, 64).data;
+  }
+
+  void fail(const char* message) { message_ = message; }
+
+  // Status, message, results, arguments that may be written, and what was seen beside.
+  void report(Writer& out, const std::vector<std::string>& seen) {
+    out.put<uint8_t>('C');
+    out.put<uint8_t>(message_ ? 1 : 0);
+    out.text(message_.value_or(""));
+    out.put<uint8_t>(schedule_.was_split() ? 1 : 0);
+    out.put(static_cast<uint32_t>(results_.size()));
+    for (const DLTensor* tensor : results_) {
+      out.put<uint8_t>(tensor != nullptr ? 1 : 0);
+      if (tensor == nullptr) continue;
+      uint64_t bytes = tensor->dtype.bits / 8;
+      out.put(tensor->dtype.code);
+      out.put(tensor->dtype.bits);
+      out.put(tensor->ndim);
+      for (int32_t i = 0; i < tensor->ndim; ++i) {
+        out.put(tensor->shape[i]);
+        bytes *= static_cast<uint64_t>(tensor->shape[i]);
+      }
+      out.put(bytes);
+      out.raw(tensor->data, bytes);
+    }
+    out.put(static_cast<uint32_t>(written_.size()));
+    for (const Block& block : written_) {
+      out.put(block.size);
+      out.raw(block.data, block.size);
+    }
+    std::vector<std::string> all = memory_.overwritten();
+    all.insert(all.end(), seen.begin(), seen.end());
+    out.put(static_cast<uint32_t>(all.size()));
+    for (const std::string& one : all) out.text(one);
+  }
+
+ private:
+  const Argument& next() { return arguments_[position_++]; }
+
+  const DLTensor* place(const TensorArgument& tensor) {
+    const uint64_t element = tensor.dtype.bits / 8;
+    const std::string name = "argument '" + tensor.name + "'";
+    // A view may begin at any element of its storage, so nothing more is promised.
+    Block& block = memory_.allocate(name, tensor.bytes.size(), element, element);
+    if (!tensor.bytes.empty()) std::memcpy(block.data, tensor.bytes.data(), tensor.bytes.size());
+    if (tensor.writable) {
+      written_.push_back(block);
+    } else {
+      memory_.protect(block);
+    }
+    return describe(block.data + tensor.first, tensor.dtype, tensor.sizes, tensor.strides);
+  }
+
+  const DLTensor* describe(char* data, DLDataType dtype, std::vector<int64_t> sizes,
+                           std::vector<int64_t> strides) {
+    std::vector<int64_t>& shape = numbers_.emplace_back(std::move(sizes));
+    std::vector<int64_t>& steps = numbers_.emplace_back(std::move(strides));
+    return &tensors_.emplace_back(DLTensor{data,
+                                           {device_cpu, 0},
+                                           static_cast<int32_t>(shape.size()),
+                                           dtype,
+                                           shape.data(),
+                                           steps.data(),
+                                           0});
+  }
+
+  template <typename Raw, typename Values>
+  void sequence(Raw& raw, Values Argument::* values) {
+    const Argument& argument = next();
+    const auto& items = argument.*values;
+    raw = {argument.present ? static_cast<int64_t>(items.size()) : -1, items.data()};
+  }
+  template <typename Raw, typename Values>
+  void maybe(Raw& raw, Values Argument::* values) {
+    const Argument& argument = next();
+    raw = {};
+    if (argument.present) raw = {1, (argument.*values)[0]};
+  }
+
+  const std::vector<Argument>& arguments_;
+  size_t position_ = 0;
+  Memory memory_;
+  Schedule schedule_;
+  std::optional<std::string> message_;
+  std::deque<DLTensor> tensors_;
+  std::deque<std::vector<DLTensor>> lists_;
+  std::deque<std::vector<int64_t>> numbers_;
+  std::vector<std::string> names_;
+  std::vector<const DLTensor*> results_;
+  std::vector<Block> written_;
+};
+
+}  // namespace opsmith::harness

@@ -1,0 +1,128 @@
+// opsmith-harness LIBRARY CASES RESULTS: calls a kernel on every case in every phase.
+//
+// The library has the kernel and its generated adapter. Results are written as they come, so that
+// those before a crash are there; the last thing in the file is 'E' where all went to the end.
+#include "allocations.h"
+#include "call.h"
+#include "state.h"
+
+#include <dlfcn.h>
+
+#include <thread>
+
+namespace {
+
+using namespace opsmith::harness;
+
+using Entry = void (*)(Runtime&, void*, void (*)(void*, const char*));
+
+Phase read_phase(Reader& in) {
+  Phase phase;
+  phase.placement.at_end = in.get<uint8_t>() != 0;
+  phase.placement.fill = in.get<uint8_t>();
+  phase.seed = in.get<uint64_t>();
+  phase.threads = in.get<int32_t>();
+  phase.calls = in.get<int32_t>();
+  phase.together = in.get<uint8_t>() != 0;
+  return phase;
+}
+
+void call(Entry entry, Running& running) {
+  entry(running, &running,
+        [](void* self, const char* message) { static_cast<Running*>(self)->fail(message); });
+}
+
+// Calls once, and says what changed around the call.
+std::vector<std::string> observe(Entry entry, Running& running) {
+  const State before;
+  call(entry, running);
+  return State::after(before).differences(before);
+}
+
+// The same call again and again: what it leaves allocated each time is lost for good.
+std::vector<std::string> repeat(Entry entry, const std::vector<Argument>& arguments,
+                                const Phase& phase) {
+  Allocated before;
+  for (int32_t i = 0; i < phase.calls; ++i) {
+    // The first calls may fill caches that later ones use.
+    if (i == phase.calls / 2) before = allocated();
+    Running running(arguments, phase);
+    call(entry, running);
+  }
+  const Allocated after = allocated();
+  const int64_t calls = phase.calls - phase.calls / 2;
+  if (calls < 2 || after.blocks - before.blocks < calls) return {};
+  return {"allocates " + std::to_string((after.bytes - before.bytes) / calls) +
+          " bytes in every call that it never gives back"};
+}
+
+void run_apart(Entry entry, const std::vector<std::vector<Argument>>& cases, const Phase& phase,
+               std::FILE* file) {
+  for (const std::vector<Argument>& arguments : cases) {
+    std::vector<std::string> kept;
+    if (phase.calls > 1) kept = repeat(entry, arguments, phase);
+    Running running(arguments, phase);
+    std::vector<std::string> seen = observe(entry, running);
+    seen.insert(seen.end(), kept.begin(), kept.end());
+    Writer out;
+    running.report(out, seen);
+    out.flush(file);
+  }
+}
+
+void run_together(Entry entry, const std::vector<std::vector<Argument>>& cases, const Phase& phase,
+                  std::FILE* file) {
+  std::deque<Running> calls;
+  for (const std::vector<Argument>& arguments : cases) calls.emplace_back(arguments, phase);
+  std::atomic<size_t> waiting{calls.size()};
+  std::vector<std::thread> threads;
+  for (Running& running : calls) {
+    threads.emplace_back([&waiting, &running, entry] {
+      --waiting;
+      while (waiting.load() != 0) {
+      }
+      call(entry, running);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Writer out;
+  for (Running& running : calls) running.report(out, {});
+  out.flush(file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fputs("usage: opsmith-harness LIBRARY CASES RESULTS\n", stderr);
+    return 2;
+  }
+  std::FILE* file = std::fopen(argv[3], "wb");
+  void* library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+  if (file == nullptr || library == nullptr) {
+    std::fprintf(stderr, "opsmith-harness: %s\n", file == nullptr ? argv[3] : dlerror());
+    return 2;
+  }
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, "opsmith_harness_call"));
+  if (entry == nullptr) {
+    std::fprintf(stderr, "opsmith-harness: %s\n", dlerror());
+    return 2;
+  }
+#ifndef OPSMITH_HARNESS_SANITIZED
+  watch_faults(file);
+#endif
+  Reader in(argv[2]);
+  std::vector<Phase> phases(in.get<uint32_t>());
+  for (Phase& phase : phases) phase = read_phase(in);
+  std::vector<std::vector<Argument>> cases(in.get<uint32_t>());
+  for (std::vector<Argument>& arguments : cases) {
+    arguments.resize(in.get<uint32_t>());
+    for (Argument& argument : arguments) argument = read_argument(in);
+  }
+  for (const Phase& phase : phases) {
+    (phase.together ? run_together : run_apart)(entry, cases, phase, file);
+  }
+  std::fputc('E', file);
+  std::fclose(file);
+  return 0;
+}

@@ -1,0 +1,157 @@
+// Memory for tensors and scratch that shows every access outside of it.
+//
+// A block lies directly before memory that nobody may access, or directly behind it, so that a read
+// or a write past that end faults at once. What has to be aligned cannot always end at a page; the
+// bytes between hold a pattern that is compared after the call.
+#pragma once
+
+#include <opsmith/abi.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OPSMITH_HARNESS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
+#define OPSMITH_HARNESS_SANITIZED 1
+#endif
+#endif
+
+namespace opsmith::harness {
+
+// What a call's blocks begin as, and where in their pages they lie.
+struct Placement {
+  bool at_end = true;  // the block ends where the inaccessible memory begins; else it begins behind
+  uint8_t fill = 0xFF;  // NaN in every floating dtype, and -1 or the largest value of integers
+};
+
+struct Block {
+  std::string name;
+  char* data = nullptr;
+  uint64_t size = 0;
+  uint64_t element = 1;
+  char* pages = nullptr;
+  uint64_t page_bytes = 0;  // without the guards before and behind
+  bool read_only = false;
+
+  bool near(const void* address) const {
+    const char* at = static_cast<const char*>(address);
+    return at >= pages - guard && at < pages + page_bytes + guard;
+  }
+  // Only addresses are taken, no memory: an index that is wrong by a row or two lands in there.
+  static constexpr uint64_t guard = uint64_t{16} << 20;
+  static uint64_t page_size() {
+    static const uint64_t size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return size;
+  }
+};
+
+class Memory {
+ public:
+  explicit Memory(Placement placement) : placement_(placement) { blocks_.reserve(256); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    for (const Block& block : blocks_) {
+#ifdef OPSMITH_HARNESS_SANITIZED
+      std::free(block.pages);
+#else
+      munmap(block.pages - Block::guard, block.page_bytes + 2 * Block::guard);
+#endif
+    }
+  }
+
+  // A block of `size` bytes that begins as the placement's pattern. `alignment` is what whoever
+  // gets it may rely on.
+  Block& allocate(std::string name, uint64_t size, uint64_t element, uint64_t alignment) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Block block{std::move(name), nullptr, size, element, nullptr, 0, false};
+#ifdef OPSMITH_HARNESS_SANITIZED
+    // The sanitizer has guards of its own around every block.
+    block.page_bytes = size;
+    block.pages = static_cast<char*>(std::malloc(size != 0 ? size : 1));
+    block.data = block.pages;
+#ifndef OPSMITH_HARNESS_UNINITIALIZED
+    std::memset(block.data, placement_.fill, size);
+#endif
+#else
+    const uint64_t page = Block::page_size();
+    block.page_bytes = (size + page - 1) / page * page;
+    char* start = static_cast<char*>(mmap(nullptr, block.page_bytes + 2 * Block::guard, PROT_NONE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    block.pages = start + Block::guard;
+    if (block.page_bytes != 0) mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
+    const uint64_t slack = block.page_bytes - size;
+    block.data = block.pages + (placement_.at_end ? slack / alignment * alignment : 0);
+    std::memset(block.pages, canary, block.page_bytes);
+    std::memset(block.data, placement_.fill, size);
+#endif
+    blocks_.push_back(block);
+    return blocks_.back();
+  }
+
+  void protect(Block& block) {
+    block.read_only = true;
+#ifndef OPSMITH_HARNESS_SANITIZED
+    if (block.page_bytes != 0) mprotect(block.pages, block.page_bytes, PROT_READ);
+#endif
+  }
+
+  const std::vector<Block>& blocks() const { return blocks_; }
+
+  // The blocks beside which the pattern is no longer what it was, in words.
+  std::vector<std::string> overwritten() const {
+    std::vector<std::string> found;
+#ifndef OPSMITH_HARNESS_SANITIZED
+    for (const Block& block : blocks_) {
+      const char* end = block.data + block.size;
+      for (const char* at = block.pages; at < block.pages + block.page_bytes; ++at) {
+        if ((at >= block.data && at < end) || *at == static_cast<char>(canary)) continue;
+        found.push_back(describe(block, at, "wrote"));
+        break;
+      }
+    }
+#endif
+    return found;
+  }
+
+  // "wrote 4 bytes past the end of the result 'out' (12 elements)"
+  static std::string describe(const Block& block, const void* address, const char* verb) {
+    const char* at = static_cast<const char*>(address);
+    const char* end = block.data + block.size;
+    std::string text = verb;
+    text += " ";
+    if (at >= block.data && at < end) {
+      text += "into " + block.name + " at element " +
+              std::to_string(static_cast<uint64_t>(at - block.data) / block.element);
+    } else {
+      const bool past = at >= end;
+      const int64_t bytes = past ? at - end : block.data - at;
+      const auto element = static_cast<int64_t>(block.element);
+      const int64_t distance = past ? bytes / element + 1 : (bytes + element - 1) / element;
+      text += std::to_string(distance) + (distance == 1 ? " element" : " elements");
+      text += past ? " past the end of " : " before the start of ";
+      text += block.name;
+    }
+    const uint64_t count = block.size / block.element;
+    return text + " (" + std::to_string(count) + (count == 1 ? " element)" : " elements)");
+  }
+
+ private:
+  static constexpr unsigned char canary = 0xA5;
+
+  Placement placement_;
+  std::vector<Block> blocks_;
+  std::mutex mutex_;
+};
+
+}  // namespace opsmith::harness

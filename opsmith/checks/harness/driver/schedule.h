@@ -1,0 +1,75 @@
+// How the harness runs `parallel_for`: the same seed gives the same pieces in the same order.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace opsmith::harness {
+
+using Body = void (*)(int64_t begin, int64_t end, void* state);
+
+class Schedule {
+ public:
+  // Without a seed every loop is one piece, run by the caller.
+  Schedule(uint64_t seed, int32_t threads) : random_(seed), split_(seed != 0), threads_(threads) {}
+
+  int32_t threads() const { return threads_; }
+  bool was_split() const { return was_split_; }
+
+  void run(int64_t begin, int64_t end, Body body, void* state) {
+    // A loop in a piece of another one is that piece's own, as in PyTorch.
+    if (!split_ || inside_ || end - begin < 2) {
+      body(begin, end, state);
+      return;
+    }
+    const auto pieces = cut(begin, end);
+    was_split_ = true;
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+      inside_ = true;
+      for (size_t i = next++; i < pieces.size(); i = next++) {
+        body(pieces[i].first, pieces[i].second, state);
+      }
+      inside_ = false;
+    };
+    std::vector<std::thread> others;
+    for (int32_t i = 1; i < threads_; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& thread : others) thread.join();
+  }
+
+ private:
+  // Pieces at odd places, some of a single element, whatever grain was asked for, in any order.
+  std::vector<std::pair<int64_t, int64_t>> cut(int64_t begin, int64_t end) {
+    std::vector<int64_t> cuts{begin, end};
+    if (end - begin <= 4) {
+      for (int64_t i = begin + 1; i < end; ++i) cuts.push_back(i);
+    } else {
+      std::uniform_int_distribution<int64_t> anywhere(begin + 1, end - 1);
+      const int count = std::uniform_int_distribution<int>(2, 9)(random_);
+      for (int i = 0; i < count; ++i) cuts.push_back(anywhere(random_));
+      const int64_t single = anywhere(random_);
+      cuts.push_back(single);
+      cuts.push_back(std::min(single + 1, end));
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<std::pair<int64_t, int64_t>> pieces;
+    for (size_t i = 1; i < cuts.size(); ++i) pieces.emplace_back(cuts[i - 1], cuts[i]);
+    std::shuffle(pieces.begin(), pieces.end(), random_);
+    return pieces;
+  }
+
+  static inline thread_local bool inside_ = false;
+  std::mt19937_64 random_;
+  bool split_;
+  bool was_split_ = false;
+  int32_t threads_;
+};
+
+}  // namespace opsmith::harness

@@ -1,0 +1,79 @@
+// What a call must leave as it found it: the floating-point environment, threads, open files.
+#pragma once
+
+#include <dirent.h>
+
+#include <cfenv>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace opsmith::harness {
+
+struct State {
+  int rounding = std::fegetround();
+  uint64_t denormals = flush_bits();
+  int64_t threads = entries("/proc/self/task");
+  int64_t files = entries("/proc/self/fd");
+
+  // The state after a call. The system lists a thread for a moment after it was joined.
+  static State after(const State& before) {
+    State now;
+    for (int i = 0; i < 100 && now.threads > before.threads; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      now.threads = entries("/proc/self/task");
+    }
+    return now;
+  }
+
+  std::vector<std::string> differences(const State& before) const {
+    std::vector<std::string> found;
+    if (rounding != before.rounding) {
+      found.push_back("left another rounding mode of floating-point numbers behind");
+    }
+    if (denormals != before.denormals) {
+      found.push_back(denormals != 0 ? "left denormal numbers switched off (flush to zero)"
+                                     : "left denormal numbers switched on");
+    }
+    if (files > before.files) {
+      found.push_back("left " + count(files - before.files, "file") + " open");
+    }
+    if (threads > before.threads) {
+      found.push_back("left " + count(threads - before.threads, "thread") +
+                      " running after the call");
+    }
+    return found;
+  }
+
+ private:
+  static std::string count(int64_t number, const char* what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+  }
+  static uint64_t flush_bits() {
+#if defined(__x86_64__)
+    return _mm_getcsr() & 0x8040;  // FTZ and DAZ
+#elif defined(__aarch64__)
+    uint64_t control;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    return control & (uint64_t{1} << 24);
+#else
+    return 0;
+#endif
+  }
+  static int64_t entries(const char* folder) {
+    DIR* open = opendir(folder);
+    if (open == nullptr) return 0;
+    int64_t count = 0;
+    while (readdir(open) != nullptr) ++count;
+    closedir(open);
+    return count;
+  }
+};
+
+}  // namespace opsmith::harness

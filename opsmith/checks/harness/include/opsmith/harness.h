@@ -1,0 +1,63 @@
+// The harness's words in the anatomy of an adapter: see <opsmith/detail/adapter.h>.
+#pragma once
+
+#include <opsmith/detail/adapter.h>
+#include <opsmith/harness_runtime.h>
+
+namespace opsmith::harness {
+
+template <typename Raw>
+class Argument {
+ public:
+  explicit Argument(Runtime& runtime) { runtime.read(raw_); }
+  const Raw& raw() const { return raw_; }
+
+ private:
+  Raw raw_;
+};
+
+// A tensor that the operator writes lies where the kernel may write it.
+template <>
+class Argument<DLTensor*> : public Argument<const DLTensor*> {
+ public:
+  using Argument<const DLTensor*>::Argument;
+  void begin_write(const char*, const char*) {}
+  void end_write() {}
+};
+
+class Call : public detail::CallContext {
+ public:
+  explicit Call(Runtime& runtime) : runtime_(runtime) {
+    context_.parallel_for = [](void* self, int64_t begin, int64_t end, int64_t,
+                               void (*body)(int64_t, int64_t, void*), void* state) {
+      runtime_of(self).parallel_for(begin, end, body, state);
+    };
+    context_.num_threads = [](void* self) { return runtime_of(self).num_threads(); };
+    context_.scratch = [](void* self, uint64_t bytes) { return runtime_of(self).scratch(bytes); };
+  }
+  Runtime& runtime() const { return runtime_; }
+
+ private:
+  static Runtime& runtime_of(void* self) {
+    return static_cast<Call*>(static_cast<detail::CallContext*>(self))->runtime_;
+  }
+
+  Runtime& runtime_;
+};
+
+class Result {
+ public:
+  Result(Call& call, int32_t position) : runtime_(call.runtime()), position_(position) {}
+  const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
+    allocated_ = true;
+    return runtime_.result(position_, dtype, ndim, sizes);
+  }
+  bool allocated() const { return allocated_; }
+
+ private:
+  Runtime& runtime_;
+  int32_t position_;
+  bool allocated_ = false;
+};
+
+}  // namespace opsmith::harness

@@ -1,0 +1,44 @@
+// What the harness's program offers to a kernel's library. The two are compiled apart, and share
+// this file alone.
+#pragma once
+
+#include <opsmith/abi.h>
+
+#include <cstdint>
+
+namespace opsmith::harness {
+
+class Runtime {
+ public:
+  // The next argument, in the order of the declaration; one overload for each type of member that
+  // an operator's `_raw` struct has.
+  virtual void read(const DLTensor*& tensor) = 0;
+  virtual void read(raw_tensors& tensors) = 0;
+  virtual void read(int64_t& number) = 0;
+  virtual void read(double& number) = 0;
+  virtual void read(uint8_t& flag) = 0;
+  virtual void read(raw_string& text) = 0;
+  virtual void read(raw_ints& numbers) = 0;
+  virtual void read(raw_floats& numbers) = 0;
+  virtual void read(raw_bools& flags) = 0;
+  virtual void read(raw_optional_int& number) = 0;
+  virtual void read(raw_optional_float& number) = 0;
+  virtual void read(raw_optional_bool& flag) = 0;
+
+  // What messages call the results, by position; the names live as long as the call.
+  virtual void name_results(const char* const* names, int32_t count) = 0;
+
+  // Memory for a result, filled with a pattern that the kernel must replace.
+  virtual const DLTensor* result(int32_t position, DLDataType dtype, int32_t ndim,
+                                 const int64_t* sizes) = 0;
+
+  virtual void parallel_for(int64_t begin, int64_t end,
+                            void (*body)(int64_t begin, int64_t end, void* state), void* state) = 0;
+  virtual int32_t num_threads() = 0;
+  virtual void* scratch(uint64_t bytes) = 0;
+
+ protected:
+  ~Runtime() = default;
+};
+
+}  // namespace opsmith::harness

@@ -1,0 +1,42 @@
+"""From addresses in a library to lines of the user's source."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opsmith.checks.harness.build import Build
+
+
+def innermost(places: Sequence[str], build: Build) -> str:
+    """The innermost of `places` that is in the kernel's own folder, as ``file:line``.
+
+    Args:
+        places: ``address library``, innermost first.
+        build: what was called.
+
+    Returns:
+        The place; the innermost one with a known file where none is the user's; empty where
+        nothing is known, as without binutils.
+    """
+    tool = shutil.which("addr2line")
+    own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
+    if tool is None or not own:
+        return ""
+    # A frame's address is that of the next instruction.
+    addresses = [f"{max(int(address, 16) - 1, 0):x}" for address in own]
+    done = subprocess.run(
+        [tool, "-i", "-e", str(build.library), *addresses], capture_output=True, text=True
+    )
+    lines = [line.split(" (")[0] for line in done.stdout.splitlines() if not line.startswith("?")]
+    users = [line for line in lines if _is_users(line, build)]
+    return (users or lines or [""])[0]
+
+
+def _is_users(line: str, build: Build) -> bool:
+    path = Path(line.rpartition(":")[0])
+    return path.parent.resolve() == build.source.parent.resolve()

@@ -1,0 +1,81 @@
+"""From a folder with a CMakeLists.txt to a program, cached by what decides the result."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from opsmith.errors import BuildError
+from opsmith.kernels import toolchain
+from opsmith.kernels.files import cache_folder
+from opsmith.kernels.progress import run
+from opsmith.kernels.toolchain import Compiler
+
+
+def build_program(
+    name: str,
+    sources: Path,
+    settings: Mapping[str, str],
+    *,
+    compiler: Compiler | None = None,
+) -> Path:
+    """Build a program, or find it in the cache.
+
+    Several processes may ask for the same program at once: one builds, the others wait.
+
+    Args:
+        name: the executable's, and the one that messages use.
+        sources: a folder with a ``CMakeLists.txt`` whose target is `name`. Files below it decide
+            the result, and nothing outside it but what `settings` name.
+        settings: CMake's cache entries.
+        compiler: `toolchain.find_compiler`'s by default.
+
+    Returns:
+        The program's path, in the cache.
+
+    Raises:
+        BuildError: it does not compile; the message is the compiler's.
+        MissingError: there is no compiler.
+    """
+    from filelock import FileLock
+
+    compiler = compiler or toolchain.find_compiler(name)
+    files = sorted(path for path in sources.rglob("*") if path.is_file())
+    facts = [
+        repr(compiler),
+        repr(sorted(settings.items())),
+        *(f"{path.relative_to(sources)}\0{path.read_text()}" for path in files),
+    ]
+    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+    folder = cache_folder() / "programs" / name / key
+    program = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        if not program.exists():
+            with tempfile.TemporaryDirectory(prefix=f"{name}-") as work:
+                _build(name, sources, Path(work), {**settings}, compiler)
+                partial = folder / f"{name}.partial"
+                shutil.copy2(Path(work) / name, partial)
+                os.replace(partial, program)
+    return program
+
+
+def _build(
+    name: str, sources: Path, work: Path, settings: Mapping[str, str], compiler: Compiler
+) -> None:
+    cmake = toolchain.executable("cmake", name)
+    ninja = toolchain.executable("ninja", name)
+    defined = [f"-D{key}={value}" for key, value in settings.items()]
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    chosen = f"-DCMAKE_CXX_COMPILER={compiler.path}"
+    for command in (
+        [cmake, *generator, "-S", str(sources), "-B", str(work), chosen, *defined],
+        [ninja, "-C", str(work)],
+    ):
+        done = run(command, {**os.environ, "LC_ALL": "C"}, f"building {name}")
+        if done.returncode != 0:
+            raise BuildError(f"{name}: {sources} did not compile:\n\n{done.stdout}")

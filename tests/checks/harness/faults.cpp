@@ -1,0 +1,92 @@
+// Doubles x; `fault` picks what is wrong with it.
+#include <opsmith/kernel.h>
+#include "doubled.h"
+
+#include <xmmintrin.h>
+
+#include <cfenv>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace {
+
+volatile float shared_value;  // what two calls at once must not have
+volatile int64_t zero = 0;
+std::thread worker;
+
+}  // namespace
+
+void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a) {
+  const int64_t n = a.N;
+  const float* x = a.x.data();
+  float* out = a.out.data();
+  const std::string_view fault = a.fault;
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = 2 * x[i];
+  };
+
+  if (fault == "unwritten last") {
+    copy(0, n - 1);
+  } else if (fault == "sum over pieces") {
+    // Right as long as the loop is one piece.
+    ctx.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = 2 * (x[i] + static_cast<float>(i - i));
+      if (begin != 0) out[begin] = out[begin - 1];
+    });
+  } else if (fault == "order of pieces") {
+    float last = 0;
+    ctx.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+      copy(begin, end);
+      if (static_cast<float>(begin) < last) out[begin] = -1;
+      last = static_cast<float>(begin);
+    });
+  } else if (fault == "one buffer for all threads") {
+    ctx.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        shared_value = 2 * x[i];
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        out[i] = shared_value;
+      }
+    });
+  } else if (fault == "one buffer for all calls") {
+    for (int64_t i = 0; i < n; ++i) {
+      shared_value = 2 * x[i];
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      out[i] = shared_value;
+    }
+  } else if (fault == "scratch not written") {
+    const auto scratch = ctx.scratch<float>(n);
+    for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i] + scratch[i];
+  } else {
+    ctx.parallel_for(0, n, 4, copy);
+  }
+
+  if (fault == "read past the end") out[0] += 0 * x[n];
+  if (fault == "read before the start") out[0] += 0 * x[-1];
+  if (fault == "write past the end") out[n] = 0;
+  if (fault == "write far past the end") out[n + 100000] = 0;
+  if (fault == "write an argument") const_cast<float*>(x)[0] = 1;
+  if (fault == "scratch past the end") ctx.scratch<float>(16)[16] = 1;
+  if (fault == "leak") static_cast<void>(*new volatile char[100]);
+  if (fault == "rounding mode") std::fesetround(FE_UPWARD);
+  if (fault == "flush to zero") _mm_setcsr(_mm_getcsr() | 0x8040);
+  if (fault == "thread left") {
+    worker = std::thread([] { std::this_thread::sleep_for(std::chrono::seconds(5)); });
+    worker.detach();
+  }
+  if (fault == "division by zero") out[0] = static_cast<float>(n / zero);
+  if (fault == "late write") {
+    worker = std::thread([out] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      out[0] = 0;
+    });
+    worker.detach();
+  }
+  if (fault == "exit") std::exit(86);
+  if (fault == "hang") std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (fault == "fail") ctx.fail("no ", n, " today");
+  if (fault == "shift")
+    out[0] += static_cast<float>(0 * (int32_t{1} << static_cast<int>(n + 30 + zero)));
+}
+OPSMITH_KERNEL(harness_faults, doubled, cpu)

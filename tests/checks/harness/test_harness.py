@@ -1,0 +1,183 @@
+"""The harness sees what a kernel does wrong, and nothing in what a right one does."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from opsmith.checks import harness
+from opsmith.checks.harness import Fault, Phase
+from opsmith.errors import MissingError
+from opsmith.kernels import KernelSource
+from opsmith.signature import signature_of
+
+SOURCE = Path(__file__).with_name("faults.cpp")
+
+
+def doubled(x: Float32[Tensor, "N"], fault: str = "") -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+SIGNATURE = signature_of(doubled, "harness_faults::doubled")
+KERNEL = KernelSource(SIGNATURE, "cpu", SOURCE)
+X = torch.arange(10, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def build():
+    return harness.build(KERNEL)
+
+
+def call(build, fault, *phases, seconds=60.0):
+    arguments = [{"x": X, "fault": fault}]
+    return [one for (one,) in harness.run(build, SIGNATURE, arguments, phases, seconds).calls]
+
+
+def line_of(fault):
+    lines = SOURCE.read_text().splitlines()
+    return next(n for n, text in enumerate(lines, 1) if f'fault == "{fault}"' in text)
+
+
+EVERY_WAY = (
+    Phase(),
+    Phase(at_end=False, fill=0x7F),
+    *(Phase(seed=seed, threads=threads) for seed in range(1, 8) for threads in (1, 3)),
+    Phase(calls=12),
+)
+
+
+def test_a_right_kernel_is_right_in_every_way_of_calling(build):
+    for one in call(build, "", *EVERY_WAY):
+        assert torch.equal(one.results[0], 2 * X)
+        assert not one.refused
+        assert not one.seen
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase", "words"),
+    [
+        ("read past the end", Phase(), "read 1 element past the end of argument 'x' (10 elements)"),
+        (
+            "read before the start",
+            Phase(at_end=False),
+            "read 1 element before the start of argument 'x' (10 elements)",
+        ),
+        (
+            "write far past the end",
+            Phase(),
+            "wrote 100001 elements past the end of the result (10 elements)",
+        ),
+        (
+            "write an argument",
+            Phase(),
+            "wrote into argument 'x' at element 0 (10 elements)",
+        ),
+        ("division by zero", Phase(), "divided an integer by zero"),
+    ],
+)
+def test_an_access_outside_ends_the_call_and_names_memory_and_line(build, fault, phase, words):
+    with pytest.raises(Fault) as raised:
+        call(build, fault, phase)
+    assert str(raised.value) == f"{words}\n  at {SOURCE}:{line_of(fault)}"
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase", "words"),
+    [
+        ("write past the end", Phase(), "wrote 1 element past the end of the result (10 elements)"),
+        (
+            "scratch past the end",
+            Phase(at_end=False),
+            "wrote 1 element past the end of scratch memory (64 elements)",
+        ),
+        ("leak", Phase(calls=12), "allocates 104 bytes in every call that it never gives back"),
+        ("rounding mode", Phase(), "left another rounding mode of floating-point numbers behind"),
+        ("flush to zero", Phase(), "left denormal numbers switched off (flush to zero)"),
+        ("thread left", Phase(), "left 1 thread running after the call"),
+    ],
+)
+def test_what_a_call_leaves_behind_is_seen(build, fault, phase, words):
+    (one,) = call(build, fault, phase)
+    assert words in one.seen
+
+
+@pytest.mark.parametrize(
+    "fault", ["sum over pieces", "order of pieces", "one buffer for all threads"]
+)
+def test_a_wrong_split_shows_with_ten_elements(build, fault):
+    (whole,) = call(build, fault, Phase())
+    assert torch.equal(whole.results[0], 2 * X)
+    cut = call(build, fault, *(Phase(seed=seed, threads=3) for seed in range(1, 4)))
+    assert all(one.split for one in cut)
+    assert any(not torch.equal(one.results[0], 2 * X) for one in cut)
+
+
+def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
+    def together(fault):
+        cases = [{"x": X, "fault": fault}, {"x": X + 100, "fault": fault}]
+        return harness.run(build, SIGNATURE, cases, [Phase(together=True)]).calls[0]
+
+    for fault, right in (("", True), ("one buffer for all calls", False)):
+        first, second = together(fault)
+        same = torch.equal(first.results[0], 2 * X)
+        same &= torch.equal(second.results[0], 2 * X + 200)
+        assert same == right
+
+
+def test_what_is_not_written_holds_the_pattern_that_memory_began_with(build):
+    first, second = call(build, "unwritten last", Phase(fill=0xFF), Phase(fill=0x7F))
+    assert first.results[0][-1].isnan()
+    assert second.results[0][-1] > 3e38
+    assert torch.equal(first.results[0][:-1], 2 * X[:-1])
+
+
+def test_scratch_memory_begins_as_nan(build):
+    (one,) = call(build, "scratch not written", Phase())
+    assert one.results[0].isnan().all()
+
+
+def test_a_kernel_that_ends_the_process_or_does_not_return_is_said_to(build):
+    with pytest.raises(Fault, match="called alone: ended the process with exit code 86"):
+        call(build, "exit", Phase())
+    with pytest.raises(Fault, match="did not return within 1 s"):
+        call(build, "hang", Phase(), seconds=1.0)
+
+
+def test_the_message_of_a_kernel_that_fails_arrives(build):
+    (one,) = call(build, "fail", Phase())
+    assert one.refused == "harness_faults::doubled: no 10 today"
+
+
+def test_arguments_are_validated_as_everywhere(build):
+    with pytest.raises(TypeError):
+        harness.run(build, SIGNATURE, [{"x": 1.0, "fault": ""}], [Phase()])
+    wrong = [{"x": X.double(), "fault": ""}]
+    ((one,),) = harness.run(build, SIGNATURE, wrong, [Phase()]).calls
+    assert "argument 'x' has dtype float64, expected float32." in one.refused
+
+
+@pytest.mark.parametrize(
+    ("sanitizer", "fault", "words"),
+    [
+        ("address", "read past the end", "accessed memory beside a tensor"),
+        ("undefined", "shift", "undefined behaviour: shift exponent 40 is too large"),
+        ("thread", "one buffer for all threads", "two threads accessed the same memory"),
+    ],
+)
+def test_a_sanitizer_names_the_fault_and_the_line(sanitizer, fault, words):
+    built = harness.build(KERNEL, sanitizer)
+    phase = Phase(seed=1, threads=3)
+    assert torch.equal(call(built, "", phase)[0].results[0], 2 * X)
+    with pytest.raises(Fault) as raised:
+        call(built, fault, phase)
+    assert str(raised.value).startswith(words)
+    assert f"{SOURCE}:" in str(raised.value)
+
+
+def test_the_memory_sanitizer_says_that_it_needs_clang(monkeypatch):
+    monkeypatch.setenv("CXX", shutil.which("g++"))
+    with pytest.raises(MissingError, match="only clang finds reads of memory that was never"):
+        harness.build(KERNEL, "memory")

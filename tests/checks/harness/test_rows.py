@@ -1,0 +1,62 @@
+"""What `opsmith check` says of a kernel that the harness finds fault with."""
+
+from pathlib import Path
+
+import pytest
+from jaxtyping import Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+
+SOURCE = Path(__file__).with_name("faults.cpp")
+
+
+@opsmith.op("harness_faults::doubled")
+def doubled(x: Float32[Tensor, "N"], fault: str = "") -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+doubled.register_kernel("cpu", source=SOURCE)
+FAULT = ""
+
+
+@doubled.register_cases(only=True)
+def _cases(dtype, seed):
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for size in (1, 10, 40):
+        yield {"x": torch.rand(size, generator=generator), "fault": FAULT}
+
+
+def rows(fault, monkeypatch):
+    monkeypatch.setitem(globals(), "FAULT", fault)
+    # In this process: another one would not know which fault was asked for.
+    report = checks.run(doubled, select=["bounds", "splits", "afterwards"], isolate=False)
+    return {row.check: row for row in report.rows}
+
+
+def test_a_right_kernel_passes(monkeypatch):
+    assert {row.status for row in rows("", monkeypatch).values()} == {"passed"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "words"),
+    [
+        ("read past the end", "bounds", "read 1 element past the end of argument 'x' (1 element)"),
+        ("unwritten last", "bounds", "the result[0] was never written"),
+        (
+            "sum over pieces",
+            "splits",
+            "with the pieces of parallel_for in another order: the result[",
+        ),
+        ("leak", "afterwards", "called alone: the kernel allocates 104 bytes in every call that"),
+        ("one buffer for all calls", "afterwards", "called by two threads at once: the result["),
+    ],
+)
+def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words, monkeypatch):
+    found = rows(fault, monkeypatch)[check]
+    assert found.status == "failed"
+    assert found.message.startswith(words)
+    assert found.case.startswith("x: float32 (")
