@@ -11,6 +11,7 @@ from typing import Any
 
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator, registry
+from opsmith.operators.adopt import all_adopted
 
 
 class NotLocatedError(OpsmithError):
@@ -83,12 +84,16 @@ def obtain(location: Location) -> Operator:
     """
     for name, file in location.modules:
         _import(name, Path(file))
-    operator = registry.find(location.name)
-    if operator is None:
+    declared = registry.find(location.name)
+    # Several overloads of one name may be adopted.
+    adopted = [operator for operator in all_adopted() if operator.name == location.name]
+    found = [declared, *adopted] if declared is not None else adopted
+    if not found:
         raise NotLocatedError(f"importing its module does not declare {location.name}")
-    if fingerprint(operator) != location.fingerprint:
-        raise NotLocatedError(f"importing its module declares {location.name} differently")
-    return operator
+    for operator in found:
+        if fingerprint(operator) == location.fingerprint:
+            return operator
+    raise NotLocatedError(f"importing its module declares {location.name} differently")
 
 
 def _import(name: str, file: Path) -> None:

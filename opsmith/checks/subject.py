@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from opsmith.operators import Operator
+from opsmith.operators.adopt import AdoptedOperator
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.operators.kernel import NativeKernel, PythonKernel
 from opsmith.signature import Signature
@@ -42,6 +43,11 @@ class Subject:
     def implementation(self) -> PythonKernel | NativeKernel:
         """The kernel itself."""
         return self.operator.kernels[self.kernel]
+
+    @property
+    def adopted(self) -> bool:
+        """Whether somebody else defined the operator: then its own kernels run."""
+        return isinstance(self.operator, AdoptedOperator)
 
     @cached_property
     def dtypes(self) -> tuple[str | None, ...]:

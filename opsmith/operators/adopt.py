@@ -75,6 +75,11 @@ class AdoptedOperator(Operator):
     register_autocast = _refuse
 
 
+def all_adopted() -> tuple[AdoptedOperator, ...]:
+    """Every operator that was adopted by its name, in order."""
+    return tuple(_ADOPTED.values())
+
+
 def find_adopted(overload: Any) -> AdoptedOperator | None:
     """The adopted operator behind an ``OpOverload``, or `None`."""
     try:

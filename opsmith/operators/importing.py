@@ -15,6 +15,7 @@ from types import ModuleType
 
 from opsmith.errors import OpsmithError
 from opsmith.operators import registry
+from opsmith.operators.adopt import all_adopted
 from opsmith.operators.operator import Operator
 
 
@@ -42,12 +43,11 @@ def import_all(sources: list[str]) -> list[Operator]:
     Raises:
         LoadError: a source cannot be imported, or declares no operator.
     """
-    operators = {
-        operator.name: operator
-        for source in sources
-        for operator in import_operators(source).operators
-    }
-    return list(operators.values())
+    return list(
+        dict.fromkeys(
+            operator for source in sources for operator in import_operators(source).operators
+        )
+    )
 
 
 def import_operators(source: str) -> Imported:
@@ -63,10 +63,10 @@ def import_operators(source: str) -> Imported:
     Raises:
         LoadError: no such file or module, importing it raised, or it declares no operator.
     """
-    before = set(registry.all_operators())
+    before = set(_everything())
     module = import_module(source)
     operators = declared_by(module) or tuple(
-        operator for operator in registry.all_operators() if operator not in before
+        operator for operator in _everything() if operator not in before
     )
     if not operators:
         raise LoadError(f"{source} declares no operator; declare one with @opsmith.op(...)")
@@ -75,9 +75,14 @@ def import_operators(source: str) -> Imported:
 
 def declared_by(module: ModuleType) -> tuple[Operator, ...]:
     """The operators that an imported module or package declares; those that it has, if none."""
-    everything = registry.all_operators()
+    everything = _everything()
     own = [op for op in everything if _is_within(op.reference.__module__, module.__name__)]
     return tuple(own or [op for op in everything if op in _operators_in(module)])
+
+
+def _everything() -> tuple[Operator, ...]:
+    """What was declared in this process, and what was adopted."""
+    return (*registry.all_operators(), *all_adopted())
 
 
 def _operators_in(module: ModuleType) -> list[Operator]:

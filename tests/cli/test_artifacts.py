@@ -146,22 +146,29 @@ def test_a_form_for_one_operator(folder, cli):
     assert manifest["operators"][0]["form"] == "inline"
 
 
-def test_view_serves_the_graph(exported, cli, monkeypatch):
+def test_view_serves_the_graph_until_it_is_interrupted(exported, cli, monkeypatch):
     netron = pytest.importorskip("netron")
-    pages = []
+    addresses, pages = [], []
 
-    def stop(address):
-        host, port = address
+    def start(*args, **kwargs):
+        addresses.append(real_start(*args, **kwargs))
+        return addresses[0]
+
+    def interrupted():
+        host, port = addresses[0]
         with urllib.request.urlopen(f"http://{host}:{port}/") as page:
             pages.append(page.read())
-        real_stop(address)
+        raise KeyboardInterrupt
 
-    real_stop = netron.stop
-    monkeypatch.setattr(netron, "stop", stop)
+    real_start = netron.start
+    monkeypatch.setattr(netron, "start", start)
+    monkeypatch.setattr(netron, "wait", interrupted)
     done = cli("view", "dist", "--no-browse")
     assert done.code == 0, done.stderr
     assert "model.onnx is shown at http://" in done.stderr
     assert b"netron" in pages[0].lower()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen("http://{}:{}/".format(*addresses[0]))
 
 
 def test_view_of_what_is_no_artifact(folder, cli):

@@ -64,6 +64,28 @@ def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
     assert again.stdout.partition("failed for the")[2].partition("error:")[0] == failure
 
 
+def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    file = tmp_path / "cli_adopted.py"
+    file.write_text(
+        "import opsmith, torch\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "@opsmith.adopt('aten::maximum')\n"
+        "def maximum(self: Float[Tensor, '*n'], other: Float[Tensor, '*n'])"
+        " -> Float[Tensor, '*n']:\n    return torch.where(self > other, self, other)\n"
+        "@opsmith.adopt('aten::minimum')\n"
+        "def minimum(self: Float[Tensor, '*n'], other: Float[Tensor, '*n'])"
+        " -> Float[Tensor, '*n']:\n    return torch.where(self > other, self, other)\n"
+    )
+    names = "dispatch,reference,layouts,refusal,compile"
+    outcome = cli("check", file, "--check", names, "--json")
+    rows = {(row["operator"], row["check"]): row for row in json.loads(outcome.stdout)["rows"]}
+    assert rows["aten::maximum", "reference"]["status"] == "passed"
+    assert rows["aten::maximum", "compile"]["status"] == "passed"
+    assert rows["aten::minimum", "reference"]["status"] == "failed"
+    assert "defined elsewhere" in rows["aten::maximum", "dispatch"]["message"]
+    assert "defined elsewhere" in rows["aten::maximum", "refusal"]["message"]
+
+
 def test_checks_are_named_with_commas_too(cli, write):
     outcome = cli("check", write("cli_commas", 2), "--check", "mutation,aliasing", "--json")
     assert outcome.code == 0, outcome.stderr

@@ -18,6 +18,7 @@ def dispatch(trial: Trial) -> None:
     """Call counters, in plain calls, under autograd, inference mode and torch.compile."""
     operator, subject = trial.operator, trial.subject
     kernel = subject.implementation
+    trial.need(not subject.adopted, "defined elsewhere: its own kernels run, and count no calls")
     if isinstance(kernel, NativeKernel) and kernel.source.api == "torch":
         key = torch._C._dispatch_has_kernel_for_dispatch_key
         names = {"cpu": "CPU", "cuda": "CUDA"}

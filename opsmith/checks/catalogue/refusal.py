@@ -52,6 +52,7 @@ class _Bad:
 @check("refusal", "a bad argument raises an error that names operator and argument", order=80)
 def refusal(trial: Trial) -> None:
     """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself."""
+    trial.need(not trial.subject.adopted, "defined elsewhere, so it refuses in its own words")
     tried: set[str] = set()
 
     def one(case: Case) -> None:
