@@ -29,17 +29,22 @@ class Schedule {
     }
     const auto pieces = cut(begin, end);
     was_split_ = true;
-    std::atomic<size_t> next{0};
-    const auto work = [&] {
+    const auto count = static_cast<size_t>(threads_);
+    std::atomic<size_t> missing{count};
+    const auto work = [&](size_t first) {
+      // All begin at once. A stronger order here, or pieces handed out one by one, would put the
+      // pieces in an order that hides races from a sanitizer.
+      missing.fetch_sub(1, std::memory_order_relaxed);
+      while (missing.load(std::memory_order_relaxed) != 0) std::this_thread::yield();
       inside_ = true;
-      for (size_t i = next++; i < pieces.size(); i = next++) {
+      for (size_t i = first; i < pieces.size(); i += count) {
         body(pieces[i].first, pieces[i].second, state);
       }
       inside_ = false;
     };
     std::vector<std::thread> others;
-    for (int32_t i = 1; i < threads_; ++i) others.emplace_back(work);
-    work();
+    for (size_t i = 1; i < count; ++i) others.emplace_back(work, i);
+    work(0);
     for (std::thread& thread : others) thread.join();
   }
 
