@@ -22,6 +22,7 @@ from opsmith.signature import (
     expressions,
     result_shapes,
 )
+from opsmith.signature.binding import show_sizes
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
@@ -81,10 +82,34 @@ def _one_by_one(
         for i in range(size)
     ]
     if len(signature.results) == 1:
-        return torch.stack(calls), 0
-    return tuple(torch.stack(each) for each in zip(*calls, strict=True)), tuple(
-        0 for _ in signature.results
+        return _stack(signature, signature.results[0], calls), 0
+    stacked = tuple(
+        _stack(signature, result, each)
+        for result, each in zip(signature.results, zip(*calls, strict=True), strict=True)
     )
+    return stacked, tuple(0 for _ in stacked)
+
+
+def _stack(signature: Signature, result: Result, samples: Sequence[Any]) -> Any:
+    """One result of every sample along a new first dimension; of a list, each of its tensors."""
+    many = isinstance(result.type, TensorListType)
+    lists = samples if many else [[sample] for sample in samples]
+    shapes = [[tuple(tensor.shape) for tensor in sample] for sample in lists]
+    for position, found in enumerate(shapes):
+        if found != shapes[0]:
+            first, other = (_shapes_text(one, many=many) for one in (shapes[0], shapes[position]))
+            raise OpsmithError(
+                f"{signature.qualname}: vmap cannot stack the result {result.name!r}: it is "
+                f"{first} for sample 0, and {other} for sample {position}. Call the operator once "
+                "per sample."
+            )
+    stacked = [torch.stack(each) for each in zip(*lists, strict=True)]
+    return stacked if many else stacked[0]
+
+
+def _shapes_text(shapes: Sequence[tuple[int, ...]], *, many: bool) -> str:
+    text = ", ".join(show_sizes(shape) for shape in shapes)
+    return f"a list of {len(shapes)} ({text})" if many else f"of shape {text}"
 
 
 def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Any:
@@ -93,8 +118,11 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
     described = describe(arguments, signature)
     for name, dim in batched.items():
         info = described[name]
-        shape = [size for axis, size in enumerate(info.shape) if axis != dim % len(info.shape)]
-        described[name] = TensorInfo(shape, info.dtype, info.device)
+        described[name] = (
+            [_without(item, axis) for item, axis in zip(info, dim, strict=True)]
+            if isinstance(dim, list | tuple)
+            else _without(info, dim)
+        )
     bindings = bind(signature, described)
     made = []
     for result, shape_ in zip(
@@ -104,6 +132,14 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
         dtype = result_dtype(result.type, bindings)
         made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
     return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
+
+
+def _without(info: TensorInfo, dim: int | None) -> TensorInfo:
+    """What is known of one sample of a tensor."""
+    if dim is None:
+        return info
+    shape = [size for axis, size in enumerate(info.shape) if axis != dim % len(info.shape)]
+    return TensorInfo(shape, info.dtype, info.device)
 
 
 class _Fold:

@@ -111,3 +111,71 @@ def test_a_rule_written_by_hand_goes_first() -> None:
         return x + info.batch_size, in_dims[0]
 
     assert torch.vmap(hand)(torch.zeros(3, 1)).tolist() == [[3], [3], [3]]
+
+
+@opsmith.op("test_vmap::halves")
+def halves(x: Float[Tensor, "N"], many: list[Float[Tensor, "N"]], k: int = 2) -> list[Tensor]:
+    """`x` and each of `many`, times `k`."""
+    return [x * k, *(tensor * k for tensor in many)]
+
+
+@halves.register_fake
+def _(x: Tensor, many: list[Tensor], k: int = 2) -> list[Tensor]:
+    return [torch.empty_like(x), *(torch.empty_like(tensor) for tensor in many)]
+
+
+@opsmith.op("test_vmap::split_sum")
+def split_sum(x: Float[Tensor, "N"]) -> tuple[list[Tensor], Tensor]:
+    """The elements of `x`, and their sum."""
+    return [part.clone() for part in x.split(1)], x.sum()
+
+
+@split_sum.register_fake
+def _(x: Tensor) -> tuple[list[Tensor], Tensor]:
+    return [x.new_empty(1) for _ in range(x.shape[0])], x.new_empty(())
+
+
+def test_a_result_that_is_a_list_is_stacked_tensor_by_tensor() -> None:
+    x, y, z = torch.randn(3, 2), torch.randn(2), torch.randn(2, 3)
+    batched = torch.vmap(halves, in_dims=(0, [None, 1]))(x, [y, z])
+    assert isinstance(batched, list)
+    expected = [x * 2, (y * 2).expand(3, 2), z.t() * 2]
+    assert [torch.equal(a, b) for a, b in zip(batched, expected, strict=True)] == [True] * 3
+    nested = torch.vmap(torch.vmap(halves, in_dims=(0, None)), in_dims=(0, None))
+    deep = torch.randn(4, 3, 2)
+    assert torch.equal(nested(deep, [y])[0], deep * 2)
+
+
+def test_a_list_among_several_results_is_stacked() -> None:
+    x = torch.randn(3, 2)
+    parts, total = torch.vmap(split_sum)(x)
+    assert torch.equal(torch.cat(parts, 1), x)
+    assert torch.equal(total, x.sum(1))
+
+
+def test_no_samples_of_a_list_of_tensors() -> None:
+    @opsmith.op("test_vmap::total")
+    def total(many: list[Float[Tensor, "N"]], x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return sum(many, x)
+
+    many = [torch.ones(0, 2), torch.ones(2)]
+    assert torch.vmap(total, in_dims=([0, None], 0))(many, torch.ones(0, 2)).shape == (0, 2)
+
+
+def test_results_that_cannot_be_stacked_are_named() -> None:
+    @opsmith.op("test_vmap::positive", data_dependent=("M",))
+    def positive(x: Float[Tensor, "N"]) -> Float[Tensor, "M"]:
+        return x[x > 0]
+
+    @opsmith.op("test_vmap::ones")
+    def ones(x: Float[Tensor, "N"]) -> list[Tensor]:
+        return [x.clone() for _ in range(int(x.sum()))]
+
+    with pytest.raises(OpsmithError) as caught:
+        torch.vmap(positive)(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+    assert str(caught.value) == (
+        "test_vmap::positive: vmap cannot stack the result 'out': it is of shape (2,) for sample "
+        "0, and of shape (1,) for sample 1. Call the operator once per sample."
+    )
+    with pytest.raises(OpsmithError, match=r"a list of 1 \(\(2,\)\) for sample 0, and a list of 2"):
+        torch.vmap(ones)(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
