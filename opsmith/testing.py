@@ -23,13 +23,19 @@ from typing import Any
 
 from opsmith import checks
 from opsmith.checks.report import Report
+from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
+from opsmith.operators.classes import CustomClass, Method
 
 __all__ = ["cases", "check", "parametrize"]
 
 
+Checkable = Operator | CustomClass | Method
+"""What can be checked: an operator, a custom class (all its methods), or one of its methods."""
+
+
 def check(
-    operators: Operator | Iterable[Operator],
+    operators: Checkable | Iterable[Checkable],
     *,
     select: Sequence[str] | None = None,
     seed: int = 0,
@@ -41,7 +47,7 @@ def check(
     """Run every check, and raise if one fails.
 
     Args:
-        operators: what to check.
+        operators: what to check: operators, custom classes, methods of custom classes.
         select: names of checks; all by default.
         seed: decides every sample.
         examples: how many cases a check samples, shared among the dtypes.
@@ -70,7 +76,7 @@ def check(
     """
     __tracebackhide__ = True  # pytest shows the caller
     report: Report = checks.run(
-        operators,
+        operators_of(operators),
         select=select,
         seed=seed,
         examples=examples,
@@ -82,13 +88,34 @@ def check(
     return report
 
 
+def operators_of(what: Any) -> list[Operator]:
+    """The operators that checks of `what` run.
+
+    Raises:
+        OpsmithError: it is nothing that can be checked.
+    """
+    if isinstance(what, Operator):
+        return [what]
+    if isinstance(what, Method):
+        return [what.operator]
+    if isinstance(what, CustomClass):
+        # A method that only returns a field has no operator, and nothing to check.
+        return [m.operator for m in what.methods.values() if m.model.operator is not None]
+    if isinstance(what, Iterable) and not isinstance(what, str):
+        return [operator for one in what for operator in operators_of(one)]
+    raise OpsmithError(
+        f"{what!r} cannot be checked: pass an operator (opsmith.op), a custom class "
+        "(opsmith.custom_class), one of its methods, or several of these"
+    )
+
+
 def cases(
-    operator: Operator, *, dtype: str | None = None, seed: int = 0, examples: int = 20
+    operator: Operator | Method, *, dtype: str | None = None, seed: int = 0, examples: int = 20
 ) -> Iterator[dict[str, Any]]:
     """Arguments that fit the declaration: those of `register_cases`, then sampled ones.
 
     Args:
-        operator: whose.
+        operator: whose; a method of a custom class takes its fields first.
         dtype: the generic dtype (``"float32"``); float32 by default if the operator takes it.
         seed: decides the samples.
         examples: how many are sampled; none for ``register_cases(only=True)``.
@@ -102,7 +129,8 @@ def cases(
     from opsmith.checks.trial import Settings, Trial
 
     found: list[dict[str, Any]] = []
-    subject = subjects_of(operator)[0]
+    (found_operator,) = operators_of(operator)
+    subject = subjects_of(found_operator)[0]
     trial = Trial(subject, "cases", Settings(seed, examples))
 
     def keep(case: Any) -> None:
@@ -132,7 +160,7 @@ class _OneCheck:
 
 
 def parametrize(
-    operators: Operator | Iterable[Operator],
+    operators: Checkable | Iterable[Checkable],
     *,
     select: Sequence[str] | None = None,
     argument: str = "check",
@@ -148,10 +176,9 @@ def parametrize(
     """
     import pytest
 
-    many = [operators] if isinstance(operators, Operator) else list(operators)
     parameters = [
         pytest.param(_OneCheck(operator, one.name, options), id=f"{operator.name}-{one.name}")
-        for operator in many
+        for operator in operators_of(operators)
         for one in _selected(select)
         if one.subjects(operator)
     ]
