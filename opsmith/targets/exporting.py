@@ -176,7 +176,7 @@ _TAKERS: dict[str, type] = {"models": ModelTarget, "operators": OperatorTarget}
 
 
 def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of the target, defaults filled in.
+    """Every option of the target, defaults filled in, also where `None` was given.
 
     Raises:
         ExportError: an option that the target does not have, or a value that it does not take.
@@ -188,12 +188,30 @@ def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"target {target.name!r} has no option {name!r}; there are "
                 f"{', '.join(known) or 'none'}"
             )
-        choices = known[name].choices
-        if choices and isinstance(value, str) and value not in choices:
-            raise ExportError(
-                f"target {target.name!r}: {name}={value!r}; there are {', '.join(choices)}"
-            )
-    return {name: given.get(name, option.default) for name, option in known.items()}
+        if value is not None:
+            _refuse_value(target, known[name], value)
+    return {
+        name: option.default if given.get(name) is None else given[name]
+        for name, option in known.items()
+    }
+
+
+def _refuse_value(target: Target, option: Option, value: Any) -> None:
+    """Refuse a value that the option does not take.
+
+    Raises:
+        ExportError: naming target and option.
+    """
+    wrong = f"target {target.name!r}: {option.name}={value!r}"
+    if option.by_operator and not isinstance(value, str | Mapping):
+        raise ExportError(f"{wrong}; expected a str, or a mapping from operator names to these")
+    if option.choices and isinstance(value, str) and value not in option.choices:
+        raise ExportError(f"{wrong}; there are {', '.join(option.choices)}")
+    if option.kind in (int, float, bool):
+        try:
+            option.kind(value)
+        except (TypeError, ValueError):
+            raise ExportError(f"{wrong}; expected {option.kind.__name__}") from None
 
 
 def _write(target: Target, outcome: Outcome, folder: Path, **facts: Any) -> Artifact:

@@ -74,14 +74,17 @@ class LoadedModel:
 
     def _tensor(self, position: int, value: Any) -> Tensor:
         try:
-            return torch.as_tensor(value)
+            tensor = torch.as_tensor(value)
+            if tensor.layout is torch.strided:
+                return tensor
+            came = f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
         except (TypeError, ValueError, RuntimeError):
-            specs = self.artifact.manifest.inputs
-            name = specs[position].name if position < len(specs) else str(position)
-            raise ArgumentError(
-                f"{self.artifact.folder}: input {name!r} is {type(value).__name__}, expected a "
-                "tensor."
-            ) from None
+            came = type(value).__name__
+        specs = self.artifact.manifest.inputs
+        name = specs[position].name if position < len(specs) else str(position)
+        raise ArgumentError(
+            f"{self.artifact.folder}: input {name!r} is {came}, expected a dense tensor."
+        )
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """A call's tensors in the order of the manifest's inputs.

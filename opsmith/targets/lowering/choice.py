@@ -51,7 +51,8 @@ class Chooser:
     """Chooses a form for each operator of a model.
 
     Args:
-        wanted: ``"auto"``, one form for all, or a form by operator name (others: ``"auto"``).
+        wanted: ``"auto"``, one form for all, or a form by operator, or its name (others:
+            ``"auto"``).
         forms: the target's forms, the one to be preferred first.
         runtime: its name, for messages.
         automatic: the forms that ``"auto"`` tries; all of them by default.
@@ -62,12 +63,13 @@ class Chooser:
 
     def __init__(
         self,
-        wanted: str | Mapping[str, str],
+        wanted: str | Mapping[Any, str],
         forms: Mapping[str, Choose],
         runtime: str,
         automatic: Sequence[str] | None = None,
     ) -> None:
-        self._wanted = {} if isinstance(wanted, str) else dict(wanted)
+        given = {} if isinstance(wanted, str) else wanted
+        self._wanted = {getattr(key, "name", key): form for key, form in given.items()}
         self._default = wanted if isinstance(wanted, str) else "auto"
         self._forms = dict(forms)
         self._runtime = runtime

@@ -248,6 +248,21 @@ def test_a_branch_on_sizes_that_inlining_would_take_away(refused, export, sizes)
     export(Call(clipped), arguments)
 
 
+def test_an_option_of_the_wrong_kind_is_named(refused):
+    for wrong in (3, ["inline"]):
+        assert (
+            f"target 'onnxruntime': form={wrong!r}; expected a str, or a mapping from operator "
+            "names to these"
+        ) in refused(ops.reverse, form=wrong)
+    assert "target 'onnxruntime': opset='new'; expected int" in refused(ops.reverse, opset="new")
+
+
+def test_none_stands_for_an_options_default_and_an_operator_for_its_name(export):
+    for form in (None, {ops.reverse: "inline"}):
+        loaded = export(Call(ops.reverse), (torch.ones(3),), form=form, exporter=None)
+        assert loaded.artifact.manifest.operators[0].name == ops.reverse.name
+
+
 def test_mistaken_options(refused):
     assert "has no option 'froms'; there are form, exporter, opset" in refused(
         ops.reverse, froms="inline"
