@@ -18,12 +18,12 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators import autograd
-from opsmith.operators.arguments import named
 from opsmith.operators.kernel import NativeKernel, PythonKernel
 from opsmith.operators.operator import Operator
 from opsmith.operators.operator import op as declare
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, hints, signature_of
+from opsmith.signature.calls import named
 
 _ADOPTED: dict[torch._ops.OpOverload, AdoptedOperator] = {}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.signature import NO_DEFAULT, Signature, TensorInfo
+from opsmith.signature import Signature, TensorInfo
 from opsmith.signature.dtypes import ALL_DTYPES
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
@@ -19,46 +19,6 @@ _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 def dtype_name(dtype: torch.dtype) -> str:
     """``torch.float32`` as ``float32``."""
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
-
-
-def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
-    """A function from a call's ``(args, kwargs)`` to its arguments by name, defaults filled in.
-
-    The dispatcher leaves arguments that equal their default out of what it passes on.
-    """
-    names = [parameter.name for parameter in signature.parameters]
-    defaults = {
-        parameter.name: parameter.default
-        for parameter in signature.parameters
-        if parameter.default is not NO_DEFAULT
-    }
-    known = frozenset(names)
-    positional = sum(not parameter.keyword_only for parameter in signature.parameters)
-    qualname = signature.qualname
-
-    def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if len(args) > len(names):
-            raise ArgumentError(f"{qualname}: takes {len(names)} arguments, got {len(args)}.")
-        if len(args) > positional:
-            raise ArgumentError(
-                f"{qualname}: argument {names[positional]!r} must be given by name: "
-                f"{names[positional]}=..."
-            )
-        given = dict(zip(names, args, strict=False))
-        for name in kwargs:
-            if name not in known:
-                raise ArgumentError(
-                    f"{qualname}: has no argument {name!r}; there are {', '.join(names)}."
-                )
-            if name in given:
-                raise ArgumentError(f"{qualname}: argument {name!r} is given twice.")
-        complete = {**defaults, **given, **kwargs}
-        missing = [name for name in names if name not in complete]
-        if missing:
-            raise ArgumentError(f"{qualname}: argument {missing[0]!r} is missing.")
-        return {name: complete[name] for name in names}
-
-    return arguments
 
 
 def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from opsmith.errors import ArgumentError, OpsmithError
-from opsmith.operators.arguments import describe, named
+from opsmith.operators.arguments import describe
 from opsmith.operators.validation import result_dtype
 from opsmith.signature import Signature, TensorType, bind, result_shapes
+from opsmith.signature.calls import named
 
 
 def fake_kernel(signature: Signature) -> Callable[..., Any]:

@@ -13,13 +13,13 @@ import torch
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
 from opsmith.operators import autocast, autograd, registry, vmap
-from opsmith.operators.arguments import named
 from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
 from opsmith.operators.refusal import refusal
 from opsmith.operators.registration import Registration
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, signature_of
+from opsmith.signature.calls import named
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
 

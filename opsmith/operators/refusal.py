@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
-from opsmith.operators.arguments import named
 from opsmith.operators.validation import Validator
 from opsmith.signature import (
     Parameter,
@@ -26,6 +25,7 @@ from opsmith.signature import (
     TensorType,
 )
 from opsmith.signature.binding import show_sizes
+from opsmith.signature.calls import named
 
 
 def refusal(

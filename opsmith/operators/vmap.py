@@ -9,22 +9,21 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import OpsmithError
-from opsmith.operators.arguments import describe, named
+from opsmith.operators.arguments import describe
 from opsmith.operators.validation import result_dtype
 from opsmith.signature import (
-    Parameter,
     Result,
     Signature,
     TensorInfo,
     TensorListType,
     TensorType,
     bind,
-    expressions,
     result_shapes,
 )
 from opsmith.signature.binding import show_sizes
-from opsmith.signature.expressions import Name
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature.calls import named
+from opsmith.signature.folding import Fold
+from opsmith.signature.folding import fold as fold_of
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
@@ -54,10 +53,9 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
             if dim is not None and not (isinstance(dim, list) and all(d is None for d in dim))
         }
         arguments = arguments_of(args, kwargs)
-        for dim in signature.parallel_dims if info.batch_size else ():
-            fold = _Fold.along(dim.removeprefix("*"), signature, batched)
-            if fold is not None:
-                return fold(operator, info.batch_size, arguments, batched)
+        fold = fold_of(signature, batched) if info.batch_size else None
+        if fold is not None:
+            return _folded(operator, fold, info.batch_size, arguments, batched)
         return _one_by_one(operator, info.batch_size, arguments, batched)
 
     return rule
@@ -142,86 +140,33 @@ def _without(info: TensorInfo, dim: int | None) -> TensorInfo:
     return TensorInfo(shape, info.dtype, info.device)
 
 
-class _Fold:
-    """Laying the batch into one parallel dimension of every tensor that has it."""
-
-    def __init__(self, dim: str, axes: dict[str, int], out_axes: list[int], variadic: bool) -> None:
-        self.dim = dim
-        self.axes = axes
-        self.out_axes = out_axes
-        self.variadic = variadic
-
-    @classmethod
-    def along(cls, dim: str, signature: Signature, batched: dict[str, Any]) -> _Fold | None:
-        """The fold, or `None` where the batch does not fit into `dim` alone."""
-        axes: dict[str, int] = {}
-        for parameter in signature.tensors:
-            axis = _axis(parameter.tensor_type.shape if parameter.tensor_type else None, dim)
-            if axis is not None and parameter.is_tensor:
-                axes[parameter.name] = axis
-        if any(name not in axes for name in batched) or _read_elsewhere(signature, dim):
-            return None
-        out_axes = [_axis(result.tensor_type.shape, dim) for result in signature.results]
-        if not signature.shaped or any(axis is None for axis in out_axes):
-            return None
-        variadic = dim in signature.variadic_dims
-        return cls(dim, axes, [axis for axis in out_axes if axis is not None], variadic)
-
-    def __call__(
-        self, operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
-    ) -> Any:
-        folded = dict(arguments)
-        for name, axis in self.axes.items():
-            value = arguments[name]
-            if value is not None:
-                folded[name] = self._fold(value, batched.get(name), axis, size)
-        returned = operator(**folded)
-        many = (returned,) if len(self.out_axes) == 1 else returned
-        opened = tuple(
-            value if self.variadic else value.unflatten(axis, (size, value.shape[axis] // size))
-            for value, axis in zip(many, self.out_axes, strict=True)
-        )
-        if len(opened) == 1:
-            return opened[0], self.out_axes[0]
-        return opened, tuple(self.out_axes)
-
-    def _fold(self, value: Tensor, batch: int | None, axis: int, size: int) -> Tensor:
-        if batch is None:
-            value = value.unsqueeze(axis)
-            value = value.expand(*value.shape[:axis], size, *value.shape[axis + 1 :])
-        else:
-            value = value.movedim(batch, axis)
-        return value if self.variadic else value.flatten(axis, axis + 1)
+def _folded(
+    operator: Operator,
+    fold: Fold,
+    size: int,
+    arguments: dict[str, Any],
+    batched: dict[str, Any],
+) -> Any:
+    folded = dict(arguments)
+    for name, axis in fold.axes.items():
+        value = arguments[name]
+        if value is not None:
+            folded[name] = _laid(value, batched.get(name), axis, size, fold)
+    returned = operator(**folded)
+    many = (returned,) if len(fold.out_axes) == 1 else returned
+    opened = tuple(
+        value if fold.variadic else value.unflatten(axis, (size, value.shape[axis] // size))
+        for value, axis in zip(many, fold.out_axes, strict=True)
+    )
+    if len(opened) == 1:
+        return opened[0], fold.out_axes[0]
+    return opened, fold.out_axes
 
 
-def _axis(shape: Shape | None, dim: str) -> int | None:
-    """Where `dim` stands in `shape`, if it stands there once and nothing before it is variadic."""
-    if shape is None:
-        return None
-    found = [
-        axis
-        for axis, d in enumerate(shape.dims)
-        if (isinstance(d, Fixed) and d.expression == Name(dim))
-        or (isinstance(d, Variadic) and d.name == dim)
-    ]
-    if len(found) != 1 or any(isinstance(d, Variadic) for d in shape.dims[: found[0]]):
-        return None
-    return found[0]
-
-
-def _read_elsewhere(signature: Signature, dim: str) -> bool:
-    """Whether `dim` also decides something else: a size, which values fit, a tensor in a list."""
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        shape = type_.shape if type_ else None
-        if shape is None:
-            continue
-        if isinstance(owner.type, TensorListType) and _axis(shape, dim) is not None:
-            return True
-        for d in shape.dims:
-            if not isinstance(d, Fixed) or isinstance(d.expression, Name):
-                continue
-            if dim in expressions.names(d.expression):
-                return True
-    return dim in signature.constrained_dims
+def _laid(value: Tensor, batch: int | None, axis: int, size: int, fold: Fold) -> Tensor:
+    if batch is None:
+        value = value.unsqueeze(axis)
+        value = value.expand(*value.shape[:axis], size, *value.shape[axis + 1 :])
+    else:
+        value = value.movedim(batch, axis)
+    return value if fold.variadic else value.flatten(axis, axis + 1)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import autograd
-from opsmith.operators.arguments import named
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.declare import Declared, read_class
 from opsmith.operators.kernel import NativeKernel, source_path
 from opsmith.operators.operator import Operator
 from opsmith.operators.validation import Validator
+from opsmith.signature.calls import named
 from opsmith.signature.class_model import ClassModel, MethodModel
 
 _CLASSES: dict[str, CustomClass] = {}

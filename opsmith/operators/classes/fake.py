@@ -13,9 +13,9 @@ from torch._library import fake_class_registry
 from torch.utils._pytree import tree_leaves
 
 from opsmith.errors import DifferentiationError, OpsmithError
-from opsmith.operators.arguments import named
 from opsmith.operators.classes.reference import make_state
 from opsmith.signature import Signature
+from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
 
 if TYPE_CHECKING:

@@ -1,0 +1,92 @@
+"""Where a batch can be laid: into one parallel dimension of every tensor that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from opsmith.signature import expressions
+from opsmith.signature.expressions import Name
+from opsmith.signature.model import Parameter, Result, Signature, TensorListType
+from opsmith.signature.shapes import Fixed, Shape, Variadic
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How one call takes the place of one per sample.
+
+    Attributes:
+        axes: for each tensor argument that has the dimension, where it stands.
+        out_axes: the same of each result.
+        variadic: whether it stands for any number of dimensions, so that the batch becomes a
+            dimension of its own; else its size is multiplied.
+    """
+
+    axes: Mapping[str, int]
+    out_axes: tuple[int, ...]
+    variadic: bool
+
+
+def fold(signature: Signature, batched: Collection[str]) -> Fold | None:
+    """The fold along the first of the `parallel_dims` that takes the batch.
+
+    Args:
+        signature: the operator's.
+        batched: the names of the arguments that have a batch.
+
+    Returns:
+        `None` where no parallel dimension takes it: the operator is called once per sample then.
+    """
+    for dim in signature.parallel_dims:
+        found = _along(dim.removeprefix("*"), signature, batched)
+        if found is not None:
+            return found
+    return None
+
+
+def _along(dim: str, signature: Signature, batched: Collection[str]) -> Fold | None:
+    axes: dict[str, int] = {}
+    for parameter in signature.tensors:
+        axis = _axis(parameter.tensor_type.shape if parameter.tensor_type else None, dim)
+        if axis is not None and parameter.is_tensor:
+            axes[parameter.name] = axis
+    if any(name not in axes for name in batched) or _read_elsewhere(signature, dim):
+        return None
+    out_axes = [_axis(result.tensor_type.shape, dim) for result in signature.results]
+    if not signature.shaped or any(axis is None for axis in out_axes):
+        return None
+    known = tuple(axis for axis in out_axes if axis is not None)
+    return Fold(axes, known, dim in signature.variadic_dims)
+
+
+def _axis(shape: Shape | None, dim: str) -> int | None:
+    """Where `dim` stands in `shape`, if it stands there once and nothing before it is variadic."""
+    if shape is None:
+        return None
+    found = [
+        axis
+        for axis, d in enumerate(shape.dims)
+        if (isinstance(d, Fixed) and d.expression == Name(dim))
+        or (isinstance(d, Variadic) and d.name == dim)
+    ]
+    if len(found) != 1 or any(isinstance(d, Variadic) for d in shape.dims[: found[0]]):
+        return None
+    return found[0]
+
+
+def _read_elsewhere(signature: Signature, dim: str) -> bool:
+    """Whether `dim` also decides something else: a size, which values fit, a tensor in a list."""
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    for owner in owners:
+        type_ = owner.tensor_type
+        shape = type_.shape if type_ else None
+        if shape is None:
+            continue
+        if isinstance(owner.type, TensorListType) and _axis(shape, dim) is not None:
+            return True
+        for d in shape.dims:
+            if not isinstance(d, Fixed) or isinstance(d.expression, Name):
+                continue
+            if dim in expressions.names(d.expression):
+                return True
+    return dim in signature.constrained_dims
