@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.checks import layouts
 from opsmith.operators.arguments import dtype_name
-from opsmith.signature import Signature
+from opsmith.signature import Signature, TensorInfo
 
 #: Up to this many elements a tensor's values are shown.
 _SHOWN = 8
@@ -59,6 +59,17 @@ class Case:
             elif _is_tensors(value):
                 for position, item in enumerate(value):
                     yield f"{name}[{position}]", item
+
+    def described(self) -> dict[str, Any]:
+        """The arguments as `opsmith.signature.bind` takes them: tensors by shape and dtype."""
+        return {
+            name: TensorInfo(tuple(value.shape), dtype_name(value.dtype))
+            if isinstance(value, Tensor)
+            else [TensorInfo(tuple(item.shape), dtype_name(item.dtype)) for item in value]
+            if _is_tensors(value)
+            else value
+            for name, value in self.values.items()
+        }
 
     @property
     def dtype(self) -> str | None:

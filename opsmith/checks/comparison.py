@@ -16,6 +16,8 @@ from opsmith.operators.arguments import dtype_name
 
 #: How much less accurate than the reference in the same dtype a kernel may be.
 _SLACK = 4.0
+#: From which relative difference on two derivatives side by side are the two sides of a kink.
+_JUMP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
         if value.numel() == 0:
             continue
         ratio = _ratios(value, expected, _allowed(truth, position, value))
+        if truth.undefined is not None:
+            ratio = torch.where(truth.undefined[position], 0.0, ratio)
         if bool((ratio > 1).any()):
             ratio = _forgive(ratio, value, truth, position)
         found = float(ratio.max())
@@ -102,11 +106,21 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tenso
     if value.is_floating_point() or value.is_complex():
         reached = torch.maximum(allowed, _SLACK * truth.rounding[position])
         ratio = torch.minimum(ratio, _ratios(value, expected, reached))
+    if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
+        ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     narrow = truth.narrow
     if narrow is None or narrow[position].shape != value.shape:
         return ratio
     beside = _ratios(value, narrow[position], allowed)
     return torch.where((ratio > 1) & (beside <= 1), beside, ratio)
+
+
+def _between_sides(value: Tensor, truth: Truth, position: int, allowed: Tensor) -> Tensor:
+    """Where a derivative jumps, and the value lies between the jump's two sides."""
+    low, high = truth.nearby[position]
+    jumps = high - low > _JUMP * torch.maximum(low.abs(), high.abs())
+    wide = value.to(torch.float64)
+    return jumps & (wide >= low - allowed) & (wide <= high + allowed)
 
 
 def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tensor) -> str:

@@ -165,6 +165,10 @@ def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Tr
         pass  # `measure` tries the case's own dtypes, and says what is wrong
     truth = measure(evaluate, wide, own)
     truth.names = list(names)
+    truth.derivative = True
+    # Nothing has a slope at NaN, and PyTorch's own operators give what comes.
+    _, leaves = leaves_of({name: own[name] for name in case.values})
+    truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth
 
 

@@ -28,7 +28,6 @@ from opsmith.signature import (
     ScalarType,
     SequenceType,
     Signature,
-    TensorInfo,
     TensorType,
     bind,
     expressions,
@@ -126,22 +125,14 @@ class _Sampler:
                 values[parameter.name] = self._tensors(
                     parameter, shapes[parameter.name], dims, values
                 )
-        described = {
-            name: TensorInfo(value.shape, str(value.dtype).removeprefix("torch."))
-            if hasattr(value, "dtype")
-            else [TensorInfo(v.shape, str(v.dtype).removeprefix("torch.")) for v in value]
-            if signature.by_name[name].is_tensor_list and value is not None
-            else value
-            for name, value in values.items()
-        }
-        bindings = bind(signature, described)
+        case = Case(signature, values)
+        bindings = bind(signature, case.described())
         for parameter in signature.tensors:
             if parameter.constraints:
                 check_values(signature, parameter, values, bindings)
         if signature.shaped and not signature.data_dependent:
             found = result_shapes(signature, bindings, values)
             self._require_small({"result": list(found)})
-        case = Case(signature, values)
         return self._laid_out(case)
 
     # --- sizes -------------------------------------------------------------------------------

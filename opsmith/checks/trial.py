@@ -33,7 +33,7 @@ from opsmith.checks.truth import (
     truth_of,
 )
 from opsmith.operators import Operator
-from opsmith.signature import Signature
+from opsmith.signature import Signature, bind, result_shapes
 
 #: How many elements a registered case may have for checks that run a case many times.
 _MODEST = 50_000
@@ -152,7 +152,7 @@ class Trial:
                 self._two(body, pair)
             if self.operator.only_registered_cases or not examples:
                 continue
-            strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(_is_dynamic)
+            strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(self._is_dynamic)
             self._sampled(
                 strategy,
                 lambda pair: self._two(body, pair),
@@ -199,7 +199,7 @@ class Trial:
         for case in self.author_cases(dtype):
             if case.numel > _MODEST:
                 continue
-            if _has_no_small_size(case):
+            if self._has_no_small_size(case):
                 groups.setdefault(_skeleton(case), []).append(case)
         for group in groups.values():
             first, *rest = group
@@ -207,6 +207,29 @@ class Trial:
                 if shapes_of(other) != shapes_of(first):
                     return [(first, other)]
         return []
+
+    def _has_no_small_size(self, case: Case) -> bool:
+        """Whether no size, of a result neither, is 0 or 1, which compilers take for constants."""
+        sizes = [size for _, tensor in case.tensors() for size in tensor.shape]
+        return min(sizes, default=2) > 1 and min(self._result_sizes(case), default=2) > 1
+
+    def _result_sizes(self, case: Case) -> list[int]:
+        """Every size of the results that does not depend on data."""
+        signature = self.signature
+        if signature.data_dependent:
+            return []
+        try:
+            if signature.shaped:
+                shapes = result_shapes(signature, bind(signature, case.described()), case.values)
+                return [size for shape in shapes for size in shape]
+            _, results = run_reference(self.operator, case.values)
+        except Exception:
+            return []  # running the case says what is wrong with it
+        return [size for result in results for size in result.shape]
+
+    def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
+        different = shapes_of(pair[0]) != shapes_of(pair[1])
+        return different and all(self._has_no_small_size(case) for case in pair)
 
     def _sampled(
         self,
@@ -391,16 +414,6 @@ def shapes_of(case: Case) -> tuple[Any, ...]:
 def shown_shapes(case: Case) -> str:
     """The same, for messages."""
     return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
-
-
-def _has_no_small_size(case: Case) -> bool:
-    """Whether no size is 0 or 1, which compilers take for constants."""
-    return all(size > 1 for _, tensor in case.tensors() for size in tensor.shape)
-
-
-def _is_dynamic(pair: tuple[Case, Case]) -> bool:
-    different = shapes_of(pair[0]) != shapes_of(pair[1])
-    return different and all(_has_no_small_size(case) for case in pair)
 
 
 def _size_of_case(case: Case) -> tuple[int, int]:

@@ -25,15 +25,18 @@ one dominates.
 
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
-last bits, and four times the largest rounding error that it makes at an element is granted. (For
-double precision this is seen in single precision, and scaled.) Where the reference jumps
+last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
+the largest rounding error that it makes at an element is granted. (For double precision this is
+seen in single precision, and scaled.) Where the reference jumps
 (``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
-right as well. Integers and booleans are compared exactly.
+right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
+Integers and booleans are compared exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,12 +45,15 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.layouts import plain
+from opsmith.checks.rounding import RandomRounding
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten, output_names
 
 _PROBES = 6
 _STEP = 1e-9
 _ROUNDING_SAMPLES = 8
+_NEARBY = 8
+_NUDGE = 1e-7
 _WIDE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -77,6 +83,8 @@ class Truth:
             another dtype is believed to that dtype's precision.
         evaluate: gives `values` for other arguments.
         arguments: the case's own arguments, in its own dtypes.
+        derivative: whether these are gradients, which have two sides at a kink.
+        undefined: for each result, where nothing is right or wrong; `None` where that is nowhere.
     """
 
     names: list[str]
@@ -86,6 +94,8 @@ class Truth:
     exact: bool
     evaluate: Evaluate
     arguments: Mapping[str, Any]
+    derivative: bool = False
+    undefined: list[Tensor] | None = None
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -106,20 +116,51 @@ class Truth:
             own, scale = _narrowed(self.arguments)
             if sample:
                 own = {name: _jitter(value, generator) for name, value in own.items()}
+            wide = {name: widen(value) for name, value in own.items()}
+            for rough, fine in self._rough_and_fine(own, wide, generator):
+                for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
+                    if one.shape == right.shape == largest[position].shape and _is_inexact(right):
+                        error = _size(one.detach().to(right.dtype) - right.detach()) * scale
+                        error = torch.nan_to_num(error, nan=0.0, posinf=0.0)  # overflow
+                        largest[position] = torch.maximum(largest[position], error)
+        return largest
+
+    def _rough_and_fine(
+        self, own: Mapping[str, Any], wide: Mapping[str, Any], generator: torch.Generator
+    ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """What rounding makes of the results, in two ways, each beside the results without it."""
+        try:
+            fine = self.evaluate(wide)
+        except Exception:
+            return
+        with contextlib.suppress(Exception):
+            yield self.evaluate(own), fine
+        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(own) if _is_inexact(t)]
+        if not eps:
+            return
+        dtype = min(eps, key=lambda pair: pair[0])[1]
+        with contextlib.suppress(Exception), RandomRounding(dtype.to_real(), generator):
+            rough = self.evaluate(wide)
+            yield rough, fine
+
+    @cached_property
+    def nearby(self) -> list[tuple[Tensor, Tensor]]:
+        """The least and the largest value that each real element has very near here."""
+        generator = torch.Generator().manual_seed(2)
+        wide = {name: widen(value) for name, value in self.arguments.items()}
+        ends = [(value, value) for value in self.values]
+        for _ in range(_NEARBY):
+            moved = {name: _nudge(value, generator) for name, value in wide.items()}
             try:
-                pairs = zip(
-                    self.evaluate(own),
-                    self.evaluate({name: widen(value) for name, value in own.items()}),
-                    strict=True,
-                )
+                found = self.evaluate(moved)
             except Exception:
                 continue
-            for position, (rough, fine) in enumerate(pairs):
-                if rough.shape == fine.shape == largest[position].shape and _is_inexact(fine):
-                    error = _size(rough.detach().to(fine.dtype) - fine.detach()) * scale
-                    error = torch.nan_to_num(error, nan=0.0, posinf=0.0)  # overflow
-                    largest[position] = torch.maximum(largest[position], error)
-        return largest
+            for position, value in enumerate(found):
+                low, high = ends[position]
+                if value.shape == low.shape and value.is_floating_point():
+                    value = value.detach().to(low.dtype)
+                    ends[position] = torch.minimum(low, value), torch.maximum(high, value)
+        return ends
 
 
 def widen(value: Any) -> Any:
@@ -257,6 +298,16 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
         return value
     bits = torch.randint(-2, 3, value.shape, generator=generator)
     return value * (1 + bits * torch.finfo(value.dtype).eps).to(value.dtype)
+
+
+def _nudge(value: Any, generator: torch.Generator) -> Any:
+    """`value` moved off where it is, zeros too."""
+    if _is_list(value):
+        return [_nudge(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not _is_inexact(value):
+        return value
+    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+    return value + _NUDGE * (1 + _size(value)) * signs
 
 
 def _probe(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.comparison import compare, difference, same_bits
+from opsmith.checks.rounding import RandomRounding
 from opsmith.checks.truth import RefusedError, tolerance, truth_of
 
 HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -199,3 +200,51 @@ def test_what_is_right_does_not_depend_on_the_layout():
     x = random(5, 3).t()
     assert not x.is_contiguous()
     assert outcome(middle, x.contiguous().median(1).values, x=x).problem is None
+
+
+@opsmith.op("comparison::normed_slope")
+def normed_slope(g: Float[Tensor, "N C"], x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    inverse = torch.rsqrt((x * x).mean(-1, keepdim=True))
+    return inverse * g - inverse**3 * (g * x).mean(-1, keepdim=True) * x
+
+
+@pytest.mark.parametrize("dtype", HALF_TO_DOUBLE)
+def test_where_terms_cancel_the_tolerance_follows_from_the_terms(dtype):
+    # With one column the right result is zero: only the rounding of two equal terms is left.
+    g, x = (random(200, 1, seed=seed).to(dtype) for seed in (1, 2))
+    truth = truth_of(normed_slope, {"g": g, "x": x})
+    terms = (g / x).abs().double()
+    off = torch.finfo(dtype).eps * terms
+    assert bool((truth.values[0].abs() < 1e-9 * terms).all())
+    assert compare([(truth.values[0] + off).to(dtype)], truth).problem is None
+    assert compare([(truth.values[0] + 100 * off).to(dtype)], truth).problem is not None
+
+
+@opsmith.op("comparison::layer_norm")
+def layer_norm(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+def test_a_formula_behind_one_operator_is_taken_apart():
+    # Of equal numbers every deviation is rounding of the mean, 316 times enlarged.
+    x = random(50, 1).expand(50, 16)
+    mean = torch.zeros(50, 1)
+    for k in range(16):
+        mean += x[:, k : k + 1]
+    result = (x - mean / 16) * 100000**0.5
+    truth = truth_of(layer_norm, {"x": x})
+    assert bool((result.abs() > 1e-6).any())
+    assert compare([result], truth).problem is None
+    assert compare([result + 1e-3 * x.abs() + 1e-3], truth).problem is not None
+
+
+def test_what_is_exact_is_not_rounded():
+    whole = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        exact = whole.sum(1), whole - whole.clone(), -whole.abs(), whole.sort().values * 0.5
+        rounded = whole / 3
+    assert exact[0].tolist() == [6, 22, 38]
+    assert not bool(exact[1].any())
+    assert torch.equal(exact[2], -whole)
+    assert torch.equal(exact[3], whole / 2)
+    assert bool((rounded[whole % 3 != 0] != (whole / 3)[whole % 3 != 0]).all())

@@ -1,7 +1,11 @@
 """What is no fault passes, and is said; what is one is said in full."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
@@ -83,3 +87,127 @@ def test_a_vector_is_not_called_transposed():
     assert found.status == "failed"
     assert "sliced" in found.case
     assert "transposed" not in found.case
+
+
+@opsmith.op("verdicts::hinge")
+def hinge(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x.relu()
+
+
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+@hinge.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    yield {"x": torch.tensor([0.0, 1.0, torch.inf, torch.nan], dtype=dtype)}
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
+def test_at_a_kink_any_slope_between_the_two_sides_is_right(slope):
+    hinge.register_autograd(
+        lambda ctx, grad: (
+            grad * torch.heaviside(ctx.saved_tensors[0], torch.tensor(slope).to(grad))
+        ),
+        setup_context=_save,
+    )
+    found = row(hinge, "gradient")
+    assert found.status == "passed", found.explain()
+    assert found.notes == ("no finite differences at every case: a kink, a bound, NaN or infinity",)
+
+
+@pytest.mark.parametrize("slope", [-0.1, 1.1])
+def test_at_a_kink_a_slope_outside_its_two_sides_is_wrong(slope):
+    hinge.register_autograd(
+        lambda ctx, grad: (
+            grad * torch.heaviside(ctx.saved_tensors[0], torch.tensor(slope).to(grad))
+        ),
+        setup_context=_save,
+    )
+    found = row(hinge, "gradient")
+    assert found.status == "failed"
+    assert found.message.startswith("the gradient of 'x'[0] is ")
+
+
+@opsmith.op("verdicts::beside_single")
+def beside_single(
+    x: Float[Tensor, "N"], scale: Float32[Tensor, "N"]
+) -> tuple[Float[Tensor, "N"], Float32[Tensor, "N"]]:
+    # Opaque to autograd, so that finite differences are all there is.
+    return (
+        torch.from_numpy((x * scale).detach().double().numpy()).to(x.dtype),
+        torch.from_numpy(scale.detach().numpy() * 2),
+    )
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_finite_differences_do_not_step_in_single_precision(factor):
+    beside_single.register_autograd(
+        lambda ctx, one, two: (
+            factor * one * ctx.saved_tensors[1],
+            (one * ctx.saved_tensors[0]).float() + 2 * two,
+        ),
+        setup_context=_save,
+    )
+    found = row(beside_single, "gradient")
+    assert found.status == ("passed" if factor == 1 else "failed"), found.explain()
+    assert ("gradcheck" in found.message) == (factor == 2)
+
+
+@opsmith.op("verdicts::loses_gradient", autograd="reference")
+def loses_gradient(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+@loses_gradient.register_autograd
+def broken_backward(ctx: Any, grad: Tensor) -> Tensor:
+    return grad.new_full([int(size) for size in grad.shape], 2.0) * grad.numpy().sum()
+
+
+def test_a_fault_that_only_gradients_show_is_about_the_backward():
+    found = row(loses_gradient, "opcheck")
+    assert found.status == "failed"
+    assert found.message.startswith("only where gradients are recorded: ")
+    line = broken_backward.__code__.co_firstlineno
+    assert found.blame == f"backward: {__file__}:{line}"
+    assert f"  backward: {__file__}:{line}" in found.explain()
+
+
+@opsmith.op("verdicts::counted", data_dependent=())
+def counted(x: Float[Tensor, "N"], count: int) -> list[Tensor]:
+    return [x * 2] * 0 if count <= 0 else [x * 2]
+
+
+@counted.register_fake
+def _(x: Tensor, count: int) -> list[Tensor]:
+    return [] if count <= 0 else [torch.empty_like(x)]
+
+
+@counted.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    for size in (2, 3):
+        yield {"x": torch.ones(size, dtype=dtype), "count": 0}
+
+
+@pytest.mark.parametrize("check", ["compile", "export"])
+def test_a_call_that_gives_no_tensor_need_not_be_in_the_graph(check):
+    found = row(counted, check)
+    assert found.status == "passed", found.explain()
+
+
+@opsmith.op("verdicts::refuses_some")
+def refuses_some(x: Float[Tensor, "N"], y: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+    if x.shape[0] <= y.shape[0] + 1:
+        raise ValueError("x is too short")
+    return x * 2
+
+
+@refuses_some.register_kernel("cpu")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return refuses_some.reference(x, y)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_reference_refuses_is_not_exported(seed):
+    found = row(refuses_some, "export", seed=seed)
+    assert found.status == "passed", found.explain()

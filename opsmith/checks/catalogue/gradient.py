@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,10 +23,14 @@ from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import flatten
+from opsmith.checks.truth import flatten, run_reference
 
 #: With more elements than this gradcheck compares random projections, not every element.
 _SLOW_ELEMENTS = 40
+_DOUBLE = (torch.float64, torch.complex128)
+#: What gradcheck steps and allows.
+_STEP, _ATOL, _RTOL = 1e-6, 1e-5, 1e-3
+_DIRECTIONS = 3
 
 
 @check("gradient", "gradients agree with the reference's, and with finite differences", order=50)
@@ -65,12 +70,24 @@ def gradient(trial: Trial) -> None:
         trial.need(not numeric_only, "the reference is not differentiable, the kernel not float64")
         return
 
+    tried, bent = 0, 0
+
     def numeric(case: Case) -> None:
+        nonlocal tried, bent
         trial.accept(case)
+        if not _is_smooth(trial, case):
+            bent += 1
+            return
+        tried += 1
         _gradcheck(trial, case)
 
     small = Wanted(sizes=(1, 2, 3), max_elements=64)
-    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, most=3, keep=_has_leaves)
+    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, most=3, keep=_has_double)
+    if bent:
+        some = "some cases" if tried else "every case"
+        trial.notes.append(f"no finite differences at {some}: a kink, a bound, NaN or infinity")
+    elif not tried:
+        trial.notes.append("no finite differences: no argument and result of float64")
 
 
 def _any_float(trial: Trial) -> bool:
@@ -85,13 +102,82 @@ def _has_leaves(case: Case) -> bool:
     return any(is_differentiable(tensor) and tensor.numel() for _, tensor in case.tensors())
 
 
+def _double_leaves(arguments: Mapping[str, Any]) -> list[str]:
+    """What finite differences can move: a step in single precision would be lost in rounding."""
+    _, leaves = leaves_of(arguments)
+    return [name for name, leaf in leaves.items() if leaf.dtype in _DOUBLE and leaf.numel()]
+
+
+def _has_double(case: Case) -> bool:
+    return bool(_double_leaves(case.values))
+
+
+def _is_smooth(trial: Trial, case: Case) -> bool:
+    """Whether the reference is finite, and has one slope, at every element of a case.
+
+    Both one-sided slopes are taken, along a few directions that move every element: where they
+    differ by more than gradcheck allows, no finite difference is the gradient. The operator must
+    take the arguments on both sides too: it does not beyond the bound of a declared range.
+    """
+    names = _double_leaves(case.values)
+    generator = torch.Generator().manual_seed(0)
+
+    def moved(signs: Mapping[str, Tensor], step: float) -> list[Tensor]:
+        def move(name: str, value: Any) -> Any:
+            return value + step * signs[name] if name in signs else value
+
+        values = {
+            name: [move(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
+            else move(name, value)
+            for name, value in case.values.items()
+        }
+        with torch.no_grad():
+            if step:
+                trial.run(replace(case, values=values).make(trial.subject.device))
+            _, results = run_reference(trial.operator, values)
+        return [result for result in results if is_differentiable(result)]
+
+    tensors = dict(case.tensors())
+    try:
+        here = moved({}, 0.0)
+        for _ in range(_DIRECTIONS):
+            signs = {
+                name: torch.randint(0, 2, tensors[name].shape, generator=generator) * 2.0 - 1
+                for name in names
+            }
+            for before, at, after in zip(
+                moved(signs, -_STEP), here, moved(signs, _STEP), strict=True
+            ):
+                bend = (after - 2 * at + before).abs() / _STEP
+                slope = (after - before).abs() / (2 * _STEP)
+                # NaN and infinity are no slopes, and compare as false.
+                if not bool((bend <= 2 * _ATOL + _RTOL * slope).all()):
+                    return False
+    except Exception:
+        return False  # a size depends on the data, or this side of a bound is no argument
+    return True
+
+
 def _gradcheck(trial: Trial, case: Case) -> None:
     rule = trial.operator.rule
     function, inputs = _as_function(trial, case)
+    with torch.no_grad():
+        outputs = function(*inputs)
+    if not outputs:
+        return
     fast = sum(tensor.numel() for tensor in inputs) > _SLOW_ELEMENTS
     torch.manual_seed(trial.settings.seed)  # the projections of fast mode
     try:
-        torch.autograd.gradcheck(function, inputs, fast_mode=fast, check_forward_ad=rule.reference)
+        torch.autograd.gradcheck(
+            function,
+            inputs,
+            eps=_STEP,
+            atol=_ATOL,
+            rtol=_RTOL,
+            fast_mode=fast,
+            check_forward_ad=rule.reference,
+        )
         if rule.reference and rule.backward is None:
             torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
     except GradcheckError as error:
@@ -100,7 +186,10 @@ def _gradcheck(trial: Trial, case: Case) -> None:
 
 def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
     """The operator as a function of its floating arguments alone."""
-    arguments, leaves = leaves_of(case.make(trial.subject.device))
+    arguments, every = leaves_of(case.make(trial.subject.device))
+    leaves = {name: every[name] for name in _double_leaves(case.values)}
+    for name in set(every) - set(leaves):
+        every[name].requires_grad_(False)
 
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(leaves, inputs, strict=True))
@@ -111,7 +200,7 @@ def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Te
             for name, value in arguments.items()
         }
         results = flatten(trial.signature, trial.call(own), own)
-        return tuple(result for result in results if is_differentiable(result))
+        return tuple(result for result in results if result.dtype in _DOUBLE)
 
     return function, tuple(leaves.values())
 

@@ -21,7 +21,7 @@ from opsmith.checks.one_call_models import dynamic_shape
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial, shown_shapes
-from opsmith.checks.truth import flatten
+from opsmith.checks.truth import RefusedError, flatten, run_reference
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
@@ -31,20 +31,60 @@ _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 def opcheck(trial: Trial) -> None:
     """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
     grads = has_gradient(trial.operator)
+    left_out = 0
 
     def one(case: Case) -> None:
+        nonlocal left_out
         trial.accept(case)
         arguments = case.make(trial.subject.device)
         if grads:
             arguments, _ = leaves_of(arguments)
-        positional, keywords = trial.operator.split(arguments)
-        try:
-            torch.library.opcheck(trial.operator._opoverload, positional, keywords)
-        except Exception as error:
-            cause = error.__cause__ or error
-            raise Failure(_tidy(trial.raised(cause))) from error
+        problem = _opcheck(trial, arguments)
+        if problem is None:
+            return
+        if grads and _opcheck(trial, case.make(trial.subject.device)) is None:
+            if not _has_finite_gradients(trial, case):
+                left_out += 1
+                return
+            with trial.blaming("backward", trial.operator.rule.backward):
+                raise Failure(f"only where gradients are recorded: {problem}")
+        raise Failure(problem)
 
-    trial.each(one, dtypes=(trial.subject.favourite,), wanted=_SMALL, examples=2, most=2)
+    def is_finite(case: Case) -> bool:
+        nonlocal left_out
+        finite = _is_finite(trial, case)
+        left_out += not finite
+        return finite
+
+    dtypes = (trial.subject.favourite,)
+    trial.each(one, dtypes=dtypes, wanted=_SMALL, examples=2, most=2, keep=is_finite)
+    if left_out:
+        trial.notes.append("not with NaN or infinity: opcheck takes NaN for different from NaN")
+
+
+def _is_finite(trial: Trial, case: Case) -> bool:
+    """Whether no argument of a case and no result has NaN or infinity."""
+    try:
+        _, results = run_reference(trial.operator, case.values)
+    except Exception:
+        return True  # what is wrong with it is said where it runs
+    every = [*(tensor for _, tensor in case.tensors()), *results]
+    return all(bool(torch.isfinite(tensor).all()) for tensor in every)
+
+
+def _has_finite_gradients(trial: Trial, case: Case) -> bool:
+    truth = true_gradients(trial, case, random_cotangents(trial, case))
+    return truth is None or all(bool(torch.isfinite(value).all()) for value in truth.values)
+
+
+def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
+    """What opcheck says against a call; `None` if nothing."""
+    positional, keywords = trial.operator.split(arguments)
+    try:
+        torch.library.opcheck(trial.operator._opoverload, positional, keywords)
+    except Exception as error:
+        return _tidy(trial.raised(error.__cause__ or error))
+    return None
 
 
 @check("compile", "torch.compile(fullgraph=True) gives right results", order=100, time_limit=3.0)
@@ -126,16 +166,19 @@ def _compare_calls(
             trial.compare(found.results, truth, how)
             gradients = true_gradients(trial, case, cotangents)
             if gradients is not None:
-                trial.compare(found.gradients(), gradients, how)
+                with trial.blaming("backward", trial.operator.rule.backward):
+                    trial.compare(found.gradients(), gradients, how)
         else:
             arguments = case.make(trial.subject.device)
             trial.compare(flatten(trial.signature, call(arguments), arguments), truth, how)
-    except Failure:
+    except (Failure, RefusedError):
         raise
     except Exception as error:
         raise Failure(_tidy(f"{how} {trial.raised(error)}")) from error
     counted = getattr(getattr(kernel, "source", None), "api", "") != "torch"
-    if counted and not trial.subject.adopted and kernel.calls == before:
+    # A call that gives no tensor (an empty list) is left out of the graph, and rightly so.
+    counted = counted and not trial.subject.adopted and bool(truth.values)
+    if counted and kernel.calls == before:
         raise Failure(f"{how} did not run the {trial.subject.kernel!r} kernel")
 
 
@@ -175,6 +218,8 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             positional, keywords = operator.split(dict(zip(names, values, strict=True)))
             return operator(*positional, **keywords)
 
+    # What the reference refuses is no case, and is not exported.
+    runs = [(case, trial.truth(case)) for case in (first, second)]
     arguments = first.make(trial.subject.device)
     names = list(arguments)
     shapes = {name: dynamic_shape(signature, name, arguments[name]) for name in arguments}
@@ -186,20 +231,26 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             strict=False,
         )
         kept = [node for node in program.graph.nodes if node.target is operator._opoverload]
-        if not kept and not signature.mutated:
+        if not kept and not signature.mutated and any(truth.values for _, truth in runs):
             raise Failure(f"{how}: the graph does not contain {operator.name}")
-        stream = io.BytesIO()
-        torch.export.save(program, stream)
-        stream.seek(0)
-        loaded = torch.export.load(stream).module()
-        for case in (first, second):
+        # PyTorch does not save a program that gives nothing.
+        loaded = (_saved(program) if program.graph_signature.output_specs else program).module()
+        for case, truth in runs:
             own = case.make(trial.subject.device)
             actual = flatten(signature, loaded(*own.values()), own)
-            trial.compare(actual, trial.truth(case), f"{how}, run with {shown_shapes(case)}")
+            trial.compare(actual, truth, f"{how}, run with {shown_shapes(case)}")
     except Failure:
         raise
     except Exception as error:
         raise Failure(_tidy(f"{how} with {shown_shapes(first)} {trial.raised(error)}")) from error
+
+
+def _saved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """What is left of a program after it was saved and loaded."""
+    stream = io.BytesIO()
+    torch.export.save(program, stream)
+    stream.seek(0)
+    return torch.export.load(stream)
 
 
 def _tidy(text: str) -> str:

@@ -1,0 +1,131 @@
+"""How far rounding can carry a formula: its operators, each rounded up or down at random.
+
+Running a formula in a kernel's dtype shows the roundings of one order of evaluation. Where terms
+cancel, these may all happen to be zero at an element (``x - x * y * y`` with y = 1), while another
+right formula is off by the terms' roundings, and no change of the arguments shows how large the
+terms were. So the formula is run in double precision, and what each PyTorch operator gives is
+rounded to the kernel's dtype, up or down at random: stochastic arithmetic (Vignes, "A stochastic
+arithmetic for reliable scientific computation", Math. Comput. Simul. 35, 1993). What is exact in
+the kernel's dtype stays exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_aten, _prims = torch.ops.aten, torch.ops.prims
+#: Which result of a reduction is a sum of the first argument's elements, or their mean.
+_SUMS = {_aten.sum: 0, _prims.sum: 0, _aten.mean: 0, _aten.var_mean: 1}
+_MEANS = (_aten.mean, _aten.var_mean)
+
+
+class RandomRounding(TorchDispatchMode):
+    """Round what every operator gives in double precision to a coarser dtype, at random.
+
+    An operator that stands for a formula (``native_layer_norm``) is taken apart first, and a sum
+    has the roundings of its partial sums.
+
+    Args:
+        dtype: a floating dtype coarser than double precision.
+        generator: decides which way each element is rounded.
+    """
+
+    def __init__(self, dtype: torch.dtype, generator: torch.Generator) -> None:
+        super().__init__()
+        self._dtype = dtype
+        self._eps = torch.finfo(dtype).eps
+        self._generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator, and round its results in place."""
+        named, packet = dict(kwargs or {}), func.overloadpacket
+        parts = None if packet in _SUMS else _formula(func, args, named)
+        if parts is not None:
+            with self:
+                return parts(*args, **named)
+        returned = func(*args, **named)
+        many = returned if isinstance(returned, tuple) else (returned,)
+        if packet in _SUMS and args[0].dtype == torch.float64:
+            self._round_partial_sums(packet, args, many[_SUMS[packet]])
+        for declared, value in zip(func._schema.returns, many, strict=False):
+            alias = declared.alias_info
+            if alias is not None and not alias.is_write:
+                continue  # a view gives nothing new
+            for tensor in value if isinstance(value, list) else [value]:
+                self._round(tensor)
+        return returned
+
+    def _round(self, value: Any) -> None:
+        if not _is_wide(value):
+            return
+        real = torch.view_as_real(value) if value.is_complex() else value
+        real.copy_(self._rounded(real))
+
+    def _rounded(self, real: Tensor) -> Tensor:
+        noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
+        exact = real.to(self._dtype).double() == real
+        moved = real * (1 + self._eps * noise)
+        rounded = moved.to(self._dtype).double()
+        # A kernel that computes in a wider dtype has its precision here, and its range.
+        rounded = torch.where(rounded.isinf(), moved, rounded)
+        return torch.where(exact, real, rounded)
+
+    def _round_partial_sums(self, packet: Any, args: Any, total: Tensor) -> None:
+        terms = args[0]
+        every = range(terms.dim())
+        dims = args[1] if len(args) > 1 and args[1] else list(every)
+        last = [dim % terms.dim() for dim in dims] if terms.dim() else []
+        first = [dim for dim in every if dim not in last]
+        rows = terms.permute(first + last).reshape(total.numel(), -1)
+        partial = rows.cumsum(1)
+        error = (self._rounded(partial) - partial).sum(1).view(total.shape)
+        total.add_(error / max(rows.shape[1], 1) if packet in _MEANS else error)
+
+
+def _is_wide(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
+
+
+def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """What an operator is made of, where PyTorch knows it and it gives the same."""
+    from torch._decomp import decomposition_table
+
+    found = decomposition_table.get(func)
+    views = any(declared.alias_info is not None for declared in func._schema.returns)
+    if found is None or views or func._schema.is_mutable:
+        return None
+    try:
+        whole, parts = (tree_leaves(one(*args, **kwargs)) for one in (func, found))
+    except Exception:
+        return None
+    # Where terms cancel, what is left of the two is rounding.
+    size = max(map(_largest, tree_leaves((args, kwargs, whole))), default=0.0)
+    same = len(whole) == len(parts) and all(
+        _nearly_equal(*pair, size) for pair in zip(whole, parts, strict=True)
+    )
+    return found if same and any(map(_is_wide, whole)) else None
+
+
+def _largest(value: Any) -> float:
+    """The largest finite magnitude in a tensor of double precision; 0 for anything else."""
+    if not _is_wide(value) or not value.numel():
+        return 0.0
+    return float(torch.nan_to_num(value.detach().abs(), nan=0.0, posinf=0.0).max())
+
+
+def _nearly_equal(first: Any, second: Any, size: float) -> bool:
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        return first == second
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not _is_wide(first) or not first.numel():
+        return torch.equal(first, second)
+    return torch.allclose(first, second, rtol=1e-9, atol=1e-9 * size, equal_nan=True)
