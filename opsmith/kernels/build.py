@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels import toolchain
+from opsmith.kernels import machine, toolchain
 from opsmith.kernels.audit import audit
 from opsmith.kernels.cmake import TARGET_VERSION, cmake_lists
 from opsmith.kernels.files import cache_folder, digest, write_atomically
@@ -83,7 +83,7 @@ class Recipe:
             "nvcc": _compiler_facts(self.nvcc) if self.nvcc else "",
             "architecture": self.architecture,
             "cuda_architecture": self.cuda_architecture,
-            "processor": toolchain.processor()
+            "processor": machine.processor()
             if self.architecture == "native"
             else platform.machine(),
             "opsmith": version(),

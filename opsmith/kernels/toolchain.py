@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from opsmith.errors import MissingError
@@ -138,24 +135,6 @@ def executable(tool: str, what: str) -> str:
             f"{what}: needs {tool}, which is not installed. Get it: pip install {tool}"
         )
     return path
-
-
-@cache
-def processor() -> str:
-    """What ``-march=native`` depends on: the architecture and the processor's features."""
-    features = platform.processor()
-    try:
-        with open("/proc/cpuinfo") as file:
-            features = file.read(8192).split("\n\n")[0]
-    except OSError:
-        pass
-    kept = [
-        line
-        for line in features.splitlines()
-        if line.startswith(("flags", "Features", "model name", "cpu family", "CPU part"))
-    ]
-    text = "\n".join(kept) or features
-    return f"{platform.machine()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def architecture() -> str:

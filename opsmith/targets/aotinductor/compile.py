@@ -20,13 +20,13 @@ import torch
 from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError
-from opsmith.kernels import cache_folder, toolchain
+from opsmith.kernels import cache_folder, machine, toolchain
 from opsmith.kernels.version import version
-from opsmith.targets.aotinductor import machine
 from opsmith.targets.aotinductor.libraries import Plan
 
 _LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
 _LOCK = threading.Lock()
+_VECTOR_BITS = {"x86-64-v3": 256, "x86-64-v4": 512}
 
 
 def compile_model(
@@ -48,7 +48,7 @@ def compile_model(
 
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator._opoverload: [item.declaration] for item in plans if not item.proxy}
-    configs: dict[str, Any] = {**machine.inductor_settings(), **settings}
+    configs: dict[str, Any] = {**machine_settings(), **settings}
     key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
     if key is not None and _reuse(folder / "model.pt2", out):
@@ -100,6 +100,18 @@ def _compile(
             raise ExportError(f"AOTInductor could not compile the model:\n{error}") from error
 
 
+def machine_settings() -> dict[str, Any]:
+    """What inductor is told so that it compiles for the processor that kernels are built for."""
+    chosen = toolchain.architecture()
+    if chosen == "native":
+        return {}
+    config = torch._inductor.config
+    settings: dict[str, Any] = {"cpp.simdlen": _VECTOR_BITS.get(chosen, 1)}
+    if hasattr(config.cpp, "march"):
+        settings["cpp.march"] = "" if chosen == "generic" else chosen
+    return settings
+
+
 @contextmanager
 def _search(folders: Sequence[str]) -> Iterator[None]:
     """Folders in which the linker that inductor runs looks for libraries.
@@ -145,8 +157,8 @@ def _key(
             "git": torch.version.git_version,
             "inductor": _inductor_settings(),
             "settings": settings,
-            "processor": toolchain.processor(),
-            "machine": machine.describe(),
+            "processor": machine.processor(),
+            "march": toolchain.architecture(),
             "operators": [
                 [item.operator.name, item.device, item.proxy, item.tag, _tags(item)]
                 for item in plans

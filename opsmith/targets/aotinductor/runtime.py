@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, ArtifactError
-from opsmith.targets.aotinductor import machine
+from opsmith.kernels import machine
 from opsmith.targets.aotinductor.loading import load_libraries
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.protocol import Runner
@@ -19,7 +20,14 @@ from opsmith.targets.protocol import Runner
 def load(artifact: Artifact) -> Runner:
     """See `ModelTarget.load_model`."""
     details = artifact.manifest.details
-    machine.check(details["machine"], artifact.folder)
+    facts = details["machine"]
+    machine.require(
+        f"{artifact.folder} was",
+        facts["architecture"],
+        platform.machine(),
+        facts["features"],
+        "Export the model on a machine like this one",
+    )
     libraries = load_libraries(artifact)
     path = artifact.path(details["model"])
     try:

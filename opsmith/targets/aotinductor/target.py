@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from opsmith.errors import ExportError
+from opsmith.kernels import machine, toolchain
 from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.lower import classes_in, lower_torchbind
@@ -71,7 +72,7 @@ class AOTInductor(ModelTarget):
 
     def _export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         # Late, so that loading an artifact imports no compiler.
-        from opsmith.targets.aotinductor import libraries, machine
+        from opsmith.targets.aotinductor import libraries
         from opsmith.targets.aotinductor.compile import compile_model
         from opsmith.targets.aotinductor.outputs import only_tensors
 
@@ -110,7 +111,11 @@ class AOTInductor(ModelTarget):
                 "device": device,
                 "inputs": layouts,
                 "sizes": _postfix(model),
-                "machine": machine.describe(),
+                "machine": {
+                    "architecture": platform.machine(),
+                    "march": toolchain.architecture(),
+                    "features": machine.needed(),
+                },
             },
         )
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from opsmith.kernels import machine
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.targets.lowering import Choice
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, export
 from opsmith.targets.onnxruntime import library
-from opsmith.targets.onnxruntime.processor import features
 from opsmith.targets.protocol import Outcome
 
 _HERE = Path(__file__).parent
@@ -49,17 +48,12 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         "exporter": options["exporter"],
         "libraries": entries,
         "operators": operators,
-        "platform": platform_name(),
-        "processor": features() if operators else [],
+        "platform": machine.platform_name(),
+        "processor": machine.needed() if operators else [],
     }
     packages = ("onnx", "onnxscript", "onnxruntime")
     versions = {name: metadata.version(name) for name in packages}
     return Outcome(exported.uses, versions, details)
-
-
-def platform_name() -> str:
-    """Where compiled libraries run: the system and the processor's family."""
-    return f"{platform.system()}-{platform.machine()}"
 
 
 def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str, str], list[str]]:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArtifactError
+from opsmith.kernels import machine
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.onnx.node import ELEMENT_TYPES
-from opsmith.targets.onnxruntime.bundle import platform_name
-from opsmith.targets.onnxruntime.processor import available
 from opsmith.targets.protocol import Runner
 
 _SILENT = 4
@@ -69,18 +68,13 @@ def require_this_machine(artifact: Artifact) -> None:
     details = artifact.manifest.details
     if not details["libraries"]:
         return
-    if details["platform"] != platform_name():
-        raise ArtifactError(
-            f"{artifact.folder} has operator libraries for {details['platform']}, and this is "
-            f"{platform_name()}. Export it here, or in the inline form."
-        )
-    lacking = sorted(set(details["processor"]) - available()) if available() else []
-    if lacking:
-        raise ArtifactError(
-            f"{artifact.folder} has operator libraries compiled for a processor with "
-            f"{', '.join(lacking)}, which this one lacks. Export again with OPSMITH_ARCH set to a "
-            "level that both have, as in OPSMITH_ARCH=x86-64-v3, or =generic."
-        )
+    machine.require(
+        f"{artifact.folder} has operator libraries",
+        details["platform"],
+        machine.platform_name(),
+        details["processor"],
+        "Export it here, or in the inline form",
+    )
 
 
 def silent_options() -> Any:

@@ -221,7 +221,8 @@ inline void Artifact::check_machine() const {
   std::ifstream file("/proc/cpuinfo");
   std::set<std::string> features;
   for (std::string line; features.empty() && std::getline(file, line);) {
-    if (line.rfind("flags", 0) != 0) continue;
+    // x86 says "flags", Arm "Features".
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
     std::istringstream words(line.substr(line.find(':') + 1));
     for (std::string word; words >> word;) features.insert(word);
   }
@@ -233,7 +234,8 @@ inline void Artifact::check_machine() const {
   if (!missing.empty()) {
     throw ArtifactError(where() + " was compiled for a processor with " + detail::joined(missing) +
                         ", which this one lacks. Export the model on a machine like this one, or "
-                        "with OPSMITH_ARCH set to an older processor.");
+                        "with OPSMITH_ARCH set to a level that both processors have, as in "
+                        "OPSMITH_ARCH=x86-64-v3, or =generic.");
   }
 }
 
