@@ -58,7 +58,6 @@ def examine() -> Iterator[Finding]:
     yield _tool("ninja")
     yield _nvcc()
     yield _cuda_device()
-    yield _package("triton", "kernels in Python", "comes with PyTorch's CUDA builds for Linux")
     yield _package("hypothesis", "opsmith check", "pip install 'opsmith[check]'")
     yield from _targets()
     yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")

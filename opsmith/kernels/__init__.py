@@ -16,9 +16,7 @@ What the layers above use::
 `opsmith.kernels.adapters` says how adapters are written. What a kernel sees is described in
 ``include/opsmith/kernel.h``, what an adapter fills in ``include/opsmith/abi.h``.
 
-The environment decides: ``CXX``, ``CXXFLAGS``, ``LDFLAGS``, ``CUDACXX``; ``OPSMITH_CACHE`` (where
-libraries are kept), ``OPSMITH_ARCH`` (the value of ``-march``: ``native`` by default, ``generic``
-leaves the flag out).
+The environment chooses compilers, processors and the cache: see ``docs/environment.md``.
 """
 
 from __future__ import annotations
