@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from opsmith import kernels
 from opsmith.errors import DeclarationError
 from opsmith.operators.validation import Validator, checked_results
@@ -67,6 +69,7 @@ class PythonKernel:
         signature, function = operator.signature, self.function
         validate = Validator(signature)
         arguments_of, split = operator.arguments, operator.split
+        keys, unexclude = torch._C.DispatchKey, torch._C._SetExcludeDispatchKeyGuard
         label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -74,10 +77,23 @@ class PythonKernel:
             valid = validate(arguments)
             self.calls += 1
             positional, keywords = split(arguments)
-            returned = function(*positional, **keywords)
+            # Compiled code calls kernels with these keys excluded, where a tensor that is to be
+            # conjugated, or negated, when it is read is read as it lies in memory.
+            with unexclude(keys.Conjugate, False), unexclude(keys.Negative, False):
+                returned = _materialised(function(*positional, **keywords))
             return checked_results(signature, arguments, valid, returned, label)
 
         return run
+
+
+def _materialised(returned: Any) -> Any:
+    """Results without lazy conjugation: nobody who reads their memory asks for it."""
+    if isinstance(returned, torch.Tensor):
+        return returned.resolve_conj().resolve_neg()
+    if isinstance(returned, list | tuple):
+        items = [_materialised(item) for item in returned]
+        return items if isinstance(returned, list) else tuple(items)
+    return returned
 
 
 @dataclass

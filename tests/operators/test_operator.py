@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Complex, Float, Int64
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -323,3 +323,17 @@ def test_an_existing_torch_library_source_runs_as_it_is(tmp_path: Path, defines:
         assert operator(torch.ones(2), 3).tolist() == [3, 3]
         assert operator.kernels["reference"].calls == 0
         assert torch.compile(operator, fullgraph=True, backend="eager")(torch.ones(2), 3)[0] == 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_lazily_conjugated_view_is_conjugated_in_compiled_code_too(backend):
+    @opsmith.op(f"operators::energy_{backend}")
+    def energy(z: Complex[Tensor, "N"]) -> tuple[Complex[Tensor, "N"], Complex[Tensor, "N"]]:
+        return z * z.conj(), (z * z).conj()
+
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    compiled = torch.compile(lambda z: energy(z), backend=backend, fullgraph=True)
+    for size, turned in (energy(z), compiled(z)):
+        assert size.tolist() == [5, 10]
+        assert not turned.is_conj()
+        assert turned.tolist() == [-3 - 4j, 8 + 6j]
