@@ -58,7 +58,7 @@ def locate(operator: Operator) -> Location:
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is None or not Path(file).is_file():
-            raise NotLocatedError(f"{operator.name} was declared in no file ({name})")
+            raise NotLocatedError(f"{operator.name} was not declared in a file ({name})")
         modules.append((name, str(Path(file).resolve())))
     return Location(operator.name, tuple(modules), fingerprint(operator))
 
@@ -110,7 +110,7 @@ def _import(name: str, file: Path) -> None:
         return
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise NotLocatedError(f"{file} is no Python file")
+        raise NotLocatedError(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -56,7 +56,7 @@ def run(
             a few times as long. Once a kernel hung, its other checks get a tenth of it; once
             three of its checks hung, the others are not run.
         isolate: whether kernels run in another process, so that a crash is a failed check. An
-            operator that is declared in no file (a notebook, a test function) runs here anyway.
+            operator that is not declared in a file (a notebook, a test function) runs here anyway.
         progress: told before each row, and at the end.
         on_row: given each row as soon as it is there.
 

@@ -324,7 +324,7 @@ def _probe(
         try:
             results = evaluate(moved)
         except Exception:
-            continue  # this side of a bound is no argument
+            continue  # this side of a bound is not an argument
         if [r.shape for r in results] != [v.shape for v in values]:
             continue
         counts[cauchy] += 1

@@ -75,7 +75,7 @@ def take(args: Sequence[str], extra: Mapping[str, bool], own: set[str]) -> tuple
 
 
 def _name(word: str) -> str | None:
-    """The option's name as Python has it; `None` for what is no long option."""
+    """The option's name as Python has it; `None` for what is not a long option."""
     if not word.startswith("--") or word == "--":
         return None
     return word[2:].partition("=")[0].replace("-", "_")

@@ -49,7 +49,7 @@ def parse_name(text: str) -> OperatorName:
     """Read `name` or `namespace::name`.
 
     Raises:
-        NewError: a part is no identifier, or is taken by Python, C++ or PyTorch.
+        NewError: a part is not an identifier, or is taken by Python, C++ or PyTorch.
     """
     parts = text.split("::")
     if len(parts) > 2:
@@ -79,7 +79,7 @@ def _refuse_bad_identifier(part: str, text: str) -> None:
         suggestion = re.sub(r"\W+", "_", part, flags=re.ASCII).strip("_0123456789").lower()
         hint = f"; {suggestion!r} would do" if _IDENTIFIER.fullmatch(suggestion) else ""
         raise NewError(
-            f"{shown} is no identifier: a letter, then letters, digits and underscores{hint}"
+            f"{shown} is not an identifier: a letter, then letters, digits and underscores{hint}"
         )
     if "__" in part:
         raise NewError(f"{shown} has two underscores in a row, which C++ reserves")

@@ -53,7 +53,7 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     if isinstance(found, torch.export.ExportedProgram | Operator | list | tuple):
         return {"model": found}
     if not callable(found):
-        raise LoadError(f"{source} is a {type(found).__name__}, and no model")
+        raise LoadError(f"{source} is a {type(found).__name__}, not a model")
     try:
         returned = found()
     except Exception as error:

@@ -58,8 +58,8 @@ class KernelSource:
         for parameter in () if isinstance(self.strided, bool) else self.strided:
             if parameter not in tensors:
                 raise DeclarationError(
-                    f"{name}: strided names {parameter!r}, which is no tensor argument; there are "
-                    f"{', '.join(tensors) or 'none'}"
+                    f"{name}: strided names {parameter!r}, which is not a tensor argument; "
+                    f"there are {', '.join(tensors) or 'none'}"
                 )
         if self.api == "opsmith":
             require_supported(self.signature)

@@ -2,7 +2,7 @@
 
 Two kinds. An operator that PyTorch knows (``aten::asinh``, ``torchvision::deform_conv2d``) stays
 what it is, and gets a signature and a reference, from which targets work. A
-``torch.autograd.Function`` is no operator at all, which is why ``torch.export`` looks through it
+``torch.autograd.Function`` is not an operator, which is why ``torch.export`` looks through it
 and today's ONNX exporter ignores its ``symbolic``: adopting makes it one.
 """
 
@@ -294,7 +294,7 @@ def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> Non
             kind = type(value).__name__
             raise ArgumentError(
                 f"{operator.name}: argument {parameter.name!r} is {value!r}, expected a tensor. "
-                f"Where it is no tensor, annotate forward's parameter: {parameter.name}: {kind}."
+                f"Where it is not a tensor, annotate forward's parameter: {parameter.name}: {kind}."
             ) from error
 
 

@@ -127,7 +127,7 @@ def _import_file(path: Path, source: str) -> ModuleType:
     if not path.is_file():
         raise LoadError(f"no such file: {source}")
     if path.suffix != ".py":
-        raise LoadError(f"{source} is no Python file")
+        raise LoadError(f"{source} is not a Python file")
     path = path.resolve()
     root, name = _module_name(path)
     _prepend_to_path(root)

@@ -323,8 +323,8 @@ class Operator:
         for name in [*(inputs or ()), *(v for v in values if isinstance(v, str))]:
             if name not in self.signature.by_name:
                 raise DeclarationError(
-                    f"{self.name}: register_onnx names {name!r}, which is no parameter; there are "
-                    f"{', '.join(self.signature.by_name)}"
+                    f"{self.name}: register_onnx names {name!r}, which is not a parameter; "
+                    f"there are {', '.join(self.signature.by_name)}"
                 )
         self.onnx_translations.append(OnnxTranslation(how, opset, inputs, attributes or {}))
         return None if isinstance(how, str) else how

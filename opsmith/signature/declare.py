@@ -104,7 +104,8 @@ def signature_of(
     for mutated in mutates_args:
         if mutated not in known:
             refuse(
-                f"mutates_args names {mutated!r}, which is no parameter; there are {_list(known)}"
+                f"mutates_args names {mutated!r}, which is not a parameter; there are "
+                f"{_list(known)}"
             )
 
     try:

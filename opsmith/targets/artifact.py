@@ -148,7 +148,7 @@ class Manifest:
         """Read a manifest.
 
         Raises:
-            ArtifactError: it is no manifest, or of a version that this opsmith does not know.
+            ArtifactError: it is not a manifest, or of a version that this opsmith does not know.
         """
         try:
             facts = json.loads(text)
@@ -312,7 +312,7 @@ def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
         return
     if not (out / MANIFEST).is_file():
         raise ArtifactError(
-            f"{out} is there and is no opsmith artifact, so it is not replaced. Choose another "
+            f"{out} exists and is not an opsmith artifact, so it is not replaced. Choose another "
             "folder."
         )
     if not overwrite:

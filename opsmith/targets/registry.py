@@ -58,7 +58,7 @@ def _load(point: metadata.EntryPoint, targets: dict[str, Target]) -> str | None:
     except Exception as error:
         return f"importing {point.value} raised {type(error).__name__}: {error}"
     if not isinstance(target, Target):
-        return f"{point.value} is no opsmith.targets.Target, but {type(target).__name__}"
+        return f"{point.value} is not an opsmith.targets.Target"
     if target.name != point.name:
         return f"{point.value} has the name {target.name!r}"
     targets[target.name] = target

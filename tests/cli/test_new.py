@@ -16,13 +16,13 @@ def test_a_name_may_have_a_namespace(text, namespace, name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("my-op", "'my-op' is no identifier: a letter, then letters, digits and underscores; "
+        ("my-op", "'my-op' is not an identifier: a letter, then letters, digits and underscores; "
          "'my_op' would do"),
-        ("ns::2x", "'2x' in 'ns::2x' is no identifier: a letter, then letters, digits and "
+        ("ns::2x", "'2x' in 'ns::2x' is not an identifier: a letter, then letters, digits and "
          "underscores; 'x' would do"),
-        ("größe", "'größe' is no identifier: a letter, then letters, digits and underscores; "
+        ("größe", "'größe' is not an identifier: a letter, then letters, digits and underscores; "
          "'gr_e' would do"),
-        ("", "'' is no identifier: a letter, then letters, digits and underscores"),
+        ("", "'' is not an identifier: a letter, then letters, digits and underscores"),
         ("a::b::c", "'a::b::c' has 3 parts; write NAME or NAMESPACE::NAME"),
         ("lambda", "'lambda' is a keyword of Python; choose another name"),
         ("ns::double", "'double' in 'ns::double' is a keyword of C++; choose another name"),

@@ -154,7 +154,7 @@ def test_a_function_cannot_share_its_namespaces_name(tmp_path) -> None:
 
 
 def test_strided_names_a_tensor(tmp_path) -> None:
-    with pytest.raises(DeclarationError, match="strided names 'z', which is no tensor argument"):
+    with pytest.raises(DeclarationError, match="strided names 'z', which is not a tensor argument"):
         KernelSource(
             signature_of(copy_any, "kernels_test::c"), "cpu", tmp_path / "x.cpp", strided=("z",)
         )

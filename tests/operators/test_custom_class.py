@@ -136,7 +136,7 @@ def test_what_cannot_be_an_object_or_attribute_is_said():
         _ = made.other
     with pytest.raises(AttributeError, match="Scale has no method 'other'; there are forward, get"):
         _ = Scale.other
-    with pytest.raises(OpsmithError, match="is no object of class_samples::Scale"):
+    with pytest.raises(OpsmithError, match="is not an object of class_samples::Scale"):
         Scale.state(Counter(0, torch.zeros(1)))
     with pytest.raises(OpsmithError, match=r"get_channels only returns the field 'channels'"):
         Scale.get_channels.register_kernel("cpu", source="x.cpp")

@@ -129,7 +129,7 @@ WHOLE = "size: int" + GET
         ),
         (
             "size: int\n@opsmith.method(mutates=('count',))\ndef run(self) -> int: return 1",
-            "ns::Thing.run: mutates names 'count', which is no field; there are 'size'",
+            "ns::Thing.run: mutates names 'count', which is not a field; there are 'size'",
         ),
         (
             "sizes: list[int]\n@opsmith.method(mutates=('sizes',))\ndef run(self) -> int: return 1",

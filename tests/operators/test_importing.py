@@ -123,7 +123,7 @@ def test_the_folder_of_a_package_is_a_module(write):
 
 def test_another_kind_of_file(write):
     write("load_v.md", "")
-    assert refused("load_v.md") == "load_v.md is no Python file"
+    assert refused("load_v.md") == "load_v.md is not a Python file"
 
 
 def test_what_is_neither_a_file_nor_a_name(write):

@@ -108,7 +108,7 @@ def test_an_artifact_is_replaced_only_when_asked(tmp_path):
 def test_a_folder_that_is_no_artifact_is_never_replaced(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match="is no opsmith artifact, so it is not replaced"):
+    with pytest.raises(ArtifactError, match="is not an opsmith artifact, so it is not replaced"):
         write(tmp_path / "thesis", overwrite=True)
     (tmp_path / "empty").mkdir()
     write(tmp_path / "empty")

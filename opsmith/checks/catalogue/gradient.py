@@ -78,7 +78,10 @@ def gradient(trial: Trial) -> None:
     double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
     if not double:
         trial.notes.append("no finite differences: the kernel has no float64")
-        trial.need(not numeric_only, "the reference is not differentiable, the kernel not float64")
+        trial.need(
+            not numeric_only,
+            "the reference is not differentiable, and the kernel does not take float64",
+        )
         return
 
     tried, bent = 0, 0
@@ -163,11 +166,11 @@ def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
             ):
                 bend = (after - 2 * at + before).abs() / step.eps
                 slope = (after - before).abs() / (2 * step.eps)
-                # NaN and infinity are no slopes, and compare as false.
+                # NaN and infinity are not slopes, and compare as false.
                 if not bool((bend <= 2 * step.atol + step.rtol * slope).all()):
                     return False
     except Exception:
-        return False  # a size depends on the data, or this side of a bound is no argument
+        return False  # a size depends on the data, or this side of a bound is not an argument
     return True
 
 

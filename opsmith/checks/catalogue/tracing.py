@@ -218,7 +218,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             positional, keywords = operator.split(dict(zip(names, values, strict=True)))
             return operator(*positional, **keywords)
 
-    # What the reference refuses is no case, and is not exported.
+    # What the reference refuses is not a case, and is not exported.
     runs = [(case, trial.truth(case)) for case in (first, second)]
     arguments = first.make(trial.subject.device)
     names = list(arguments)

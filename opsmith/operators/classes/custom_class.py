@@ -128,10 +128,10 @@ class CustomClass:
         """The fields of an object by name; tensors are copies.
 
         Raises:
-            OpsmithError: it is no object of this class.
+            OpsmithError: it is not an object of this class.
         """
         if not self.__instancecheck__(instance):
-            raise OpsmithError(f"{instance!r} is no object of {self.name}")
+            raise OpsmithError(f"{instance!r} is not an object of {self.name}")
         flattened: Any = instance
         return {name: _copy(value) for name, value in flattened.__obj_flatten__()}
 

@@ -343,7 +343,7 @@ class _Reader:
         for name in names:
             if name not in fields:
                 known = ", ".join(map(repr, fields)) or "none"
-                refuse(f"mutates names {name!r}, which is no field; there are {known}")
+                refuse(f"mutates names {name!r}, which is not a field; there are {known}")
             known_field = self._field(name)
             if not isinstance(known_field.type, TensorType) and not is_number(known_field):
                 refuse(

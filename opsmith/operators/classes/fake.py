@@ -49,7 +49,7 @@ def _unflatten(cls: type, flattened: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    # Declaring a class again is no reason for a warning.
+    # Declaring a class again is not a reason for a warning.
     logger = logging.getLogger(fake_class_registry.__name__)
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -71,7 +71,7 @@ struct Object : torch::CustomClassHolder {
 
   const DefinitionPtr definition;
   std::vector<IValue> fields;
-  std::mutex mutex;  // only where methods change fields: a row of values is no atom
+  std::mutex mutex;  // only where methods change fields: a row of values is not an atom
 
   std::vector<IValue> read() {
     if (!definition->changes) return fields;

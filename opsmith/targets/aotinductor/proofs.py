@@ -20,7 +20,7 @@ from opsmith.targets.proof import Kernel, ModelProof
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
     del operator
     if not isinstance(kernel, NativeKernel):
-        return "a package runs without Python, the kernel not"
+        return "a package runs without Python, and the kernel is Python"
     return None
 
 

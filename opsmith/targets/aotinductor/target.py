@@ -170,7 +170,7 @@ def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         settings = json.loads(option) if isinstance(option, str) else dict(option)
     except ValueError as error:
-        raise ExportError(f"inductor={option!r} is no JSON: {error}") from None
+        raise ExportError(f"inductor={option!r} is not JSON: {error}") from None
     known = torch._inductor.config
     for name in settings:
         place: Any = known
@@ -195,7 +195,7 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
     """How each input lies in memory, whether it is written, and the device that all are on.
 
     Raises:
-        ExportError: an input is no dense tensor, or they are on several devices.
+        ExportError: an input is not a dense tensor, or they are on several devices.
     """
     example = model.flatten(model.args, model.kwargs)
     found = []

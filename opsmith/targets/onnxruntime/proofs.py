@@ -77,7 +77,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         obstacle=obstacle,
         options=options,
         functional=True,
-        # What ONNX has no operators for, or what inlining fixes, is no fault of anyone's.
+        # What ONNX has no operators for, or what inlining fixes, is not anyone's fault.
         may_refuse=form == "inline",
         # Attributes of ONNX's operators may follow from sizes.
         may_fix=form in ("standard", "inline"),

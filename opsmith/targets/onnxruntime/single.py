@@ -20,7 +20,7 @@ class SingleNode:
     Args:
         operator: which.
         library: its library for ONNX Runtime.
-        arguments: by name; what is no tensor stays as it is here.
+        arguments: by name; what is not a tensor stays as it is here.
     """
 
     def __init__(self, operator: Operator, library: Path, arguments: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ def test_kernels_that_a_package_cannot_carry_are_left_out_and_said_so() -> None:
     report = checks.run(ops.python_only, select=SELECT, isolate=False)
     messages = {row.check: row.message for row in report.rows if row.check in SELECT}
     assert messages == {
-        "aotinductor": "a package runs without Python, the kernel not",
-        "aotinductor-cpp": "a package runs without Python, the kernel not",
+        "aotinductor": "a package runs without Python, and the kernel is Python",
+        "aotinductor-cpp": "a package runs without Python, and the kernel is Python",
     }
 
 

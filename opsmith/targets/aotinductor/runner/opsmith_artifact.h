@@ -368,7 +368,7 @@ inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const 
       const TensorSpec& spec = inputs_[i];
       const at::Tensor& tensor = inputs[i];
       const std::string what = where() + ": input '" + spec.name + "'";
-      if (!tensor.defined()) throw ArgumentError(what + " is no tensor.");
+      if (!tensor.defined()) throw ArgumentError(what + " is not a tensor.");
       const std::string dtype = detail::dtype_name(tensor.scalar_type());
       const std::string got =
           "\n  got: shape " + detail::shape_text(tensor.sizes()) + ", dtype " + dtype;
