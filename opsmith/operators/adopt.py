@@ -51,6 +51,7 @@ class AdoptedOperator(Operator):
             "reference": PythonKernel("reference", reference)
         }
         self._opoverload = overload
+        self._disabled_kernel = set()
 
     def __repr__(self) -> str:
         return f"<adopted operator {self._opoverload}>"
@@ -73,6 +74,8 @@ class AdoptedOperator(Operator):
     register_autograd = _refuse
     register_vmap = _refuse
     register_autocast = _refuse
+    register_torch_dispatch = _refuse
+    set_kernel_enabled = _refuse
 
 
 def all_adopted() -> tuple[AdoptedOperator, ...]:

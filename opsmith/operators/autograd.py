@@ -55,7 +55,7 @@ class Rule:
 
 def kernel(operator: Operator) -> Callable[..., Any]:
     """The kernel for the Autograd key, taking the keyset first."""
-    overload = operator._opoverload
+    overload = operator.overload
     slow = derivative_kernel(operator)
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -76,7 +76,7 @@ def _needs_derivative(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """The same for a call that is known to need a derivative, or to carry tangents."""
-    overload = operator._opoverload
+    overload = operator.overload
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +180,7 @@ class _Nodes:
         arguments = call.flat.fill(tensors)
         with _below_autograd():
             positional, keywords = operator.split(arguments)
-            output = operator._opoverload.redispatch(
+            output = operator.overload.redispatch(
                 call.keyset & _after_autograd, *positional, **keywords
             )
             ctx._opsmith_call = call
@@ -368,7 +368,7 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
 
     Autograd compares these counts to find a saved tensor that was overwritten.
     """
-    overload = operator._opoverload
+    overload = operator.overload
     names = [parameter.name for parameter in operator.signature.mutated]
     after = torch._C._after_ADInplaceOrView_keyset
 

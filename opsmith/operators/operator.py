@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
@@ -24,11 +26,12 @@ from opsmith.signature.calls import named
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
 
 
-class Operator:
+class Operator(CustomOpDef):
     """An operator, callable like the function it was declared from.
 
     Made by `opsmith.op`. A call goes straight to PyTorch's dispatcher, as one through
-    ``torch.ops.namespace.name`` does.
+    ``torch.ops.namespace.name`` does. It is a ``torch.library.CustomOpDef``, so that
+    ``torch.library.opcheck`` and its kin take it.
 
     Attributes:
         signature: what the declaration says.
@@ -59,6 +62,7 @@ class Operator:
         self.written_fake: Callable[..., Any] | None = None
         own = PythonKernel("reference", reference)
         self.kernels: dict[str, PythonKernel | NativeKernel] = {"reference": own}
+        self._disabled_kernel: set[str] = set()
 
         self._registration = Registration(signature, tags)
         self._opoverload = self._registration.overload
@@ -112,6 +116,13 @@ class Operator:
         """``namespace::name``."""
         return self.signature.qualname
 
+    _qualname = name  # as torch.library knows it
+
+    @property
+    def overload(self) -> torch._ops.OpOverload:
+        """What calls go through, and graphs hold: ``torch.ops.namespace.name.default``."""
+        return self._opoverload
+
     def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by name as the positional and the keyword-only ones of a call."""
         positional, keywords = [], {}
@@ -122,7 +133,7 @@ class Operator:
                 positional.append(arguments[parameter.name])
         return tuple(positional), keywords
 
-    def register_kernel(
+    def register_kernel(  # type: ignore[override]
         self,
         device_types: str | Sequence[str],
         function: Callable[..., Any] | None = None,
@@ -163,9 +174,8 @@ class Operator:
         if function is None:
             return functools.partial(self.register_kernel, device_types)
         for device in devices:
-            kernel = PythonKernel(device, function)
-            self.kernels[device] = kernel
-            self._registration.implement(keys[device], kernel.implementation(self))
+            self.kernels[device] = PythonKernel(device, function)
+            self._install(device)
         return function
 
     def _register_source(
@@ -182,13 +192,96 @@ class Operator:
         self.kernels[device] = NativeKernel(
             KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags)
         )
+        self._install(device)
 
-        # Building when first called keeps importing a package of operators cheap.
-        def build_then_run(*args: Any, **kwargs: Any) -> Any:
-            self.build(device)
-            return self._opoverload(*args, **kwargs)
+    def _install(self, device: str) -> None:
+        """Make the kernel of a device type the one that calls reach, the reference if disabled."""
+        kernel = self.kernels["reference" if device in self._disabled_kernel else device]
+        if isinstance(kernel, NativeKernel):
+            # Building when first called keeps importing a package of operators cheap.
+            def build_then_run(*args: Any, **kwargs: Any) -> Any:
+                self.build(device)
+                return self._opoverload(*args, **kwargs)
 
-        self._registration.implement(key, build_then_run)
+            kernel.library, run = None, build_then_run
+        else:
+            run = kernel.implementation(self)
+        self._registration.implement(dispatch_key(device, self.name), run)
+
+    @contextmanager
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
+        """Within a ``with`` block, let the reference run in place of a kernel, or not any more.
+
+        As ``torch.library.custom_op`` has it. A kernel that is registered while its device type is
+        disabled waits until the block ends.
+
+        Args:
+            device_type: whose kernel.
+            enabled: whether calls reach it.
+
+        Raises:
+            DeclarationError: no kernel is registered for that device type.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::halve")
+            ... def halve(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+            ...     return x / 2
+            >>> @halve.register_kernel("cpu")
+            ... def _(x):
+            ...     return x * 0.5
+            >>> with halve.set_kernel_enabled("cpu", False):
+            ...     halve(torch.ones(1)), halve.kernels["cpu"].calls
+            (tensor([0.5000]), 0)
+        """
+        if device_type not in self.kernels or device_type == "reference":
+            known = ", ".join(name for name in self.kernels if name != "reference")
+            raise DeclarationError(
+                f"{self.name}: set_kernel_enabled({device_type!r}): no kernel is registered for "
+                f"it; there are {known or 'none'}"
+            )
+        before = device_type in self._disabled_kernel
+
+        def disable(disabled: bool) -> None:
+            if disabled != (device_type in self._disabled_kernel):
+                self._disabled_kernel ^= {device_type}
+                self._install(device_type)
+
+        disable(not enabled)
+        try:
+            yield
+        finally:
+            disable(before)
+
+    def register_torch_dispatch(
+        self,
+        torch_dispatch_class: type,
+        function: Callable[..., Any] | None = None,
+        /,
+    ) -> Any:
+        """Say what the operator does with a ``__torch_dispatch__`` class; usable as a decorator.
+
+        Args:
+            torch_dispatch_class: a tensor subclass or a mode.
+            function: as in ``torch.library.register_torch_dispatch``.
+        """
+        if function is None:
+            return functools.partial(self.register_torch_dispatch, torch_dispatch_class)
+        self._registration.torch_dispatch(torch_dispatch_class, function)
+        return function
+
+    def register_effect(self, effect: Any) -> None:
+        """Refused: an operator of opsmith computes, or writes into what mutates_args names.
+
+        Raises:
+            DeclarationError: always.
+        """
+        raise DeclarationError(
+            f"{self.name}: register_effect: operators here have no effects but on the arguments "
+            "that mutates_args names"
+        )
 
     def build(self, device: str | None = None) -> list[Path]:
         """Build and load the compiled kernels.
@@ -205,6 +298,8 @@ class Operator:
         """
         built = []
         for name, kernel in self.kernels.items():
+            if name in self._disabled_kernel:
+                continue
             if isinstance(kernel, NativeKernel) and device in (None, name):
                 if kernel.library is None:
                     key = dispatch_key(name, self.name)

@@ -112,6 +112,14 @@ class Registration:
         torch.library.register_vmap(self.signature.qualname, function, lib=library)
         self._libraries["vmap"] = library
 
+    def torch_dispatch(self, kind: type, function: Callable[..., Any]) -> None:
+        """Make `function` what runs for a ``__torch_dispatch__`` class."""
+        key = f"torch_dispatch {kind.__module__}.{kind.__qualname__}"
+        self._withdraw(key)
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_torch_dispatch(self.signature.qualname, kind, function, lib=library)
+        self._libraries[key] = library
+
     def autograd(self, operator: Operator) -> None:
         """Register the kernels that derivatives and overwritten tensors need."""
         # The registration lives in the dispatcher for as long as the process; the operator that a

@@ -256,7 +256,7 @@ def operator_behind(target: Any) -> Operator | None:
     if not isinstance(target, torch._ops.OpOverload):
         return None
     operator = registry.find(target._schema.name)
-    if operator is not None and operator._opoverload is target:
+    if operator is not None and operator.overload is target:
         return operator
     return find_adopted(target)
 

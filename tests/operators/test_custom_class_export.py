@@ -98,7 +98,7 @@ def test_a_lowered_program_calls_operators_and_agrees(strict, tmp_path):
     assert str(program.graph) == before
     assert call_torchbind not in targets(lowered)
     assert not classes_in(lowered)
-    assert Scale.forward.operator._opoverload in targets(lowered)
+    assert Scale.forward.operator.overload in targets(lowered)
     assert not [v for v in lowered.constants.values() if not isinstance(v, Tensor)]
     agree(model, lowered)
     torch.export.save(lowered, tmp_path / "model.pt2")
@@ -109,7 +109,7 @@ def test_a_lowered_program_calls_operators_and_agrees(strict, tmp_path):
 def test_a_lowered_program_can_be_inlined():
     model = Model().eval()
     methods = (Scale.forward, Everything.forward, Everything.both)
-    table = {m.operator._opoverload: m.operator.reference for m in methods}
+    table = {m.operator.overload: m.operator.reference for m in methods}
     inlined = lower_torchbind(exported(model)).run_decompositions(table)
     assert {getattr(target, "namespace", "aten") for target in targets(inlined)} == {"aten"}
     with torch.no_grad():

@@ -30,7 +30,8 @@ def double(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 def test_it_is_the_function_and_the_torch_operator() -> None:
     x = torch.ones(3)
     assert torch.equal(double(x), torch.ops.test_operator.double(x))
-    assert double._opoverload is torch.ops.test_operator.double.default
+    assert double.overload is torch.ops.test_operator.double.default
+    assert isinstance(double, torch.library.CustomOpDef)
     assert double.__doc__ == "Twice `x`."
     assert double.__name__ == "double"
     assert repr(double) == "<opsmith operator test_operator::double(Tensor x) -> Tensor>"

@@ -37,7 +37,7 @@ def determinism(trial: Trial) -> None:
     within the tolerance, and the row says what was found.
     """
     operator, rule = trial.operator, trial.operator.rule
-    tags = [tag.name for tag in operator._opoverload.tags if tag in _TAGS]
+    tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
     trial.need(not tags, f"tagged {', '.join(tags)}")
     device = trial.subject.device
     trial.threads = max(2, trial.threads)

@@ -81,7 +81,7 @@ def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
     """What opcheck says against a call; `None` if nothing."""
     positional, keywords = trial.operator.split(arguments)
     try:
-        torch.library.opcheck(trial.operator._opoverload, positional, keywords)
+        torch.library.opcheck(trial.operator.overload, positional, keywords)
     except Exception as error:
         return _tidy(trial.raised(error.__cause__ or error))
     return None
@@ -230,7 +230,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             dynamic_shapes=(tuple(shapes.values()),) if dynamic else None,
             strict=False,
         )
-        kept = [node for node in program.graph.nodes if node.target is operator._opoverload]
+        kept = [node for node in program.graph.nodes if node.target is operator.overload]
         if not kept and not signature.mutated and any(truth.values for _, truth in runs):
             raise Failure(f"{how}: the graph does not contain {operator.name}")
         # PyTorch does not save a program that gives nothing.

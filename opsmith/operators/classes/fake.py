@@ -78,7 +78,7 @@ def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:
             return _run_for_numbers(owner, method, vars(self), arguments)
         _refuse_lost_gradient(owner, method, [*vars(self).values(), *arguments.values()])
         positional, keywords = operator.split({**vars(self), **arguments})
-        results = operator._opoverload(*positional, **keywords)
+        results = operator.overload(*positional, **keywords)
         if len(operator.signature.results) > 1:
             results = tuple(results)[:returned]
             return results[0] if returned == 1 else results or None

@@ -207,7 +207,7 @@ class _Lowering:
         arguments = method_arguments(owner, method)(tuple(node.args[2:]), node.kwargs)
         positional, keywords = operator.split({**fields, **arguments})
         with self.graph.inserting_before(node):
-            call = self.graph.call_function(operator._opoverload, positional, keywords)
+            call = self.graph.call_function(operator.overload, positional, keywords)
         call.meta = dict(node.meta)
         if method.returns_scalars:
             call.meta["val"] = self._with_tensors(method, node.meta["val"])

@@ -47,7 +47,7 @@ def compile_model(
     from filelock import FileLock
 
     compiler = toolchain.find_compiler("AOTInductor")
-    direct = {item.operator._opoverload: [item.declaration] for item in plans if not item.proxy}
+    direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}
     configs: dict[str, Any] = {**machine_settings(), **settings}
     key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
@@ -202,4 +202,4 @@ def _without_origins(data: bytes) -> bytes:
 
 
 def _tags(item: Plan) -> list[str]:
-    return sorted(str(tag) for tag in item.operator._opoverload.tags)
+    return sorted(str(tag) for tag in item.operator.overload.tags)

@@ -253,7 +253,7 @@ def _why_proxy(item: Plan) -> str:
 def _arguments(operator: Operator, node: Node) -> list[tuple[str, Any]]:
     """A call's arguments by the signature's names; through ``auto_functionalized`` too."""
     names = [parameter.name for parameter in operator.signature.parameters]
-    args = node.args if node.target is operator._opoverload else node.args[1:]
+    args = node.args if node.target is operator.overload else node.args[1:]
     return [
         *zip(names, args, strict=False),
         *((n, v) for n, v in node.kwargs.items() if n in names),

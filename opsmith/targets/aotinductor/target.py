@@ -163,7 +163,7 @@ def _chooser(wanted: str | Mapping[str, str]) -> Chooser:
 
 
 def _is_pytorchs(operator: Operator) -> bool:
-    return torch._library.utils.is_builtin(operator._opoverload)
+    return torch._library.utils.is_builtin(operator.overload)
 
 
 def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
     adopted = {
         operator.name: calls
         for operator, calls in model.operators(adopted=True).items()
-        if find_adopted(operator._opoverload) is operator and not _is_pytorchs(operator)
+        if find_adopted(operator.overload) is operator and not _is_pytorchs(operator)
     }
     found.update(adopted)
     for name in found:

@@ -50,7 +50,7 @@ class Lowered:
 
 def overload_of(operator: Operator) -> Any:
     """What a functional program calls for `operator`: its functional twin if it mutates."""
-    return twin(operator) if operator.signature.mutated else operator._opoverload
+    return twin(operator) if operator.signature.mutated else operator.overload
 
 
 def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:

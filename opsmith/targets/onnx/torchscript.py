@@ -144,7 +144,7 @@ class _Substitution(TorchFunctionMode):
             function: Callable[..., Any] = operator.reference
             if choice.form == "inline":
                 _require_visible(operator)
-                self._inlined |= {operator._opoverload, operator._opoverload.overloadpacket}
+                self._inlined |= {operator.overload, operator.overload.overloadpacket}
             else:
                 function = _kept(operator)
             fixed = _fixed(operator, calls.get(operator, []))
@@ -152,7 +152,7 @@ class _Substitution(TorchFunctionMode):
             if choice.form == "inline":
                 substitute = _refusing_values(operator, substitute)
             # torch.ops.ns.name(...) shows up as the packet, an Operator's call as the overload.
-            for called in (operator._opoverload, operator._opoverload.overloadpacket):
+            for called in (operator.overload, operator.overload.overloadpacket):
                 self._functions[called] = substitute
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -204,13 +204,13 @@ def _traced(operator: Operator) -> Any:
     signature = operator.signature
     if signature.mutated or any(is_encoded(parameter) for parameter in signature.parameters):
         return twin(operator, traced=True)
-    return operator._opoverload
+    return operator.overload
 
 
 def _kept(operator: Operator) -> Callable[..., Any]:
     traced = _traced(operator)
-    if traced is operator._opoverload:
-        return operator._opoverload
+    if traced is operator.overload:
+        return operator.overload
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return call_twin(operator, traced, encode(operator, operator.arguments(args, kwargs)))

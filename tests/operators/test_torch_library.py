@@ -1,0 +1,100 @@
+"""What `torch.library` does with its own custom operators, it does with opsmith's."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import DeclarationError
+
+
+def test_torch_librarys_functions_take_an_operator() -> None:
+    @opsmith.op("test_torch_library::taken")
+    def taken(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    x = torch.ones(2, requires_grad=True)
+    torch.library.register_kernel(taken, "cpu", lambda x: x * 3)
+    assert taken(torch.ones(1)).item() == 3
+    torch.library.register_autograd(taken, lambda ctx, grad: grad * 3)
+    torch.library.register_vmap(taken, lambda info, in_dims, x: (x * 4, in_dims[0]))
+    assert torch.vmap(taken)(torch.ones(2, 1)).tolist() == [[4], [4]]
+    torch.library.register_fake(taken, torch.empty_like)
+    outcomes = torch.library.opcheck(taken, (x,))
+    assert set(outcomes.values()) == {"SUCCESS"}
+    torch.library.register_fake(taken, lambda x: x.new_empty(x.shape[0] + 1))
+    with pytest.raises(torch.testing._internal.optests.OpCheckError, match="taken"):
+        torch.library.opcheck(taken, (x,))
+    with pytest.raises(DeclarationError, match="operators here have no effects"):
+        taken.register_effect(None)
+
+
+def test_a_torch_dispatch_class_has_its_own_rule() -> None:
+    @opsmith.op("test_torch_library::dispatched")
+    def dispatched(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            return func(*args, **(kwargs or {}))
+
+    for factor in (5, 6):  # the later one takes its place
+        torch.library.register_torch_dispatch(
+            dispatched, Mode, lambda mode, func, types, args=(), kwargs=None, f=factor: args[0] * f
+        )
+        with Mode():
+            assert dispatched(torch.ones(1)).item() == factor
+    assert dispatched(torch.ones(1)).item() == 2
+
+
+def test_a_kernel_can_be_disabled_for_a_while(tmp_path: Path) -> None:
+    @opsmith.op("test_torch_library::switched")
+    def switched(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    switched.register_kernel("cpu", lambda x: x * 3)
+
+    def value() -> float:
+        return switched(torch.ones(1)).item()
+
+    with switched.set_kernel_enabled("cpu", enabled=False):
+        assert value() == 2
+        with switched.set_kernel_enabled("cpu"):
+            assert value() == 3
+        assert value() == 2
+        switched.register_kernel("cpu", lambda x: x * 4)
+        assert value() == 2
+    assert value() == 4
+    source = tmp_path / "switched.cpp"
+    source.write_text(
+        textwrap.dedent("""
+            #include <opsmith/kernel.h>
+            #include "switched.h"
+            template <typename T>
+            void switched(const opsmith::Context&, const test_torch_library::switched_args<T>& a) {
+              for (int64_t i = 0; i < a.N; ++i) a.out[i] = 5 * a.x[i];
+            }
+            OPSMITH_KERNEL(test_torch_library, switched, cpu, float)
+        """)
+    )
+    switched.register_kernel("cpu", source=source, flags=("-O0",))
+    for _ in range(2):
+        assert value() == 5
+        with pytest.raises(KeyError), switched.set_kernel_enabled("cpu", enabled=False):
+            assert value() == 2
+            switched.build()
+            assert value() == 2
+            raise KeyError
+    assert value() == 5
+    with (
+        pytest.raises(DeclarationError, match="no kernel is registered for it; there are cpu"),
+        switched.set_kernel_enabled("cuda", enabled=False),
+    ):
+        pass
