@@ -90,7 +90,9 @@ class _Sampler:
             if (p.optional and p.default is None) or (p.optional and p.is_tensor)
         }
         self.lengths = {
-            p.name: draw(st.sampled_from((2, 1, 3, 0)))
+            p.name: draw(
+                st.sampled_from((2, 1, 3) if p.name in signature.nonempty else (2, 1, 3, 0))
+            )
             for p in signature.tensors
             if p.is_tensor_list
         }
@@ -286,6 +288,8 @@ class _Sampler:
         kind = parameter.type.kind
         if kind == "bool":
             return st.booleans()
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+            return st.sampled_from(parameter.type.choices)
         if kind == "str":
             return st.sampled_from(("a", "", "nearest", "sum"))
         low, high = self._limits(parameter, dims)

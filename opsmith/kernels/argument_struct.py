@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels.cpp import ELEMENT_TYPES, identifier
+from opsmith.kernels.cpp import ELEMENT_TYPES, enumerator, identifier, quote
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import (
     Parameter,
@@ -60,6 +60,34 @@ class OutputMember:
     comment: str
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The enum that a parameter with a choice of strings becomes.
+
+    Attributes:
+        name: ``<op>_<parameter>``, in the operator's namespace.
+        enumerators: one for each string, in order.
+        comment: the declaration's own words.
+    """
+
+    name: str
+    enumerators: tuple[str, ...]
+    comment: str
+
+
+def choices_of(signature: Signature) -> list[Choice]:
+    """The enums of an operator."""
+    return [
+        Choice(
+            f"{signature.name}_{parameter.name}",
+            tuple(map(enumerator, parameter.type.choices)),
+            f"{parameter.name}: {parameter.type}",
+        )
+        for parameter in signature.parameters
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices
+    ]
+
+
 def is_dependent(signature: Signature, result: Result) -> bool:
     """Whether the kernel allocates this result: its sizes do not follow from the arguments."""
     shape = result.tensor_type.shape
@@ -86,6 +114,17 @@ def require_supported(signature: Signature) -> None:
                 "a C++ kernel cannot take a sequence of strings; pass one string, or ints that "
                 "stand for them"
             )
+    for choice in choices_of(signature):
+        if len(set(choice.enumerators)) < len(choice.enumerators):
+            raise DeclarationError(
+                f"{signature.qualname}: parameter '{choice.comment}': in C++ the strings become "
+                f"{', '.join(choice.enumerators)}, and two of them are the same; write others"
+            )
+        if choice.name == f"{signature.name}_args":
+            raise DeclarationError(
+                f"{signature.qualname}: parameter '{choice.comment}': in C++ its type would be "
+                f"called {choice.name}, as the struct of all arguments is; rename the parameter"
+            )
     for result in signature.results:
         if isinstance(result.type, TensorListType):
             raise DeclarationError(
@@ -108,7 +147,7 @@ def element_type(type_: TensorType) -> str | None:
 
 def members_of(signature: Signature) -> list[Member]:
     """Every member in order: parameters, results that are allocated beforehand, dimensions."""
-    found = [_parameter(parameter) for parameter in signature.parameters]
+    found = [_parameter(signature, parameter) for parameter in signature.parameters]
     for result in signature.results:
         if not is_dependent(signature, result):
             element = element_type(result.tensor_type)
@@ -154,7 +193,7 @@ def outputs_of(signature: Signature) -> list[OutputMember]:
     return found
 
 
-def _parameter(parameter: Parameter) -> Member:
+def _parameter(signature: Signature, parameter: Parameter) -> Member:
     name = identifier(parameter.name)
     raw = f"opsmith_raw.{name}"
     comment = parameter.annotation or str(parameter.type)
@@ -165,6 +204,13 @@ def _parameter(parameter: Parameter) -> Member:
         case TensorListType(element):
             view = _view(element, False)
             return Member(name, "opsmith::raw_tensors", f"opsmith::List<{view}>", raw, comment)
+        case ScalarType(_, choices) if choices:
+            enum = f"{signature.name}_{parameter.name}"
+            strings = ", ".join(map(quote, choices))
+            function = "to_optional_choice" if parameter.optional else "to_choice"
+            convert = f"opsmith::detail::{function}<{enum}>({raw}, {{{strings}}})"
+            type_ = f"std::optional<{enum}>" if parameter.optional else enum
+            return Member(name, "opsmith::raw_string", type_, convert, comment)
         case ScalarType(kind):
             raw_type, type_, optional = _SCALARS[kind]
             if parameter.optional:

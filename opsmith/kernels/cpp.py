@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 from opsmith.signature import expressions
@@ -40,6 +41,12 @@ _KEYWORDS = frozenset(
 def identifier(name: str) -> str:
     """`name` as a member of a C++ struct: a word that C++ keeps for itself gets an underscore."""
     return f"{name}_" if name in _KEYWORDS else name
+
+
+def enumerator(text: str) -> str:
+    """The name in a C++ enum of a string that an argument may be: ``nearest_exact``."""
+    word = re.sub(r"\W", "_", text, flags=re.ASCII) or "empty"
+    return identifier(f"_{word}" if word[0].isdigit() else word)
 
 
 def quote(text: str) -> str:

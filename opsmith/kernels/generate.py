@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.kernels import cpp
-from opsmith.kernels.argument_struct import members_of, outputs_of, require_supported
+from opsmith.kernels.argument_struct import (
+    choices_of,
+    members_of,
+    outputs_of,
+    require_supported,
+)
 from opsmith.kernels.symbols import raw_type
 from opsmith.kernels.validation_code import ValidationCode
 from opsmith.kernels.version import version
@@ -75,6 +80,7 @@ def argument_header(signature: Signature) -> str:
         members=members,
         outputs=outputs,
         initialisers=initialisers,
+        choices=choices_of(signature),
     )
 
 

@@ -27,6 +27,7 @@ from opsmith.signature.expressions import Expression, Integer, Name
 from opsmith.signature.model import (
     Parameter,
     Result,
+    ScalarType,
     SequenceType,
     Signature,
     TensorType,
@@ -96,6 +97,10 @@ class ValidationCode:
                 raw = f"raw.{identifier(parameter.name)}"
                 check = f"length({quote(parameter.name)}, {raw}.count, {type_.length});"
                 lines.append(f"if ({raw}.count >= 0) {check}" if parameter.optional else check)
+            if parameter.name in self.signature.nonempty:
+                fixed = " and ".join(self.signature.nonempty[parameter.name])
+                count = f"raw.{identifier(parameter.name)}.count"
+                lines.append(f"some({quote(parameter.name)}, {count}, {quote(fixed)});")
         for parameter in self.signature.tensors:
             if parameter.is_tensor and not parameter.optional:
                 raw, where = (
@@ -109,6 +114,11 @@ class ValidationCode:
             if deferred:
                 lines += self._tensors(parameter, deferred)
         for parameter in self.signature.parameters:
+            if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+                raw = f"raw.{identifier(parameter.name)}"
+                choices = ", ".join(map(quote, parameter.type.choices))
+                check = f"choice({quote(parameter.name)}, {raw}, {{{choices}}});"
+                lines.append(f"if ({raw}.data != nullptr) {check}" if parameter.optional else check)
             if parameter.constraints and not parameter.is_tensor:
                 lines += self._scalar_constraints(parameter)
         if self.signature.generic is not None:

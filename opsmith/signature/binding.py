@@ -16,6 +16,7 @@ from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_l
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import (
     Parameter,
+    ScalarType,
     SequenceType,
     Signature,
     TensorType,
@@ -99,11 +100,15 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
     for parameter in signature.parameters:
         if isinstance(parameter.type, SequenceType):
             binder.length(parameter, parameter.type)
+        if parameter.name in signature.nonempty:
+            binder.some(parameter)
     for parameter in signature.tensors:
         binder.tensors(parameter)
     for deferred in binder.deferred:
         binder.expression(*deferred)
     for parameter in signature.parameters:
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+            binder.choice(parameter, parameter.type)
         if parameter.constraints and not parameter.is_tensor:
             binder.scalar_constraints(parameter)
     return binder.bound
@@ -163,6 +168,16 @@ class _Binder:
             len(value) == type_.length,
             lambda: self.error(
                 f"argument {parameter.name!r} has {len(value)} elements, expected {type_.length}."
+            ),
+        )
+
+    def some(self, parameter: Parameter) -> None:
+        fixed = " and ".join(self.signature.nonempty[parameter.name])
+        self.check(
+            len(self.arguments[parameter.name]) > 0,
+            lambda: self.error(
+                f"argument {parameter.name!r} has no tensors, expected at least one: nothing else "
+                f"fixes {fixed}."
             ),
         )
 
@@ -315,6 +330,16 @@ class _Binder:
                 f"argument {name!r} does not fit {type_}: dimension {axis}{shown} is {size}, "
                 f"expected {expected}.",
                 info,
+            ),
+        )
+
+    def choice(self, parameter: Parameter, type_: ScalarType) -> None:
+        value = self.arguments[parameter.name]
+        choices = ", ".join(f"'{choice}'" for choice in type_.choices)
+        self.check(
+            value is None or value in type_.choices,
+            lambda: self.error(
+                f"argument {parameter.name!r} is '{value}', expected one of {choices}."
             ),
         )
 

@@ -220,6 +220,8 @@ def _default_problem(parameter: Parameter) -> str | None:
             return None
         return f"the default None needs '{parameter.annotation} | None'"
     match parameter.type:
+        case ScalarType(_, choices) if choices:
+            fits = default in choices
         case ScalarType(kind):
             fits = isinstance(default, _SCALARS[kind]) and (
                 kind == "bool" or not isinstance(default, bool)

@@ -34,6 +34,7 @@ from opsmith.signature.model import (
     TensorListType,
     TensorType,
     Type,
+    quoted,
 )
 from opsmith.signature.shapes import ShapeError
 
@@ -41,16 +42,18 @@ _KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _KNOWN = (
     'jaxtyping arrays of Tensor (Float[Tensor, "N C"]), Tensor, int, float, bool, str, '
+    'Literal["sum", "mean"], '
     "tuple[int, int], Sequence[int], list[Tensor], and any of these with '| None'"
 )
 # What torch.library.custom_op takes and opsmith does not, each with the way round.
 _REFUSED = {
     "dtype": "a dtype argument would make the result's dtype depend on a value; declare the "
-    "result's dtype, and convert outside the operator",
+    "result's dtype (Float32, or Float for that of the arguments), and convert outside",
     "device": "the operator runs on its tensors' device; take it from them",
     "layout": "operators here are dense",
     "memory_format": "operators here return contiguous tensors",
-    "Generator": "draw the random numbers outside, and pass them as a tensor",
+    "Generator": "draw the random numbers outside (torch.rand(..., generator=generator)), and "
+    'pass them as a tensor, as in Float[Tensor, "N"]; or take a seed: int',
     "complex": "no target carries complex scalars; pass real and imaginary part as two floats",
     "SymInt": "write int: it is symbolic while tracing by itself",
 }
@@ -128,14 +131,29 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     if _is_array(base) or _is_tensor(base):
         return _tensor_type(base, scalars)
     origin, arguments = get_origin(base), get_args(base)
+    if origin is typing.Literal:
+        return ScalarType("str", _choices(base, arguments))
     if origin in _SEQUENCES and arguments:
         return _sequence_type(base, origin, arguments, scalars)
     if base in _SEQUENCES:
         raise AnnotationProblem(f"{base.__name__} needs its elements' type, as in tuple[int, int]")
     name = getattr(base, "__name__", "")
-    if name in _REFUSED and getattr(base, "__module__", "") in ("torch", "builtins"):
+    home = getattr(base, "__module__", "").split(".")[0]
+    if name in _REFUSED and home in ("torch", "builtins"):
         raise AnnotationProblem(f"{show(base)} cannot be an argument: {_REFUSED[name]}")
     raise AnnotationProblem(f"is nothing that an operator can take; there are {_KNOWN}")
+
+
+def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
+    if None in arguments:
+        rest = ", ".join(quoted(item) for item in arguments if isinstance(item, str))
+        raise AnnotationProblem(f"{show(base)}: write Literal[{rest}] | None")
+    if not all(isinstance(item, str) for item in arguments):
+        raise AnnotationProblem(
+            f"{show(base)}: one of several strings is what a Literal says here; of numbers, write "
+            "Annotated[int, Between(low, high)], and bool for True and False"
+        )
+    return tuple(dict.fromkeys(arguments))
 
 
 def _is_array(base: Any) -> bool:
@@ -318,6 +336,9 @@ def show(annotation: Any) -> str:
         return f"Annotated[{inner}]"
     if origin in (typing.Union, types.UnionType):
         return " | ".join(show(argument) for argument in arguments)
+    if origin is typing.Literal:
+        shown = (quoted(item) if isinstance(item, str) else repr(item) for item in arguments)
+        return f"Literal[{', '.join(shown)}]"
     if origin is not None:
         name = getattr(origin, "__name__", str(origin))
         return f"{name}[{', '.join(show(argument) for argument in arguments)}]"

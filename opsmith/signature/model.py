@@ -22,12 +22,23 @@ class _NoDefault:
 NO_DEFAULT: Any = _NoDefault()
 
 
+def quoted(text: str) -> str:
+    """A string as it is written in a declaration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 @dataclass(frozen=True)
 class TensorType:
     """A tensor: its dtypes, and its shape unless the annotation was a plain ``Tensor``."""
 
     dtypes: DTypes
     shape: Shape | None
+
+    @property
+    def shaped_generic(self) -> bool:
+        """Whether it has the call's one generic dtype."""
+        return self.shape is not None and self.dtypes.generic
 
     def __str__(self) -> str:
         if self.shape is None:
@@ -47,11 +58,14 @@ class TensorListType:
 
 @dataclass(frozen=True)
 class ScalarType:
-    """An int, float, bool or str."""
+    """An int, float, bool or str; `choices` are the strings that it may be, if not any."""
 
     kind: Kind
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.choices:
+            return f"Literal[{', '.join(map(quoted, self.choices))}]"
         return self.kind
 
 
@@ -203,16 +217,16 @@ class Signature:
 
     @cached_property
     def dim_sources(self) -> dict[str, str]:
-        """For each named dimension the parameter that binds it first (a required one if any)."""
+        """For each named dimension the parameter that binds it first.
+
+        That is a required tensor if there is any, else a required list, else what may be absent.
+        """
         sources: dict[str, str] = {}
-        for required in (True, False):
-            for parameter in self.tensors:
-                shape = parameter.tensor_type.shape if parameter.tensor_type else None
-                always = parameter.is_tensor and not parameter.optional
-                if shape is None or always is not required:
-                    continue
-                for name in shape.binds():
-                    sources.setdefault(name, parameter.name)
+        ranked = sorted(self.tensors, key=lambda p: (p.optional, p.is_tensor_list))
+        for parameter in ranked:
+            shape = parameter.tensor_type.shape if parameter.tensor_type else None
+            for name in shape.binds() if shape is not None else ():
+                sources.setdefault(name, parameter.name)
         # Binding goes through the arguments in order, whichever of them are required.
         order = [p.name for p in self.tensors]
         return dict(sorted(sources.items(), key=lambda item: order.index(item[1])))
@@ -223,8 +237,49 @@ class Signature:
         return frozenset(
             name
             for name, source in self.dim_sources.items()
-            if self.by_name[source].is_tensor and not self.by_name[source].optional
+            if (self.by_name[source].is_tensor and not self.by_name[source].optional)
+            or source in self.nonempty
         )
+
+    @cached_property
+    def nonempty(self) -> dict[str, tuple[str, ...]]:
+        """The lists of tensors that must not be empty, and what nothing else would fix."""
+        found: dict[str, list[str]] = {}
+        for name in self._read_dims():
+            source = self.by_name.get(self.dim_sources.get(name, ""))
+            if source is not None and source.is_tensor_list and not source.optional:
+                found.setdefault(source.name, []).append(name)
+        typed = sorted(
+            (p for p in self.tensors if p.tensor_type and p.tensor_type.shaped_generic),
+            key=lambda p: (p.optional, p.is_tensor_list),
+        )
+        if typed and any(r.tensor_type.shaped_generic for r in self.results):
+            first = typed[0]
+            if first.is_tensor_list and not first.optional:
+                found.setdefault(first.name, []).append("the dtype")
+        return {name: tuple(dims) for name, dims in found.items()}
+
+    def _read_dims(self) -> list[str]:
+        """The named dimensions that something else than the binding argument's own shape reads."""
+        read: dict[str, None] = {}
+        for result in self.results:
+            for dim in result.tensor_type.shape.dims if result.tensor_type.shape else ():
+                match dim:
+                    case Fixed(expression):
+                        read |= dict.fromkeys(sorted(expressions.names(expression)))
+                    case Variadic(str(name)):
+                        read[name] = None
+        for parameter in self.parameters:
+            type_ = parameter.tensor_type
+            computed = [e for c in parameter.constraints for e in c.expressions()]
+            for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+                if isinstance(dim, Fixed) and not isinstance(dim.expression, expressions.Name):
+                    computed.append(dim.expression)
+            for expression in computed:
+                for name in sorted(expressions.names(expression)):
+                    if self.dim_sources.get(name) != parameter.name:
+                        read[name] = None
+        return list(read)
 
     @cached_property
     def variadic_dims(self) -> frozenset[str]:

@@ -78,11 +78,7 @@ def _dtypes(signature: Signature, refuse: Refuse) -> None:
             "a call has the same dtype; make one of them concrete (Float32, Int64, …)"
         )
     bound = any(
-        p.is_tensor
-        and not p.optional
-        and p.tensor_type
-        and p.tensor_type.dtypes.generic
-        and p.tensor_type.shape
+        p.tensor_type and p.tensor_type.shaped_generic and not p.optional
         for p in signature.parameters
     )
     for result in signature.results:
@@ -90,7 +86,7 @@ def _dtypes(signature: Signature, refuse: Refuse) -> None:
         if type_.shape is not None and type_.dtypes.generic and not bound:
             refuse(
                 f"the result {type_} has a generic dtype, but no argument fixes it in every call "
-                "(one that is optional may be absent, a list empty); write a concrete one "
+                "(one that is optional may be absent); write a concrete one "
                 f"(Float32, …) or take a {type_.dtypes.label} argument"
             )
 
@@ -105,7 +101,7 @@ def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse)
             _readable(
                 signature,
                 dim.expression,
-                own if parameter.is_tensor else frozenset(),
+                own,
                 f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
                 refuse,
             )
@@ -129,8 +125,8 @@ def _readable(
         if name not in signature.certain_dims and name not in also:
             source = signature.dim_sources[name]
             refuse(
-                f"{owner} reads {name!r}, which only {source!r} binds, and that may be absent or "
-                "empty; bind it in a required argument too"
+                f"{owner} reads {name!r}, which only {source!r} binds, and that may be absent; "
+                "bind it in a required argument too"
             )
     for scalar in expressions.scalars_of(expression):
         parameter = signature.by_name[scalar.parameter]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jaxtyping
 import numpy as np
@@ -140,6 +140,11 @@ def starts_of_absent(
     x: Annotated[Int64[Tensor, "N"], Starts("y")], y: Int64[Tensor, "N"] | None
 ) -> Tensor: ...  # type: ignore[empty-body]
 def list_of_sorted(x: Annotated[list[Float[Tensor, "N"]], Sorted()]) -> Tensor: ...  # type: ignore[empty-body]
+def numbers(x: Tensor, k: Literal[1, 2]) -> Tensor: ...  # type: ignore[empty-body]
+def none_in_literal(x: Tensor, k: Literal["a", "b", None]) -> Tensor: ...  # type: ignore[empty-body]
+def other_default(x: Tensor, k: Literal["a", "b"] = "c") -> Tensor: ...  # type: ignore[empty-body,assignment]
+def a_generator(x: Tensor, generator: torch.Generator) -> Tensor: ...  # type: ignore[empty-body]
+def optional_list_binds(xs: list[Float32[Tensor, "N"]] | None) -> Float32[Tensor, "N"]: ...  # type: ignore[empty-body]
 def wrong_default(x: Float[Tensor, "N"], k: int = "a") -> Tensor: ...  # type: ignore[empty-body,assignment]
 def none_default(x: Float[Tensor, "N"], k: int = None) -> Tensor: ...  # type: ignore[empty-body,assignment]  # noqa: RUF013
 def short_default(x: Tensor, s: tuple[int, int] = (1,)) -> Tensor: ...  # type: ignore[empty-body,assignment]
@@ -193,6 +198,11 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (starts_of_others, "Starts(of='y') needs an argument of the same type, or with one"),
         (starts_of_absent, "Starts(of='y') must name a required tensor argument"),
         (list_of_sorted, "on the values of a list of tensors is not supported"),
+        (numbers, "Literal[1, 2]: one of several strings is what a Literal says here; of numbers"),
+        (none_in_literal, 'write Literal["a", "b"] | None'),
+        (other_default, 'the default \'c\' is not Literal["a", "b"]'),
+        (a_generator, "Generator cannot be an argument: draw the random numbers outside"),
+        (optional_list_binds, "which only 'xs' binds, and that may be absent"),
         (wrong_default, "parameter 'k: int': the default 'a' is not int"),
         (none_default, "the default None needs 'int | None'"),
         (short_default, "the default (1,) has 1 elements, expected 2"),

@@ -20,6 +20,7 @@ from opsmith.operators.arguments import DTYPES, describe, dtype_name
 from opsmith.operators.values import check_values
 from opsmith.signature import (
     Parameter,
+    ScalarType,
     SequenceType,
     Signature,
     Sum,
@@ -125,7 +126,11 @@ def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[
         if parameter.is_tensor:
             yield from _bad_tensor(signature, parameter, arguments, sharing, rounded)
         elif parameter.is_tensor_list and value:
-            yield from _bad_list(parameter, arguments)
+            yield from _bad_list(signature, parameter, arguments)
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+            other = "".join(parameter.type.choices) + "?"
+            changed = _with(arguments, parameter.name, other)
+            yield _Bad(f"{parameter.name}={other!r}", changed, (parameter.name,))
         if parameter.constraints and not parameter.is_tensor_list:
             yield from _bad_values(signature, parameter, arguments, bindings)
 
@@ -280,13 +285,25 @@ def _other_dtype(
     return torch.float64 if value.dtype != torch.float64 else torch.float32
 
 
-def _bad_list(parameter: Parameter, arguments: dict[str, Any]) -> Iterator[_Bad]:
+def _bad_list(
+    signature: Signature, parameter: Parameter, arguments: dict[str, Any]
+) -> Iterator[_Bad]:
     name, value = parameter.name, arguments[parameter.name]
+    if name in signature.nonempty:
+        yield _Bad(f"{name!r} without tensors", _with(arguments, name, []), (name,))
     type_ = parameter.tensor_type
     if type_ is None or type_.shape is None or type_.shape.variadic is not None:
         return
     longer = [value[0].unsqueeze(0), *value[1:]]
     yield _Bad(f"{name!r}[0] with one dimension more", _with(arguments, name, longer), (name,))
+    for axis, dim in enumerate(type_.shape.dims):
+        # The first element may be what fixes the size; the others have to agree with it.
+        if len(value) > 1 and isinstance(dim, Fixed):
+            shape = list(value[-1].shape)
+            shape[axis] += 1
+            wider = [*value[:-1], value[-1].new_zeros(shape)]
+            what = f"{name!r}[{len(value) - 1}] with {shape[axis]} as its dimension {axis} ({dim})"
+            yield _Bad(what, _with(arguments, name, wider), (name,))
 
 
 def _bad_sequence(

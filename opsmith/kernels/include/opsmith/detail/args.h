@@ -26,6 +26,19 @@ inline std::string_view to_string(raw_string raw) {
   return {raw.data, static_cast<size_t>(raw.size)};
 }
 
+// One of the enumerators that stand for `choices`, in their order; validation has seen to it.
+template <typename Enum>
+Enum to_choice(raw_string raw, std::initializer_list<std::string_view> choices) {
+  const auto found = std::find(choices.begin(), choices.end(), to_string(raw));
+  if (found == choices.end()) throw std::runtime_error("a string that is not declared");
+  return static_cast<Enum>(found - choices.begin());
+}
+template <typename Enum>
+std::optional<Enum> to_optional_choice(raw_string raw,
+                                       std::initializer_list<std::string_view> choices) {
+  return raw.data != nullptr ? std::optional(to_choice<Enum>(raw, choices)) : std::nullopt;
+}
+
 inline std::optional<int64_t> to_optional(raw_optional_int raw) {
   return raw.present ? std::optional(raw.value) : std::nullopt;
 }

@@ -3,7 +3,7 @@
 // it. The words are those of opsmith/signature/binding.py; a test compares them.
 #pragma once
 
-#include <opsmith/kernel.h>
+#include <opsmith/detail/args.h>
 
 #include <charconv>
 #include <cmath>
@@ -275,6 +275,23 @@ class Binder {
     if (count != expected) [[unlikely]] {
       fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));
     }
+  }
+
+  OPSMITH_INLINE void some(const char* name, int64_t count, const char* fixed) const {
+    if (count == 0) [[unlikely]] {
+      fail(join("argument '", name, "' has no tensors, expected at least one: nothing else fixes ",
+                fixed, "."));
+    }
+  }
+
+  void choice(const char* name, raw_string value,
+              std::initializer_list<std::string_view> choices) const {
+    const std::string_view text = to_string(value);
+    if (std::find(choices.begin(), choices.end(), text) != choices.end()) return;
+    std::string all;
+    for (const std::string_view choice : choices)
+      all += join(all.empty() ? "'" : ", '", choice, "'");
+    fail(join("argument '", name, "' is '", text, "', expected one of ", all, "."));
   }
 
   OPSMITH_INLINE void same_device(Where where, const DLTensor& tensor) {
