@@ -186,7 +186,15 @@ class _Inference:
         for position, parameter in enumerate(self.layout.tensors):
             lines = self._bind(parameter)
             if lines:
-                found.append({"position": position, "lines": lines})
+                found.append({"position": position, "lines": lines, "given": ""})
+        # Of a list the first element says what the others agree with.
+        first = str(len(self.layout.tensors))
+        for number, parameter in enumerate(self.layout.lists):
+            given = f"counts.size() > {number} && counts[{number}] > 0 && "
+            lines = self._bind(parameter)
+            if lines:
+                found.append({"position": first, "lines": lines, "given": given})
+            first += f" + std::max<int64_t>(counts[{number}], 0)"
         return found
 
     def _bind(self, parameter: Parameter) -> list[str]:

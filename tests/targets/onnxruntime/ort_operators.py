@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import AbstractDtype, Float, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Index
+from opsmith import Index, Sorted
 
 SOURCES = Path(__file__).parent / "sources"
 FLAGS = ("-O0", "-Wall", "-Wextra", "-Werror")
@@ -85,9 +85,22 @@ def reverse(x: Real[Tensor, "*batch N"]) -> Real[Tensor, "*batch N"]:
     return x.flip(-1)
 
 
+@opsmith.op("ort_test::weighted_sum")
+def weighted_sum(
+    ignored: list[Int64[Tensor, "_"]],
+    xs: list[Float[Tensor, "N M"]],
+    offsets: Annotated[Sequence[int], Sorted(first=0, last="N")],
+    mode: Literal["sum", "mean"] = "sum",
+) -> Float[Tensor, "N M"]:
+    """Nothing but elements of lists fixes sizes and dtype."""
+    stacked = torch.stack(xs)
+    return stacked.mean(0) if mode == "mean" else stacked.sum(0)
+
+
 everything.register_kernel("cpu", source=SOURCES / "everything.cpp", flags=FLAGS)
 accumulate.register_kernel("cpu", source=SOURCES / "accumulate.cpp", flags=FLAGS)
 positive_rows.register_kernel("cpu", source=SOURCES / "positive_rows.cpp", flags=FLAGS)
+weighted_sum.register_kernel("cpu", source=SOURCES / "weighted_sum.cpp", flags=FLAGS)
 reverse.register_kernel("cpu", source=SOURCES / "reverse.cpp", flags=FLAGS)
 
 

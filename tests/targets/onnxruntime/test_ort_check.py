@@ -37,6 +37,11 @@ def test_every_form_by_every_exporter(rows):
             assert (row.status, row.message) == ("passed", "") and row.cases
 
 
+def test_elements_of_lists_fix_what_comes_out():
+    rows = run(ops.weighted_sum, select=["onnxruntime", "onnx-library"])
+    assert {row.status for row in rows.values()} == {"passed"}, rows
+
+
 def test_a_python_kernel_has_no_library_but_a_reference_to_inline(rows):
     found = {name: rows["ort_test::python_only", name] for name in SELECT}
     for name in SELECT:
