@@ -21,7 +21,7 @@ from opsmith.errors import BuildError
 from opsmith.kernels import machine, toolchain
 from opsmith.kernels.audit import audit
 from opsmith.kernels.cmake import TARGET_VERSION, cmake_lists
-from opsmith.kernels.files import cache_folder, digest, write_atomically
+from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths, torch_paths
@@ -89,7 +89,7 @@ class Recipe:
             "opsmith": version(),
             "cmake_lists": digest(Path(__file__).with_name("cmake.py")),
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+        return key_of(facts)
 
 
 def _compiler_facts(compiler: Compiler) -> list[Any]:
@@ -159,15 +159,14 @@ def build_library(
         if not source.is_file():
             raise BuildError(f"{what}: there is no file {source}")
     folder = cache_folder() / "libraries" / name / recipe.key()
-    return find_cached(folder) or _build_locked(recipe, folder)
+    return once(folder, lambda: find_cached(folder), lambda: _build(recipe, folder))
 
 
 def _as_generated(generated: Mapping[str, str] | Generated | None) -> Generated:
     if isinstance(generated, Generated):
         return generated
     texts = dict(generated or {})
-    key = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
-    return Generated(key, lambda: texts)
+    return Generated(key_of(texts), lambda: texts)
 
 
 def find_cached(folder: Path) -> Path | None:
@@ -188,29 +187,21 @@ def find_cached(folder: Path) -> Path | None:
     return None
 
 
-def _build_locked(recipe: Recipe, folder: Path) -> Path:
-    from filelock import FileLock
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
-        # Another process may have built it while this one waited.
-        found = find_cached(folder)
-        if found is not None:
-            return found
-        generated = cache_folder() / "generated" / f"{recipe.name}-{recipe.generated.key[:16]}"
-        compiled = []
-        for file_name, text in recipe.generated.render().items():
-            write_atomically(generated / file_name, text)
-            if file_name.endswith(_SOURCE_SUFFIXES):
-                compiled.append(generated / file_name)
-        work = Path(tempfile.mkdtemp(prefix=f"opsmith-{recipe.name}-"))
-        try:
-            started = time.time_ns()
-            library, included = _compile(recipe, [*recipe.sources, *compiled], generated, work)
-            audit(library, recipe.torch, _subject(recipe))
-            return _store(recipe, folder, library, included, started)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+def _build(recipe: Recipe, folder: Path) -> Path:
+    generated = cache_folder() / "generated" / f"{recipe.name}-{recipe.generated.key[:16]}"
+    compiled = []
+    for file_name, text in recipe.generated.render().items():
+        write_atomically(generated / file_name, text)
+        if file_name.endswith(_SOURCE_SUFFIXES):
+            compiled.append(generated / file_name)
+    work = Path(tempfile.mkdtemp(prefix=f"opsmith-{recipe.name}-"))
+    try:
+        started = time.time_ns()
+        library, included = _compile(recipe, [*recipe.sources, *compiled], generated, work)
+        audit(library, recipe.torch, _subject(recipe))
+        return _store(recipe, folder, library, included, started)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _compile(

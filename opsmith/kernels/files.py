@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def cache_folder() -> Path:
@@ -45,3 +50,30 @@ def digest(path: Path) -> str | None:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return None
+
+
+def key_of(facts: object) -> str:
+    """A name for what `facts` decide, as JSON has them: equal for equal facts, in every process."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def once(folder: Path, find: Callable[[], T | None], make: Callable[[], T]) -> T:
+    """What `folder` of the cache holds, made first if it does not.
+
+    Several processes may ask for the same at once: one makes it, the others wait.
+
+    Args:
+        folder: made where it is not there; it holds the lock, too.
+        find: gives what is there and intact, else `None`; quick, and without the lock.
+        make: makes it. What it writes appears by renaming, so that `find` sees no half of it.
+    """
+    found = find()
+    if found is not None:
+        return found
+    from filelock import FileLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        # Another process may have made it while this one waited.
+        found = find()
+        return make() if found is None else found

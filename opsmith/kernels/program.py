@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
-from opsmith.kernels.files import cache_folder
+from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolchain import Compiler
 
@@ -41,27 +40,28 @@ def build_program(
         BuildError: it does not compile; the message is the compiler's.
         MissingError: there is no compiler.
     """
-    from filelock import FileLock
-
     compiler = compiler or toolchain.find_compiler(name)
     files = sorted(path for path in sources.rglob("*") if path.is_file())
-    facts = [
-        repr(compiler),
-        repr(sorted(settings.items())),
-        *(f"{path.relative_to(sources)}\0{path.read_text()}" for path in files),
-    ]
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
-    folder = cache_folder() / "programs" / name / key
-    program = folder / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
-        if not program.exists():
-            with tempfile.TemporaryDirectory(prefix=f"{name}-") as work:
-                _build(name, sources, Path(work), {**settings}, compiler)
-                partial = folder / f"{name}.partial"
-                shutil.copy2(Path(work) / name, partial)
-                os.replace(partial, program)
-    return program
+    texts = {str(path.relative_to(sources)): path.read_text() for path in files}
+    folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), texts])
+    program, known = folder / name, folder / "sha256"
+
+    def find() -> Path | None:
+        try:
+            return program if known.read_text() == digest(program) else None
+        except OSError:
+            return None
+
+    def make() -> Path:
+        with tempfile.TemporaryDirectory(prefix=f"{name}-") as work:
+            _build(name, sources, Path(work), settings, compiler)
+            partial = folder / f"{name}.partial"
+            shutil.copy2(Path(work) / name, partial)
+            write_atomically(known, str(digest(partial)))
+            os.replace(partial, program)
+        return program
+
+    return once(folder, find, make)
 
 
 def _build(

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder, machine, toolchain
+from opsmith.kernels.files import once
 from opsmith.kernels.version import version
 from opsmith.targets.aotinductor.libraries import Plan
 
@@ -44,15 +45,11 @@ def compile_model(
         ExportError: inductor cannot compile the model; in its words.
         MissingError: there is no compiler.
     """
-    from filelock import FileLock
-
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}
     configs: dict[str, Any] = {**machine_settings(), **settings}
     key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
-    if key is not None and _reuse(folder / "model.pt2", out):
-        return
     if direct:
         configs["aot_inductor.custom_ops_to_c_shims"] = direct
         # By the file's whole name: `-l:libname.so`.
@@ -64,15 +61,16 @@ def compile_model(
     if key is None:
         _compile(program, configs, search, out)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
-        # Another process may have compiled it while this one waited.
-        if _reuse(folder / "model.pt2", out):
-            return
+    package = folder / "model.pt2"
+
+    def make() -> Path:
         _compile(program, configs, search, out)
         partial = folder / "model.partial"
         shutil.copyfile(out, partial)
-        os.replace(partial, folder / "model.pt2")
+        os.replace(partial, package)
+        return out
+
+    once(folder, lambda: out if _reuse(package, out) else None, make)
 
 
 def _reuse(known: Path, out: Path) -> bool:
