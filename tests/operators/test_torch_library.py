@@ -98,3 +98,24 @@ def test_a_kernel_can_be_disabled_for_a_while(tmp_path: Path) -> None:
         switched.set_kernel_enabled("cuda", enabled=False),
     ):
         pass
+
+
+def test_compilers_are_told_which_strides_a_kernel_takes() -> None:
+    """Contiguous ones; a tensor that is written must stay the one it is."""
+
+    def tags(**declared: Any) -> set[torch.Tag]:
+        def function(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            return x.clone()
+
+        return set(opsmith.op("test_torch_library::strides", function, **declared).overload.tags)
+
+    kinds = {
+        torch.Tag.needs_contiguous_strides,
+        torch.Tag.needs_exact_strides,
+        torch.Tag.needs_fixed_stride_order,
+        torch.Tag.flexible_layout,
+    }
+    assert tags() & kinds == {torch.Tag.needs_contiguous_strides}
+    assert tags(mutates_args=("x",)) & kinds == {torch.Tag.needs_exact_strides}
+    own = torch.Tag.needs_fixed_stride_order
+    assert tags(tags=(own,)) & kinds == {own}

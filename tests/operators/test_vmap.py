@@ -179,3 +179,45 @@ def test_results_that_cannot_be_stacked_are_named() -> None:
     )
     with pytest.raises(OpsmithError, match=r"a list of 1 \(\(2,\)\) for sample 0, and a list of 2"):
         torch.vmap(ones)(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+
+
+def test_a_dimension_that_bounds_values_takes_no_batch() -> None:
+    @opsmith.op("test_vmap::marked", parallel_dims=("C",))
+    def marked(
+        x: Float[Tensor, "C"], at: Annotated[Int64[Tensor, "P"], Index("C")]
+    ) -> Float[Tensor, "C"]:
+        return x * at.numel()
+
+    x = torch.randn(3, 4)
+    assert torch.equal(torch.vmap(marked, in_dims=(0, None))(x, torch.tensor([3])), x)
+    with pytest.raises(opsmith.ArgumentError, match=r"has value 4 at index 0, expected 0 <= value"):
+        torch.vmap(marked, in_dims=(0, None))(x, torch.tensor([4]))
+
+
+def test_a_dimension_that_a_size_is_computed_from_takes_no_batch() -> None:
+    @opsmith.op("test_vmap::pairs", parallel_dims=("C",))
+    def pairs(x: Float[Tensor, "C"], y: Float[Tensor, "2*C"]) -> Float[Tensor, "C"]:
+        return x + y.unflatten(0, (-1, 2)).sum(1)
+
+    x, y = torch.randn(3, 4), torch.randn(8)
+    expected = _loop(pairs, (0, None), x, y)
+    assert torch.equal(torch.vmap(pairs, in_dims=(0, None))(x, y), expected)
+
+
+def test_a_dimension_of_tensors_in_a_list_takes_no_batch() -> None:
+    @opsmith.op("test_vmap::plus_all", parallel_dims=("C",))
+    def plus_all(x: Float[Tensor, "C"], many: list[Float[Tensor, "C"]]) -> Float[Tensor, "C"]:
+        return sum(many, x)
+
+    x, y = torch.randn(3, 4), torch.randn(4)
+    assert torch.equal(torch.vmap(plus_all, in_dims=(0, None))(x, [y, y]), x + y + y)
+
+
+def test_a_dimension_behind_any_number_of_others_takes_no_batch() -> None:
+    @opsmith.op("test_vmap::scale_last", parallel_dims=("C",))
+    def scale_last(x: Float[Tensor, "*s C"], w: Float[Tensor, "C"]) -> Float[Tensor, "*s C"]:
+        return x * w
+
+    x, w = torch.randn(3, 2, 5, 4), torch.randn(3, 4)
+    assert torch.equal(torch.vmap(scale_last)(x, w), x * w[:, None, None])
+    assert torch.equal(torch.vmap(scale_last, in_dims=(0, None))(x, w[0]), x * w[0])

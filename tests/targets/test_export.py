@@ -249,3 +249,28 @@ def test_a_target_brings_its_checks(target, monkeypatch):
     target.missing = "the stand-in is not installed"
     *_, row = checks.run(double, select=["right"], isolate=False).rows
     assert (row.status, row.message) == ("not applicable", "the stand-in is not installed")
+
+
+def test_sizes_at_both_ends_of_what_the_export_allows(nested):
+    for size in (2, 50):
+        args, kwargs = arguments(size)
+        assert nested(*args, **kwargs)["sum"].shape == (size, 2)
+    for size in (1, 51):
+        args, kwargs = arguments(size)
+        with pytest.raises(opsmith.ArgumentError) as caught:
+            nested(*args, **kwargs)
+        assert f"is {size}, the export allows 2 <= " in str(caught.value)
+        assert str(caught.value).splitlines()[0].endswith("<= 50.")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_an_artifact_is_as_readable_as_any_folder(nested, tmp_path, umask):
+    args, kwargs = arguments()
+    before = os.umask(umask)
+    try:
+        out = tmp_path / "readable"
+        opsmith.export(Nested(), args, kwargs, target="stand_in", out=out, say=None)
+        (tmp_path / "plain").mkdir()
+    finally:
+        os.umask(before)
+    assert out.stat().st_mode == (tmp_path / "plain").stat().st_mode
