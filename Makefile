@@ -13,6 +13,7 @@ CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs \
 help:
 	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
 	@echo "make test    lint, types, layers and all tests"
+	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
 	@echo "make bench   measure what the README states"
@@ -34,6 +35,10 @@ demo: .venv/installed
 .PHONY: test
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
+
+.PHONY: seeds
+seeds: .venv/installed
+	$(BIN)/python tests/checks/seeds.py
 
 .PHONY: lint
 lint: .venv/installed
