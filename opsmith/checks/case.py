@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks import layouts
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.arguments import dtype_name, generic_dtype
 from opsmith.signature import Signature, TensorInfo
 
 #: Up to this many elements a tensor's values are shown.
@@ -74,15 +74,7 @@ class Case:
     @property
     def dtype(self) -> str | None:
         """The dtype that the call's generic tensors share; `None` if all dtypes are fixed."""
-        for parameter in self.signature.tensors:
-            type_ = parameter.tensor_type
-            value = self.values[parameter.name]
-            if value is None or type_ is None or not type_.dtypes.generic:
-                continue
-            first = value if isinstance(value, Tensor) else next(iter(value), None)
-            if first is not None:
-                return dtype_name(first.dtype)
-        return None
+        return generic_dtype(self.signature, self.values)
 
     @cached_property
     def numel(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator, registry
 from opsmith.operators.adopt import all_adopted
+from opsmith.operators.importing import LoadError, import_again
 
 
 class NotLocatedError(OpsmithError):
@@ -83,7 +82,10 @@ def obtain(location: Location) -> Operator:
         NotLocatedError: the modules, imported here, declare it differently or not at all.
     """
     for name, file in location.modules:
-        _import(name, Path(file))
+        try:
+            import_again(name, Path(file))
+        except LoadError as error:
+            raise NotLocatedError(str(error)) from error
     declared = registry.find(location.name)
     # Several overloads of one name may be adopted.
     adopted = [operator for operator in all_adopted() if operator.name == location.name]
@@ -94,23 +96,3 @@ def obtain(location: Location) -> Operator:
         if fingerprint(operator) == location.fingerprint:
             return operator
     raise NotLocatedError(f"importing its module declares {location.name} differently")
-
-
-def _import(name: str, file: Path) -> None:
-    # A script's own name is taken; its operators are found by theirs.
-    name = "__opsmith_main__" if name == "__main__" else name
-    if name in sys.modules:
-        return
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is not None and found.origin and Path(found.origin).resolve() == file:
-        importlib.import_module(name)
-        return
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise NotLocatedError(f"{file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)

@@ -11,7 +11,7 @@ import torch
 
 from opsmith.operators import Operator
 from opsmith.operators.adopt import AdoptedOperator
-from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.arguments import DTYPES, generic_dtype
 from opsmith.operators.kernel import NativeKernel, PythonKernel
 from opsmith.signature import Signature
 
@@ -122,20 +122,8 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
     for function in operator.cases:
         for case in function(asked, seed):
             arguments = operator.arguments((), dict(case))
-            if dtype is None or _generic_dtype(operator.signature, arguments) in (dtype, None):
+            if dtype is None or generic_dtype(operator.signature, arguments) in (dtype, None):
                 yield arguments
-
-
-def _generic_dtype(signature: Signature, arguments: dict[str, Any]) -> str | None:
-    for parameter in signature.tensors:
-        type_ = parameter.tensor_type
-        value = arguments[parameter.name]
-        if value is None or type_ is None or not type_.dtypes.generic or type_.shape is None:
-            continue
-        first = value if isinstance(value, torch.Tensor) else next(iter(value), None)
-        if first is not None:
-            return dtype_name(first.dtype)
-    return None
 
 
 Subjects = Callable[[Operator], list[Subject]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -50,6 +50,29 @@ def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
             "dense one."
         )
     return TensorInfo(value.shape, dtype_name(value.dtype), str(value.device))
+
+
+def generic_dtype(
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    dtype_of: Callable[[Any], torch.dtype | None] = lambda value: getattr(value, "dtype", None),
+) -> str | None:
+    """The dtype that a call's generic tensors share; `None` where no argument fixes one.
+
+    Args:
+        signature: the operator's.
+        arguments: by name; what stands for a tensor may be something else.
+        dtype_of: the dtype of what stands for a tensor, `None` of what does not.
+    """
+    for parameter in signature.tensors:
+        if parameter.tensor_type is None or not parameter.tensor_type.shaped_generic:
+            continue
+        value = arguments[parameter.name]
+        for item in value if isinstance(value, list | tuple) else [value]:
+            dtype = dtype_of(item)
+            if dtype is not None:
+                return dtype_name(dtype)
+    return None
 
 
 def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:

@@ -154,15 +154,40 @@ def _module_name(path: Path) -> tuple[Path, str]:
 
 
 def _import_single_file(name: str, path: Path) -> ModuleType:
-    """Import a file that is in no package, by its own name where nothing else has that name."""
+    """Import a file outside packages, by its own name where nothing else has that name."""
     found = importlib.util.find_spec(name) if name not in sys.modules else None
     if found is None or found.origin is None or Path(found.origin).resolve() != path:
         name = f"{name}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
         if name in sys.modules:
             return sys.modules[name]
+    return _load(name, path)
+
+
+def import_again(name: str, path: Path) -> None:
+    """Import in this process what another one imported as `name` from `path`.
+
+    Raises:
+        LoadError: `path` is not a Python file.
+    """
+    # A script's own name is taken; its operators are found by theirs.
+    name = "__opsmith_main__" if name == "__main__" else name
+    if name in sys.modules:
+        return
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is not None and found.origin and Path(found.origin).resolve() == path:
+        importlib.import_module(name)
+    else:
+        _load(name, path)
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    """Run a file as the module `name`."""
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.arguments import dtype_name, generic_dtype
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser, call_arguments, inline
 from opsmith.targets.onnx.node import NodeLayout
@@ -83,7 +83,7 @@ def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | No
         _require_carried(operator, node)
     made, dtypes = library(operator)
     for node in nodes:
-        generic = _generic_dtype(operator, node)
+        generic = generic_dtype(operator.signature, call_arguments(operator, node), _dtype_of)
         if generic and dtypes and generic not in dtypes:
             raise ExportError(
                 f"{operator.name}: the model calls it in {generic}, and its CPU kernel has "
@@ -119,15 +119,6 @@ def _require_dtype(operator: Operator, what: str, item: Any) -> None:
         )
 
 
-def _generic_dtype(operator: Operator, node: Node) -> str | None:
-    arguments = call_arguments(operator, node)
-    for parameter in operator.signature.tensors:
-        type_ = parameter.tensor_type
-        if type_ is None or type_.shape is None or not type_.dtypes.generic:
-            continue
-        value = arguments[parameter.name]
-        for item in value if isinstance(value, list | tuple) else [value]:
-            tensor = item.meta.get("val") if isinstance(item, Node) else item
-            if isinstance(tensor, torch.Tensor):
-                return dtype_name(tensor.dtype)
-    return None
+def _dtype_of(item: Any) -> torch.dtype | None:
+    tensor = item.meta.get("val") if isinstance(item, Node) else item
+    return tensor.dtype if isinstance(tensor, torch.Tensor) else None

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType, expressions
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.lowering import (
@@ -441,12 +441,17 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         value.setType(arguments[parameter.name].type())
 
 
+def _traced_dtype(value: Any) -> torch.dtype | None:
+    traced = None if value is None else value.type()
+    return traced.dtype() if isinstance(traced, torch._C.TensorType) else None
+
+
 def _known_sizes(
     operator: Operator, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
     """The sizes of named dimensions (`None` where only the run tells), and the generic dtype."""
     sizes: dict[str, Any] = {}
-    generic = None
+    generic = generic_dtype(operator.signature, arguments, _traced_dtype)
     for parameter in operator.signature.tensors:
         type_ = parameter.tensor_type
         if type_ is None or type_.shape is None:
@@ -456,9 +461,6 @@ def _known_sizes(
             traced = None if item is None else item.type()
             if not isinstance(traced, torch._C.TensorType):
                 continue
-            dtype = traced.dtype()
-            if type_.dtypes.generic and dtype is not None:
-                generic = generic or dtype_name(dtype)
             have = traced.varyingSizes()
             if have is None:
                 continue
