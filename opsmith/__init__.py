@@ -14,7 +14,16 @@ from opsmith.errors import (
 from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
-from opsmith.signature import Between, Extent, Index, Positive, Sorted, Starts, Total
+from opsmith.signature import (
+    Between,
+    Extent,
+    Index,
+    NonDifferentiable,
+    Positive,
+    Sorted,
+    Starts,
+    Total,
+)
 from opsmith.targets import LoadedModel, LoadedOperators, export, load
 
 __version__ = "0.1.0"
@@ -34,6 +43,7 @@ __all__ = [
     "LoadedModel",
     "LoadedOperators",
     "MissingError",
+    "NonDifferentiable",
     "Operator",
     "OpsmithError",
     "Positive",

@@ -15,6 +15,7 @@ from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import Truth, flatten, measure, narrow, widen
 from opsmith.operators import Operator
+from opsmith.signature import Signature
 
 _COTANGENTS = "cotangents"
 
@@ -24,8 +25,13 @@ def has_gradient(operator: Operator) -> bool:
     return operator.rule.backward is not None or operator.rule.reference
 
 
-def leaves_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """`arguments` with every floating tensor requiring a gradient, and those tensors by name."""
+def leaves_of(
+    arguments: Mapping[str, Any], signature: Signature
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`arguments` with every floating tensor requiring a gradient, and those tensors by name.
+
+    But for those that the declaration says no gradient reaches.
+    """
     leaves: dict[str, Tensor] = {}
 
     def leaf(name: str, value: Any) -> Any:
@@ -36,7 +42,9 @@ def leaves_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, T
 
     own: dict[str, Any] = {}
     for name, value in arguments.items():
-        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+        if name in signature.nondifferentiable:
+            own[name] = value
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
             own[name] = [leaf(f"{name}[{n}]", item) for n, item in enumerate(value)]
         else:
             own[name] = leaf(name, value)
@@ -94,7 +102,7 @@ def run_backward(
     Raises:
         Failure: a floating result does not require a gradient.
     """
-    arguments, leaves = leaves_of(case.make(trial.subject.device))
+    arguments, leaves = leaves_of(case.make(trial.subject.device), case.signature)
     returned = (function or trial.call)(arguments)
     results = flatten(trial.signature, returned, {})
     outputs = [result for result in results if is_differentiable(result)]
@@ -129,7 +137,8 @@ def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Tr
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
-        arguments, leaves = leaves_of({k: v for k, v in given.items() if k != _COTANGENTS})
+        own = {k: v for k, v in given.items() if k != _COTANGENTS}
+        arguments, leaves = leaves_of(own, operator.signature)
         positional, keywords = operator.split(arguments)
         with torch.enable_grad():
             results = flatten(operator.signature, operator.reference(*positional, **keywords), {})
@@ -167,7 +176,7 @@ def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Tr
     truth.names = list(names)
     truth.derivative = True
     # Nothing has a slope at NaN, and PyTorch's own operators give what comes.
-    _, leaves = leaves_of({name: own[name] for name in case.values})
+    _, leaves = leaves_of({name: own[name] for name in case.values}, case.signature)
     truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
+from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import DifferentiationError
 
@@ -80,6 +81,8 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if operator.signature.nondifferentiable:
+            args, kwargs = _detached(operator, args, kwargs)
         if forward_ad._current_level >= 0 and _has_tangent((*args, *kwargs.values())):
             return _forward_mode(operator, args, kwargs)
         if not (_is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())):
@@ -95,6 +98,18 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
         return nodes.apply(keyset, args, kwargs)
 
     return derivative
+
+
+def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """A call's arguments, with the tensors detached that are declared `NonDifferentiable`."""
+    arguments = operator.arguments(args, kwargs)
+    for name in operator.signature.nondifferentiable:
+        value = arguments[name]
+        if isinstance(value, list | tuple):
+            arguments[name] = [item.detach() for item in value]
+        elif value is not None:
+            arguments[name] = value.detach()
+    return operator.split(arguments)
 
 
 def _has_tangent(values: Sequence[Any]) -> bool:
@@ -308,7 +323,7 @@ def _by_reference(
         outputs = call.flatten(operator.reference(**call.flat.fill(inputs)))
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         pairs = [(o, grad) for o, grad in zip(outputs, grads, strict=True) if o.requires_grad]
-        if not pairs:
+        if not pairs and _leaves_pytorch(lambda: operator.reference(**call.flat.fill(inputs))):
             raise DifferentiationError(
                 f'{operator.name}: declared with autograd="reference", but its reference gives a '
                 "result that does not depend on its arguments differentiably (it left PyTorch, or "
@@ -321,6 +336,41 @@ def _by_reference(
     return [next(found) if need else None for need in needed]
 
 
+_DATA = vars(torch._C.TensorBase)["data"].__get__
+
+
+class _Leaving(TorchFunctionMode):
+    """Watches for a function that takes a tensor out of the graph."""
+
+    _OUT = frozenset(
+        {"detach", "detach_", "item", "tolist", "numpy", "__array__", "__get__", "__float__"}
+        | {"__int__", "__bool__", "__index__", "__complex__"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = False
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        # Of attributes (__get__), .data alone leaves.
+        own = name in self._OUT and (name != "__get__" or function == _DATA)
+        self.left |= own or not torch.is_grad_enabled()
+        return function(*args, **(kwargs or {}))
+
+
+def _leaves_pytorch(reference: Callable[[], Any]) -> bool:
+    """Whether a reference whose results need no gradient took something out of the graph.
+
+    Else they do not depend on the arguments, and zero is their gradient.
+    """
+    with _Leaving() as watching:
+        reference()
+    return watching.left
+
+
 _Outputs = Callable[[Sequence[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
@@ -329,6 +379,8 @@ def _reference_grad(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tens
     with torch.enable_grad():
         leaves = [_leaf(tensor, create_graph) for tensor in wanted]
         outputs, grads = outputs_of(leaves)
+        if not outputs:
+            return [None] * len(leaves)
         return torch.autograd.grad(
             outputs, leaves, grads, create_graph=create_graph, allow_unused=True
         )
@@ -355,6 +407,8 @@ def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tenso
 
     def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
         found, grads_found = outputs_of(inputs)
+        if not found:  # vjp wants a result
+            found = grads_found = [inputs[0].new_zeros(())]
         grads.extend(grads_found)
         return tuple(found)
 

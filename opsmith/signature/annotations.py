@@ -104,4 +104,18 @@ class Starts:
     of: str
 
 
+@dataclass(frozen=True)
+class NonDifferentiable:
+    """The operator is not differentiated with respect to this tensor, whatever its dtype.
+
+    No gradient reaches it, a tangent on it is left out, and gradient checks take it as it is.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> grid = Annotated[Float[Tensor, "H W 2"], NonDifferentiable()]
+    """
+
+
 Annotation = Index | Between | Positive | Extent | Sorted | Total | Starts

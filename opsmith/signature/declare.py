@@ -191,8 +191,11 @@ def _parameter(
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
         mutated=name in mutated,
         constraints=constraints,
+        differentiable=part.differentiable,
         annotation=text,
     )
+    if not (result.differentiable or result.tensor_type):
+        refuse(f"parameter '{name}: {text}': only tensors have gradients; leave the mark out")
     problem_text = _default_problem(result) or _mutation_problem(result)
     if problem_text:
         refuse(f"parameter '{name}: {text}': {problem_text}")

@@ -19,6 +19,7 @@ from opsmith.signature.annotations import (
     Between,
     Extent,
     Index,
+    NonDifferentiable,
     Positive,
     Sorted,
     Starts,
@@ -70,6 +71,7 @@ class Stripped:
     base: Any
     optional: bool
     constraints: tuple[Annotation, ...]
+    differentiable: bool = True
 
 
 def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
@@ -91,12 +93,13 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
 def strip(annotation: Any) -> Stripped:
     """Take ``Annotated[...]`` and ``| None`` off, in whichever order they stand."""
     constraints: tuple[Any, ...] = ()
-    optional = False
+    optional, differentiable = False, True
     while True:
         origin = get_origin(annotation)
         if origin is typing.Annotated:
             annotation, *metadata = get_args(annotation)
             constraints += tuple(_constraints_in(metadata))
+            differentiable &= not any(isinstance(item, NonDifferentiable) for item in metadata)
         elif origin in (typing.Union, types.UnionType):
             members = [member for member in get_args(annotation) if member is not type(None)]
             if len(members) != 1 or len(members) == len(get_args(annotation)):
@@ -107,7 +110,7 @@ def strip(annotation: Any) -> Stripped:
             optional = True
             annotation = members[0]
         else:
-            return Stripped(annotation, optional, constraints)
+            return Stripped(annotation, optional, constraints, differentiable)
 
 
 def is_int_sequence(base: Any) -> bool:
@@ -236,6 +239,11 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
             type_ = type_of(part.base, scalars)
         except AnnotationProblem as problem:
             raise AnnotationProblem(f"{show(member)}: {problem}") from None
+        if not part.differentiable:
+            raise AnnotationProblem(
+                f"{show(member)}: NonDifferentiable is for arguments; a result that does not "
+                "depend on any has gradients of zero"
+            )
         if part.optional:
             raise AnnotationProblem(
                 f"{show(member)}: a result is always there; return an empty one"
@@ -252,7 +260,7 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
 def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
     for item in metadata:
         # What stands in Annotated for others is none of ours, but the class itself is meant for us.
-        if isinstance(item, type) and item in get_args(Annotation):
+        if isinstance(item, type) and item in (*get_args(Annotation), NonDifferentiable):
             raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
         if isinstance(item, Annotation):
             yield item

@@ -97,6 +97,7 @@ class Parameter:
         keyword_only: whether it stands after ``*``.
         mutated: whether the operator writes into it.
         constraints: what its values must be.
+        differentiable: whether gradients may reach it.
         annotation: the annotation as messages quote it.
     """
 
@@ -107,6 +108,7 @@ class Parameter:
     keyword_only: bool = False
     mutated: bool = False
     constraints: tuple[Constraint, ...] = ()
+    differentiable: bool = True
     annotation: str = ""
 
     @property
@@ -185,6 +187,11 @@ class Signature:
     def tensors(self) -> tuple[Parameter, ...]:
         """The parameters that are tensors or lists of tensors."""
         return tuple(p for p in self.parameters if p.is_tensor or p.is_tensor_list)
+
+    @cached_property
+    def nondifferentiable(self) -> frozenset[str]:
+        """The names of the tensors that no gradient reaches."""
+        return frozenset(p.name for p in self.tensors if not p.differentiable)
 
     @cached_property
     def mutated(self) -> tuple[Parameter, ...]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 import opsmith
-from opsmith import DifferentiationError, Index
+import opsmith.testing
+from opsmith import DifferentiationError, Index, NonDifferentiable
 
 
 @opsmith.op("test_derivatives::wave", autograd="reference")
@@ -226,3 +227,92 @@ def test_mutation_with_gradients_is_refused() -> None:
     assert torch.equal(x.detach(), y)
     with pytest.raises(opsmith.DeclarationError, match="a mutating operator has no gradient"):
         write.register_autograd(lambda ctx: None)
+
+
+@opsmith.op("test_derivatives::warp", autograd="reference")
+def warp(
+    x: Float[Tensor, "N"],
+    grid: Annotated[Float[Tensor, "N"], NonDifferentiable()],
+    more: Annotated[list[Float[Tensor, "N"]], NonDifferentiable()],
+) -> Float[Tensor, "N"]:
+    """Takes gradients with respect to `x` alone."""
+    return sum(more, x * grid.sin())
+
+
+@opsmith.op("test_derivatives::warp_by_hand")
+def warp_by_hand(
+    x: Float[Tensor, "N"], grid: Annotated[Float[Tensor, "N"], NonDifferentiable()]
+) -> Float[Tensor, "N"]:
+    """The same, with a backward that knows nothing of `grid`."""
+    return x * grid.sin()
+
+
+@warp_by_hand.register_autograd(
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1])
+)
+def _(ctx: Any, grad: Tensor) -> Any:
+    assert ctx.needs_input_grad == (True, False)
+    return grad * ctx.saved_tensors[0].sin(), torch.full_like(grad, 7)
+
+
+def test_no_gradient_reaches_what_is_declared_not_differentiable() -> None:
+    x, grid, more = (torch.randn(3, requires_grad=True) for _ in range(3))
+    for call, others in (
+        (lambda: warp(x, grid, [more]), [grid, more]),
+        (lambda: warp_by_hand(x, grid), [grid]),
+    ):
+        result = call()
+        grads = torch.autograd.grad(result.sum(), [x, *others], allow_unused=True)
+        torch.testing.assert_close(grads[0], grid.sin().detach())
+        assert grads[1:] == (None,) * len(others)
+    assert not warp(x.detach(), grid, [more]).requires_grad
+    assert not warp_by_hand(x.detach(), grid).requires_grad
+
+
+def test_no_tangent_passes_what_is_declared_not_differentiable() -> None:
+    x, grid, more = torch.randn(3), torch.randn(3), [torch.randn(3)]
+    _, tangent = torch.func.jvp(
+        lambda x, grid: warp(x, grid, more), (x, grid), (torch.ones(3), torch.ones(3))
+    )
+    torch.testing.assert_close(tangent, grid.sin())
+    assert not torch.func.jacfwd(lambda grid: warp(x, grid, more))(grid).any()
+    assert not torch.func.grad(lambda grid: warp(x, grid, more).sum())(grid).any()
+    assert not torch.func.hessian(lambda x: warp(x, x, more).sum())(x).any()
+
+
+def test_gradient_checks_leave_out_what_is_not_differentiable() -> None:
+    names = ["gradient", "opcheck"]
+    for operator in (warp, warp_by_hand):
+        report = opsmith.testing.check(operator, select=names, examples=4)
+        assert {row.status for row in report.rows if row.check in names} == {"passed"}
+
+
+def test_only_tensor_arguments_are_marked() -> None:
+    def number(x: Float[Tensor, "N"], k: Annotated[float, NonDifferentiable()]) -> Tensor: ...
+    def result(x: Float[Tensor, "N"]) -> Annotated[Float[Tensor, "N"], NonDifferentiable()]: ...
+    def forgotten(x: Annotated[Float[Tensor, "N"], NonDifferentiable]) -> Tensor: ...
+
+    for function, message in (
+        (number, "parameter 'k: .*': only tensors have gradients; leave the mark out"),
+        (result, "NonDifferentiable is for arguments"),
+        (forgotten, r"NonDifferentiable is a class; write NonDifferentiable\(\.\.\.\)"),
+    ):
+        with pytest.raises(opsmith.DeclarationError, match=message):
+            opsmith.op("test_derivatives::marked", function)
+
+
+def test_a_result_that_does_not_depend_on_an_argument_has_a_gradient_of_zero() -> None:
+    @opsmith.op("test_derivatives::constant", autograd="reference")
+    def constant(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+        return torch.ones_like(x), torch.full_like(x, x.shape[0])
+
+    @opsmith.op("test_derivatives::sign", autograd="reference")
+    def sign(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return (x > 0).to(x.dtype)
+
+    for function in (lambda x: constant(x)[1], sign):
+        x = torch.randn(3, requires_grad=True)
+        (x * function(x)).sum().backward()
+        assert torch.equal(x.grad, function(x).detach())
+        assert not torch.func.grad(lambda x, f=function: f(x).sum())(x).any()
+        assert not torch.func.jacrev(function)(x).any()

@@ -114,17 +114,18 @@ def _any_float(trial: Trial) -> bool:
 
 
 def _has_leaves(case: Case) -> bool:
-    return any(is_differentiable(tensor) and tensor.numel() for _, tensor in case.tensors())
+    _, leaves = leaves_of(case.values, case.signature)
+    return any(leaf.numel() for leaf in leaves.values())
 
 
-def _double_leaves(arguments: Mapping[str, Any]) -> list[str]:
+def _double_leaves(case: Case) -> list[str]:
     """What finite differences can move: a step in single precision would be lost in rounding."""
-    _, leaves = leaves_of(arguments)
+    _, leaves = leaves_of(case.values, case.signature)
     return [name for name, leaf in leaves.items() if leaf.dtype in _DOUBLE and leaf.numel()]
 
 
 def _has_double(case: Case) -> bool:
-    return bool(_double_leaves(case.values))
+    return bool(_double_leaves(case))
 
 
 def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
@@ -134,7 +135,7 @@ def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
     differ by more than gradcheck allows, no finite difference is the gradient. The operator must
     take the arguments on both sides too: it does not beyond the bound of a declared range.
     """
-    names = _double_leaves(case.values)
+    names = _double_leaves(case)
     generator = torch.Generator().manual_seed(0)
 
     def moved(signs: Mapping[str, Tensor], by: float) -> list[Tensor]:
@@ -201,8 +202,8 @@ def _gradcheck(trial: Trial, case: Case, step: _Step) -> None:
 
 def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
     """The operator as a function of its floating arguments alone."""
-    arguments, every = leaves_of(case.make(trial.subject.device))
-    leaves = {name: every[name] for name in _double_leaves(case.values)}
+    arguments, every = leaves_of(case.make(trial.subject.device), case.signature)
+    leaves = {name: every[name] for name in _double_leaves(case)}
     for name in set(every) - set(leaves):
         every[name].requires_grad_(False)
 

@@ -38,7 +38,7 @@ def opcheck(trial: Trial) -> None:
         trial.accept(case)
         arguments = case.make(trial.subject.device)
         if grads:
-            arguments, _ = leaves_of(arguments)
+            arguments, _ = leaves_of(arguments, case.signature)
         problem = _opcheck(trial, arguments)
         if problem is None:
             return
