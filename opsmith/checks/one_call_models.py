@@ -1,7 +1,8 @@
-"""Models that call an operator once, and which of their sizes an export leaves open."""
+"""Models that call an operator, and which of their sizes an export leaves open."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,11 +48,32 @@ class PureCall(OneCall):
         return tuple(flatten(signature, returned, arguments))
 
 
+class SeveralCalls(nn.Module):
+    """A model that makes several calls, each with arguments of its own.
+
+    Args:
+        calls: makes one each.
+    """
+
+    def __init__(self, calls: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self._calls = nn.ModuleList(calls)
+
+    def forward(self, *groups: Sequence[Any]) -> Any:
+        """Make the calls; gives what each returned."""
+        return tuple(call(*group) for call, group in zip(self._calls, groups, strict=True))
+
+
+def fixed_shape(value: Any) -> Any:
+    """What ``dynamic_shapes`` takes for an argument whose sizes stay as they are."""
+    return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
+
+
 def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
     """What ``dynamic_shapes`` takes for an argument whose every open size may change."""
     type_ = signature.by_name[name].tensor_type
     if type_ is None or value is None:
-        return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
+        return fixed_shape(value)
     told = signature.told_dims
     if isinstance(value, Tensor):
         return _dynamic_dims(type_, value, told)

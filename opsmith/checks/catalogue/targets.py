@@ -8,21 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.one_call_models import OneCall, PureCall, dynamic_shape
-from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.model_exports import ModelExports
+from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.trial import Trial, shown_shapes
+from opsmith.checks.telling import telling_cases
+from opsmith.checks.trial import Trial
 from opsmith.checks.truth import RefusedError
-from opsmith.errors import ExportError, OpsmithError
-from opsmith.operators.arguments import describe, flatten
+from opsmith.errors import OpsmithError
+from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
 from opsmith.targets import (
     DirectProof,
-    LoadedModel,
     LoadedOperators,
     ModelProof,
     OperatorProof,
@@ -110,15 +109,15 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
     # The ways to one target have the same samples, so that what was compiled for one serves all.
     trial.name = target.name
+    keep = _writes_are_there(trial) if proof.functional else None
+    telling = telling_cases(trial, dtypes[0], _SMALL, keep)
+    exports = ModelExports(trial, target, proof, telling)
 
     def dynamic(first: Case, second: Case) -> None:
         if proof.may_fix and not first.origin and not _all_differ(first):
             # A reference that branches on whether two sizes are equal is fixed to the branch.
             raise RefusedError("two sizes are equal")
-        _compare(trial, target, proof, [first, second], dynamic=True)
-
-    def static(case: Case) -> None:
-        _compare(trial, target, proof, [case], dynamic=False)
+        exports.compare([first, second])
 
     # One export is enough, as each takes a while: of the author's cases where two are alike.
     if not any(
@@ -126,8 +125,15 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
         for examples in (0, 1)
     ):
         trial.notes.append("no two registered cases differ in sizes alone: exported fixed ones")
-        keep = _writes_are_there(trial) if proof.functional else None
-        trial.each(static, dtypes=dtypes, wanted=_SMALL, examples=1, most=1, keep=keep)
+        trial.each(
+            lambda case: exports.compare([case]),
+            dtypes=dtypes,
+            wanted=_SMALL,
+            examples=1,
+            most=1,
+            keep=keep,
+        )
+    exports.finish()
 
 
 def _all_differ(case: Case) -> bool:
@@ -137,58 +143,6 @@ def _all_differ(case: Case) -> bool:
     for run in bound.variadic.values():
         sizes += run
     return len(set(sizes)) == len(sizes)
-
-
-def _compare(
-    trial: Trial, target: Target, proof: ModelProof, cases: list[Case], *, dynamic: bool
-) -> None:
-    truths = [trial.truth(case) for case in cases]
-    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
-        try:
-            model = _export(trial, target, proof, cases[0], Path(folder, "artifact"), dynamic)
-        except ExportError as error:
-            if not (proof.may_fix if dynamic else proof.may_refuse):
-                raise Failure(f"the export {trial.raised(error)}", cases[0]) from error
-            first = str(error).splitlines()[0]
-            if not dynamic:
-                raise Inapplicable(first) from error
-            trial.notes.append(f"exported fixed sizes: {first}")
-            return _compare(trial, target, proof, cases[:1], dynamic=False)
-        try:
-            for case, truth in zip(cases, truths, strict=True):
-                found = _run(trial, proof, model, case)
-                trial.compare(found, truth, f"{proof.what}, run with {shown_shapes(case)}")
-        except (OpsmithError, RuntimeError) as error:
-            raise Failure(f"{proof.what} {trial.raised(error)}", cases[0]) from error
-
-
-def _export(
-    trial: Trial, target: Target, proof: ModelProof, case: Case, out: Path, dynamic: bool
-) -> LoadedModel:
-    arguments = case.make(trial.subject.device)
-    shapes = tuple(dynamic_shape(trial.signature, *item) for item in arguments.items())
-    call = PureCall if proof.functional else OneCall
-    export(
-        call(trial.operator, list(arguments)).eval(),
-        tuple(arguments.values()),
-        target=target.name,
-        out=out,
-        dynamic_shapes=(shapes,) if dynamic else None,
-        verify=False,
-        say=None,
-        **proof.options(trial.operator),
-    )
-    loaded = load(out)
-    assert isinstance(loaded, LoadedModel)
-    return loaded
-
-
-def _run(trial: Trial, proof: ModelProof, model: LoadedModel, case: Case) -> list[Tensor]:
-    arguments = case.make(trial.subject.device)
-    returned = proof.run(model, list(arguments.values()))
-    if proof.functional:
-        return [value for value in returned if isinstance(value, torch.Tensor)]
-    return flatten(trial.signature, returned, arguments)
 
 
 def _register(target: Target, proof: Route, order: int) -> None:
