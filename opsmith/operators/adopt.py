@@ -21,11 +21,12 @@ from opsmith.operators import autograd
 from opsmith.operators.kernel import NativeKernel, PythonKernel
 from opsmith.operators.operator import Operator
 from opsmith.operators.operator import op as declare
+from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, hints, signature_of
 from opsmith.signature.calls import named
 
-_ADOPTED: dict[torch._ops.OpOverload, AdoptedOperator] = {}
+_ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
 
 class AdoptedOperator(Operator):
@@ -80,20 +81,20 @@ class AdoptedOperator(Operator):
 
 def all_adopted() -> tuple[AdoptedOperator, ...]:
     """Every operator that was adopted by its name, in order."""
-    return tuple(_ADOPTED.values())
+    return _ADOPTED.all()
 
 
 def find_adopted(overload: Any) -> AdoptedOperator | None:
     """The adopted operator behind an ``OpOverload``, or `None`."""
     try:
-        return _ADOPTED.get(overload)
+        return _ADOPTED.find(overload)
     except TypeError:
         return None
 
 
 def _again(name: str) -> AdoptedOperator:
-    for overload, operator in _ADOPTED.items():
-        if str(overload) == name:
+    for operator in _ADOPTED.all():
+        if str(operator.overload) == name:
             return operator
     raise OpsmithError(f"{name} was not adopted in this process")
 
@@ -163,7 +164,7 @@ def adopt(
     signature = signature_of(second, overload._schema.name, **options)
     _compare(signature, overload)
     operator = AdoptedOperator(signature, second, overload)
-    _ADOPTED[overload] = operator
+    _ADOPTED.add(overload, operator)
     return operator
 
 

@@ -1,32 +1,75 @@
-"""The operators declared in this process, by name."""
+"""What was declared in this process: operators by name, and, kept likewise, whatever else is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from opsmith.errors import OpsmithError
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
 
-_OPERATORS: dict[str, Operator] = {}
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Declared things by their keys, in the order of the latest declarations.
+
+    Args:
+        what: what each is called, for messages.
+        done: what was done to it: ``declared``, ``adopted``.
+    """
+
+    def __init__(self, what: str, done: str = "declared") -> None:
+        self._what = what
+        self._done = done
+        self._entries: dict[Any, T] = {}
+
+    def add(self, key: Any, entry: T) -> None:
+        """Make `entry` the one of its key."""
+        # Out and in again, so that iteration is in the order of the latest declarations.
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+
+    def all(self) -> tuple[T, ...]:
+        """Every entry."""
+        return tuple(self._entries.values())
+
+    def find(self, key: Any) -> T | None:
+        """The entry of `key`, or `None`."""
+        return self._entries.get(key)
+
+    def get(self, key: Any) -> T:
+        """The entry of `key`.
+
+        Raises:
+            OpsmithError: there is none; says which there are.
+        """
+        found = self._entries.get(key)
+        if found is None:
+            there = ", ".join(map(str, self._entries)) or "none"
+            raise OpsmithError(
+                f"no {self._what} {str(key)!r} was {self._done}; {self._done} are: {there}"
+            )
+        return found
+
+
+_OPERATORS: Registry[Operator] = Registry("operator")
 
 
 def add(operator: Operator) -> None:
     """Make `operator` the one of its name."""
-    # Out and in again, so that iteration is in the order of the latest declarations.
-    _OPERATORS.pop(operator.name, None)
-    _OPERATORS[operator.name] = operator
+    _OPERATORS.add(operator.name, operator)
 
 
 def all_operators() -> tuple[Operator, ...]:
     """Every operator, in the order in which they were declared."""
-    return tuple(_OPERATORS.values())
+    return _OPERATORS.all()
 
 
 def find(name: str) -> Operator | None:
     """The operator called ``namespace::name``, or `None`."""
-    return _OPERATORS.get(name)
+    return _OPERATORS.find(name)
 
 
 def get(name: str) -> Operator:
@@ -35,8 +78,4 @@ def get(name: str) -> Operator:
     Raises:
         OpsmithError: no operator of that name was declared.
     """
-    operator = _OPERATORS.get(name)
-    if operator is None:
-        declared = ", ".join(_OPERATORS) or "none"
-        raise OpsmithError(f"no operator {name!r} was declared; declared are: {declared}")
-    return operator
+    return _OPERATORS.get(name)

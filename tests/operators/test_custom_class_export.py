@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 import opsmith
 from opsmith import ArgumentError, ExportError, OpsmithError
-from opsmith.operators.classes.lower import classes_in, lower_torchbind
+from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # PyTorch's own, while tracing
 

@@ -9,7 +9,7 @@ from opsmith.operators.classes.custom_class import (
     find,
     get,
 )
-from opsmith.operators.classes.declare import method
+from opsmith.operators.classes.read_class import method
 
 __all__ = [
     "CustomClass",

@@ -15,14 +15,15 @@ from torch import Tensor
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import autograd
 from opsmith.operators.classes import fake, runtime
-from opsmith.operators.classes.declare import Declared, read_class
+from opsmith.operators.classes.read_class import Declared, read_class
 from opsmith.operators.kernel import NativeKernel, source_path
 from opsmith.operators.operator import Operator
+from opsmith.operators.registry import Registry
 from opsmith.operators.validation import Validator
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import ClassModel, MethodModel
 
-_CLASSES: dict[str, CustomClass] = {}
+_CLASSES: Registry[CustomClass] = Registry("custom class")
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
@@ -55,7 +56,7 @@ class CustomClass:
         for method in model.methods:
             self.methods[method.name] = Method(self, method, _operator(declared, method))
         fake.register(self)
-        _CLASSES[self.name] = self
+        _CLASSES.add(self.name, self)
 
     @property
     def model(self) -> ClassModel:
@@ -346,13 +347,13 @@ def _warn_of_a_clash(qualname: str, python_class: type) -> None:
 
 
 def all_classes() -> tuple[CustomClass, ...]:
-    """Every custom class declared in this process, in the order in which they first were."""
-    return tuple(_CLASSES.values())
+    """Every custom class declared in this process, in the order of the latest declarations."""
+    return _CLASSES.all()
 
 
 def find(name: str) -> CustomClass | None:
     """The class called ``namespace::Name``, or `None`."""
-    return _CLASSES.get(name)
+    return _CLASSES.find(name)
 
 
 def get(name: str) -> CustomClass:
@@ -361,11 +362,7 @@ def get(name: str) -> CustomClass:
     Raises:
         OpsmithError: no class of that name was declared.
     """
-    found = find(name)
-    if found is None:
-        declared = ", ".join(_CLASSES) or "none"
-        raise OpsmithError(f"no custom class {name!r} was declared; declared are: {declared}")
-    return found
+    return _CLASSES.get(name)
 
 
 def class_of(instance: object) -> CustomClass | None:
@@ -373,7 +370,7 @@ def class_of(instance: object) -> CustomClass | None:
     name = getattr(instance, "script_class_name", None)
     if isinstance(instance, torch.ScriptObject):
         name = instance._type().qualified_name()
-    for found in _CLASSES.values():
+    for found in _CLASSES.all():
         if found.model.torch_name == name:
             return found
     return None

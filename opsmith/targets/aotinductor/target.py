@@ -18,7 +18,7 @@ from opsmith.errors import ExportError
 from opsmith.kernels import machine, toolchain
 from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
-from opsmith.operators.classes.lower import classes_in, lower_torchbind
+from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower

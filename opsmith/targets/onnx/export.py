@@ -109,7 +109,7 @@ def _without_objects(model: Model) -> Model:
     Raises:
         ExportError: a method changes its object.
     """
-    from opsmith.operators.classes.lower import lower_torchbind
+    from opsmith.operators.classes.torchbind import lower_torchbind
 
     program = lower_torchbind(model.program)
     if program is model.program:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import DeclarationError, Index
-from opsmith.operators.classes.declare import read_class
+from opsmith.operators.classes.read_class import read_class
 from opsmith.signature.class_model import ClassModel
 
 NAMES = {
