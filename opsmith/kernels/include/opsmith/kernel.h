@@ -17,10 +17,6 @@
 // uninitialised. An exception that leaves the kernel becomes the call's error.
 #pragma once
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-#include <torch/headeronly/util/complex.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -39,20 +35,11 @@
 #include <utility>
 
 #include <opsmith/abi.h>
+#include <opsmith/math.h>
 
 #define OPSMITH_EXPORT __attribute__((visibility("default"), used))
-#ifdef __CUDACC__
-#define OPSMITH_HOST_DEVICE __host__ __device__
-#else
-#define OPSMITH_HOST_DEVICE
-#endif
 
 namespace opsmith {
-
-using half = c10::Half;
-using bfloat16 = c10::BFloat16;
-using complex64 = c10::complex<float>;
-using complex128 = c10::complex<double>;
 
 // Division and remainder that round towards negative infinity, as Python's // and % do.
 OPSMITH_HOST_DEVICE constexpr int64_t floor_div(int64_t a, int64_t b) {
