@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from opsmith import kernels
 from opsmith.operators import Operator
 from opsmith.operators.adopt import AdoptedOperator
 from opsmith.operators.arguments import DTYPES, generic_dtype
-from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
 
 REFERENCE = "reference"
@@ -40,7 +41,7 @@ class Subject:
         return self.operator.signature
 
     @property
-    def implementation(self) -> PythonKernel | NativeKernel:
+    def implementation(self) -> Kernel:
         """The kernel itself."""
         return self.operator.kernels[self.kernel]
 
@@ -56,10 +57,8 @@ class Subject:
         if generic is None:
             return (None,)
         names = generic.names
-        kernel = self.implementation
-        if isinstance(kernel, NativeKernel) and kernel.library is not None:
-            own = kernel.library.dtypes()
-            names = tuple(name for name in names if name in own) if own else names
+        own = self.implementation.dtypes
+        names = tuple(name for name in names if name in own) if own else names
         # What most people use comes first, so that a fault is shown with it.
         first = [name for name in ("float32", "float64") if name in names]
         return (*first, *(name for name in names if name not in first))
@@ -94,7 +93,7 @@ def subjects_of(operator: Operator) -> list[Subject]:
 
 
 def _reaches_reference(operator: Operator, device: str) -> bool:
-    key = {"cpu": "CPU", "cuda": "CUDA"}[device]
+    key = kernels.get_device(device, operator.name).dispatch_key
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = has(operator.name, "CompositeExplicitAutograd")
     return bool(composite or has(operator.name, key))

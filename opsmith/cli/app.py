@@ -115,12 +115,11 @@ def doctor(as_json: AsJson = False) -> None:
 def build(files: Files, debug: Debug = False) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
     from opsmith.operators.importing import import_all
-    from opsmith.operators.kernel import NativeKernel
 
     failed = False
     for operator in import_all(files):
         kernels = operator.kernels.items()
-        devices = [device for device, kernel in kernels if isinstance(kernel, NativeKernel)]
+        devices = [device for device, kernel in kernels if kernel.source]
         if not devices:
             output.say(f"{operator.name}: nothing to build, its kernels are Python")
         for device in devices:

@@ -22,12 +22,16 @@ The environment chooses compilers, processors and the cache: see ``docs/environm
 from __future__ import annotations
 
 from opsmith.kernels.build import INCLUDE, Generated, build_library
+from opsmith.kernels.devices import DEVICES, Device, find_device, get_device
 from opsmith.kernels.files import cache_folder
-from opsmith.kernels.library import KernelSource, Library, defines_operator, generated_key
+from opsmith.kernels.generated import generated_key
+from opsmith.kernels.library import KernelSource, Library, defines_operator
 from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
 
 __all__ = [
+    "DEVICES",
     "INCLUDE",
+    "Device",
     "Generated",
     "KernelSource",
     "Library",
@@ -37,6 +41,8 @@ __all__ = [
     "defines_operator",
     "dtypes_symbol",
     "entry_symbol",
+    "find_device",
     "generated_key",
+    "get_device",
     "raw_type",
 ]

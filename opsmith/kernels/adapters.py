@@ -22,6 +22,7 @@ from typing import Any
 from opsmith.kernels import cpp
 from opsmith.kernels.argument_struct import is_dependent, members_of
 from opsmith.kernels.cpp import identifier, quote
+from opsmith.kernels.devices import get_device
 from opsmith.kernels.generate import TEMPLATES, kernel_files, render
 from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_symbol
 from opsmith.kernels.validation_code import ValidationCode
@@ -41,15 +42,6 @@ __all__ = [
     "source",
     "torch_adapter",
 ]
-
-DISPATCH_KEYS = {
-    "cpu": "CPU",
-    "cuda": "CUDA",
-    "xpu": "XPU",
-    "mps": "MPS",
-    "npu": "PrivateUse1",
-    "privateuseone": "PrivateUse1",
-}
 
 
 @dataclass(frozen=True)
@@ -199,7 +191,7 @@ def torch_adapter(signature: Signature, device: str, strided: bool | tuple[str, 
         signature,
         device,
         strided=strided,
-        key=DISPATCH_KEYS[device],
+        key=get_device(device, signature.qualname).dispatch_key,
         register=register_symbol(signature, device),
         unregister=unregister_symbol(signature, device),
     )

@@ -66,6 +66,11 @@ class Recipe:
     cuda_architecture: str
     paths: TorchPaths | None = field(compare=False)
 
+    @property
+    def folder(self) -> Path:
+        """Where the library is kept."""
+        return cache_folder() / "libraries" / self.name / self.key()
+
     def key(self) -> str:
         """The digest of all of this but the files that the sources include."""
         facts: dict[str, Any] = {
@@ -136,6 +141,49 @@ def build_library(
             library needs more of PyTorch than `torch` allows.
         MissingError: there is no compiler.
     """
+    recipe = _recipe(
+        name,
+        sources,
+        generated,
+        include_dirs=include_dirs,
+        defines=defines,
+        link_libraries=link_libraries,
+        flags=flags,
+        torch=torch,
+        cuda=cuda,
+        what=what,
+    )
+    folder = recipe.folder
+    return once(folder, lambda: find_cached(folder), lambda: _build(recipe, folder))
+
+
+def find_library(name: str, **inputs: Any) -> Path | None:
+    """The library that `build_library` would return without compiling, `None` if it would.
+
+    Args:
+        name: as `build_library` takes it.
+        inputs: whatever else it takes.
+
+    Raises:
+        BuildError: there is no such source.
+        MissingError: there is no compiler.
+    """
+    return find_cached(_recipe(name, **inputs).folder)
+
+
+def _recipe(
+    name: str,
+    sources: Sequence[Path | str] = (),
+    generated: Mapping[str, str] | Generated | None = None,
+    *,
+    include_dirs: Sequence[Path | str] = (),
+    defines: Sequence[str] = (),
+    link_libraries: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    torch: str = "stable",
+    cuda: bool = False,
+    what: str | None = None,
+) -> Recipe:
     if torch not in ("stable", "none", "full"):
         raise ValueError(f"torch={torch!r}; there are 'stable', 'none' and 'full'")
     what = what or name
@@ -158,8 +206,7 @@ def build_library(
     for source in recipe.sources:
         if not source.is_file():
             raise BuildError(f"{what}: there is no file {source}")
-    folder = cache_folder() / "libraries" / name / recipe.key()
-    return once(folder, lambda: find_cached(folder), lambda: _build(recipe, folder))
+    return recipe
 
 
 def _as_generated(generated: Mapping[str, str] | Generated | None) -> Generated:

@@ -35,10 +35,9 @@ def _torch_links(recipe: Recipe) -> list[str]:
 
 def _link_options(recipe: Recipe) -> list[str]:
     options = ["-Wl,-Bsymbolic", "-Wl,--as-needed"]
-    torch_cuda = recipe.paths is not None and (recipe.paths.library / "libtorch_cuda.so").exists()
     # An undefined symbol is found while linking, not when the library is loaded somewhere. What
-    # the interpreter provides stays undefined, and CUDA's shims where this PyTorch has no CUDA.
-    if recipe.torch != "full" and (recipe.nvcc is None or torch_cuda or recipe.torch == "none"):
+    # the interpreter provides stays undefined.
+    if recipe.torch != "full":
         options.append("-Wl,-z,defs")
     if recipe.torch == "full" and recipe.paths is not None:
         options.append(f"-Wl,-rpath,{recipe.paths.library}")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opsmith.errors import BuildError, DeclarationError
-from opsmith.kernels.argument_struct import require_supported
-from opsmith.kernels.build import Generated, build_library
+from opsmith.kernels.build import Generated, build_library, find_library
+from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.symbols import (
     calls_symbol,
     dtypes_symbol,
     register_symbol,
     unregister_symbol,
 )
-from opsmith.kernels.version import version
 from opsmith.signature.model import Signature
+
+if TYPE_CHECKING:
+    from opsmith.kernels.languages import Language
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class KernelSource:
     Attributes:
         signature: the operator's.
         device: the device type that it is for, as in ``OPSMITH_KERNEL(ns, op, device, …)``.
-        path: the file; ``.cu`` is compiled by nvcc.
+        path: the file.
         api: ``"opsmith"``, or ``"torch"`` for a source with its own ``TORCH_LIBRARY`` block.
         strided: whether tensors come as they are: all, none, or the parameters named.
         flags: further compiler flags.
@@ -52,8 +54,6 @@ class KernelSource:
 
     def __post_init__(self) -> None:
         name = self.signature.qualname
-        if self.api not in ("opsmith", "torch"):
-            raise DeclarationError(f"{name}: api={self.api!r}; there are 'opsmith' and 'torch'")
         tensors = [parameter.name for parameter in self.signature.tensors]
         for parameter in () if isinstance(self.strided, bool) else self.strided:
             if parameter not in tensors:
@@ -61,83 +61,82 @@ class KernelSource:
                     f"{name}: strided names {parameter!r}, which is not a tensor argument; "
                     f"there are {', '.join(tensors) or 'none'}"
                 )
-        if self.api == "opsmith":
-            require_supported(self.signature)
+        self.language.check(self)
+
+    @property
+    def language(self) -> Language:
+        """The language that it is written in."""
+        from opsmith.kernels.languages import language_of
+
+        return language_of(self.path, self.api, self.signature.qualname)
+
+    @property
+    def device_row(self) -> Device:
+        """What is known of its device type."""
+        return get_device(self.device, self.what)
 
     @property
     def what(self) -> str:
         """The kernel, for messages."""
         return f"{self.signature.qualname} ({self.device})"
 
+    def shares_library(self, other: KernelSource) -> bool:
+        """Whether one library serves both: a source that registers itself, for two operators."""
+        alone = replace(other, signature=self.signature)
+        return not self.language.has_entry and alone == self
+
     def build(self) -> Path:
         """The path of the library that registers this kernel with PyTorch.
 
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
-            MissingError: there is no compiler.
+            MissingError: something that building needs is not there.
         """
-        name = f"{self.signature.namespace}__{self.signature.name}__{self.device}"
-        defines = () if self.device != "cuda" else ("USE_CUDA",)
-        return build_library(
-            name,
-            [self.path],
-            self.generated() if self.api == "opsmith" else None,
-            include_dirs=self.include_dirs,
-            defines=defines,
-            link_libraries=self.link_libraries,
-            flags=self.flags,
-            torch="stable" if self.api == "opsmith" else "full",
-            cuda=self.path.suffix == ".cu",
-            what=self.what,
-        )
+        self.language.require(self)
+        return build_library(**self.language.library(self))
 
-    def generated(self) -> Generated:
-        """The argument header, the checks and the PyTorch adapter."""
+    def build_beside(
+        self,
+        name: str,
+        generated: Generated,
+        *,
+        torch: str,
+        what: str,
+        include_dirs: Sequence[Path] = (),
+        defines: Sequence[str] = (),
+    ) -> Path:
+        """The path of a library of the kernel and another runtime's adapter.
 
-        def render() -> dict[str, str]:
-            from opsmith.kernels import adapters
+        Args:
+            name: see `build_library`.
+            generated: the adapter, and what it and the kernel include.
+            torch: see `build_library`.
+            what: see `build_library`.
+            include_dirs: further include folders of the adapter's.
+            defines: further preprocessor definitions.
 
-            files = adapters.kernel_files(self.signature)
-            adapter = adapters.torch_adapter(self.signature, self.device, self.strided)
-            return {**files, f"{self.signature.name}_torch_{self.device}.cpp": adapter}
+        Raises:
+            BuildError: it does not compile, or uses more of PyTorch than it may.
+            MissingError: something that building needs is not there.
+        """
+        self.language.require(self, torch=torch != "none")
+        inputs = self.language.inputs(self)
+        inputs["include_dirs"] = [*include_dirs, *inputs["include_dirs"]]
+        inputs["defines"] = [*inputs["defines"], *defines]
+        return build_library(name, generated=generated, torch=torch, what=what, **inputs)
 
-        return Generated(generated_key(self.signature, self.device, self.strided), render)
+    def built(self) -> Path | None:
+        """What `build` would find without compiling, `None` where it would compile."""
+        return find_library(**self.language.library(self))
 
     def load(self) -> Library:
         """Build, and load into this process; the kernel is not registered yet.
 
         Raises:
             BuildError: as `build`; or the library does not load, in the loader's words.
-            MissingError: there is no compiler.
+            MissingError: something that building needs is not there.
         """
-        return Library(self, self.build())
-
-
-@cache
-def _generator_key() -> str:
-    """The digest of whatever writes generated files."""
-    folder = Path(__file__).parent
-    files = sorted([*folder.glob("*.py"), *(folder / "templates").glob("*.j2")])
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def generated_key(signature: Signature, *more: object) -> str:
-    """A digest that changes whenever what is generated from `signature` would.
-
-    Args:
-        signature: the operator's.
-        more: whatever else the generated text depends on, by its ``repr``.
-    """
-    facts = [
-        version(),
-        _generator_key(),
-        signature.qualname,
-        repr(signature.parameters),
-        repr(signature.results),
-        repr(signature.data_dependent),
-        *map(repr, more),
-    ]
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()
+        return self.language.load(self, self.build())
 
 
 @dataclass
@@ -165,38 +164,33 @@ class Library:
     def register(self) -> None:
         """Make this the operator's kernel for its device, in place of an earlier one.
 
-        A source with ``api="torch"`` registers itself when it is loaded.
-
         Raises:
             BuildError: PyTorch refuses.
         """
-        if self.source.api != "opsmith":
-            return
         name = register_symbol(self.source.signature, self.source.device)
         if self._handle[name]() != 0:
             raise BuildError(f"{self.source.what}: PyTorch refused to register {self.path}")
 
     def unregister(self) -> None:
         """Take the registration back; nothing happens where there is none."""
-        if self.source.api == "opsmith":
-            name = unregister_symbol(self.source.signature, self.source.device)
-            self._handle[name]()
+        name = unregister_symbol(self.source.signature, self.source.device)
+        self._handle[name]()
 
     def calls(self) -> int:
-        """How often the kernel ran in this process; 0 always for ``api="torch"``."""
-        if self.source.api != "opsmith":
-            return 0
+        """How often the kernel ran in this process."""
         name = calls_symbol(self.source.signature, self.source.device)
         return ctypes.c_uint64.in_dll(self._handle, name).value
 
     def dtypes(self) -> tuple[str, ...]:
         """The generic dtypes that the kernel was compiled for; none where it is not generic."""
-        if self.source.api != "opsmith":
-            return ()
         function = self._handle[dtypes_symbol(self.source.signature, self.source.device)]
         function.restype = ctypes.c_char_p
         names = function().decode()
         return tuple(names.split(", ")) if names else ()
+
+    def schema(self) -> str | None:
+        """The schema that the source itself gives the operator, `None` where it gives none."""
+        return None
 
 
 _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.DOTALL)
@@ -207,8 +201,8 @@ def defines_operator(source: Path, signature: Signature) -> bool:
     """Whether a source with ``api="torch"`` defines the operator, rather than only implements it.
 
     Looks for ``TORCH_LIBRARY(ns, …)`` or ``TORCH_LIBRARY_FRAGMENT(ns, …)`` and a ``def`` whose text
-    begins with the operator's name. PyTorch admits one definition: where this is true, load the
-    source's library first, and define nothing.
+    begins with the operator's name. Where it is not true, a process without opsmith needs somebody
+    else to define the operator before it loads the library.
     """
     text = _COMMENTS.sub(lambda match: match[1] or " ", source.read_text(errors="replace"))
     namespaces = {match[2] for match in _BLOCK.finditer(text)}

@@ -37,3 +37,8 @@ def register_symbol(signature: Signature, device: str) -> str:
 def unregister_symbol(signature: Signature, device: str) -> str:
     """The function that takes the registration back."""
     return _symbol("torch_unregister", signature, device)
+
+
+def arguments_symbol(signature: Signature) -> str:
+    """The function that compares arguments with the declaration, for kernels that do not."""
+    return f"opsmith_arguments__{signature.namespace}__{signature.name}"

@@ -23,6 +23,11 @@ class TorchPaths:
     include: tuple[Path, ...]
     library: Path
 
+    @property
+    def has_cuda(self) -> bool:
+        """Whether it was built with CUDA."""
+        return (self.library / "libtorch_cuda.so").exists()
+
 
 @cache
 def torch_paths() -> TorchPaths | None:

@@ -15,6 +15,7 @@ from opsmith.kernels.cpp import (
     identifier,
     quote,
 )
+from opsmith.kernels.devices import DEVICES
 from opsmith.signature.constraints import (
     Bound,
     Constraint,
@@ -225,7 +226,12 @@ class ValidationCode:
                 continue
             raw = f"raw.{identifier(parameter.name)}"
             present = f"{raw} != nullptr && " if parameter.optional else ""
-            lines.append(f"if ({present}{raw}->device.device_type == device_cpu) {{")
+            readable = " || ".join(
+                f"{raw}->device.device_type == {device.dlpack}"
+                for device in DEVICES.values()
+                if device.host_reads
+            )
+            lines.append(f"if ({present}({readable})) {{")
             for constraint in parameter.constraints:
                 lines += [f"  {line}" for line in self._scan(parameter, type_, constraint)]
             lines.append("}")

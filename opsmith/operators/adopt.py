@@ -18,7 +18,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators import autograd
-from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.operators.kernel import Kernel, PythonKernel
 from opsmith.operators.operator import Operator
 from opsmith.operators.operator import op as declare
 from opsmith.operators.registry import Registry
@@ -48,9 +48,7 @@ class AdoptedOperator(Operator):
         self.only_registered_cases = False
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake = None
-        self.kernels: dict[str, PythonKernel | NativeKernel] = {
-            "reference": PythonKernel("reference", reference)
-        }
+        self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
         self._opoverload = overload
         self._disabled_kernel = set()
 

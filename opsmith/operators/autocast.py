@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from opsmith import kernels
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
 
-KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+KEYS = {name: row.autocast_key for name, row in kernels.DEVICES.items() if row.autocast_key}
+"""The autocast keys by device type."""
 
 
 def needs_promotion(signature: Signature) -> bool:

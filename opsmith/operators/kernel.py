@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -16,16 +16,6 @@ from opsmith.operators.validation import Validator, checked_results
 if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
 
-DISPATCH_KEYS = {
-    "cpu": "CPU",
-    "cuda": "CUDA",
-    "mps": "MPS",
-    "xpu": "XPU",
-    "npu": "PrivateUse1",
-    "privateuseone": "PrivateUse1",
-}
-"""The dispatch key of each device type that a kernel can be registered for."""
-
 
 def dispatch_key(device: str, qualname: str) -> str:
     """The dispatch key of a device type.
@@ -33,13 +23,35 @@ def dispatch_key(device: str, qualname: str) -> str:
     Raises:
         DeclarationError: PyTorch has no such device type.
     """
-    key = DISPATCH_KEYS.get(device)
-    if key is None:
-        raise DeclarationError(
-            f"{qualname}: register_kernel({device!r}): no such device type; there are "
-            f"{', '.join(DISPATCH_KEYS)}"
-        )
-    return key
+    return kernels.get_device(device, f"{qualname}: register_kernel({device!r})").dispatch_key
+
+
+class Kernel(Protocol):
+    """What an operator, its checks and its targets ask of a kernel."""
+
+    @property
+    def device(self) -> str:
+        """The device type; ``"reference"`` for the decorated function itself."""
+
+    @property
+    def where(self) -> str:
+        """Where its source is, for messages."""
+
+    @property
+    def calls(self) -> int:
+        """How often it ran in this process."""
+
+    @property
+    def source(self) -> kernels.KernelSource | None:
+        """What it is compiled from; `None` where it needs Python to run."""
+
+    @property
+    def entry(self) -> kernels.KernelSource | None:
+        """Its source, if any runtime can call what it is compiled to; `None` where none can."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The generic dtypes that it has, once it is loaded; none where nobody says."""
 
 
 @dataclass
@@ -55,6 +67,21 @@ class PythonKernel:
     device: str
     function: Callable[..., Any]
     calls: int = 0
+
+    @property
+    def source(self) -> None:
+        """See `Kernel.source`."""
+        return None
+
+    @property
+    def entry(self) -> None:
+        """See `Kernel.entry`."""
+        return None
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return ()
 
     @property
     def where(self) -> str:
@@ -102,32 +129,52 @@ class NativeKernel:
 
     Attributes:
         source: what is compiled, and how.
+        count: how often it was called, asked of whoever counts for it.
         library: the loaded library, `None` until it was needed.
     """
 
     source: kernels.KernelSource
+    count: Callable[[], int]
     library: kernels.Library | None = None
 
     @property
     def device(self) -> str:
-        """The device type."""
+        """See `Kernel.device`."""
         return self.source.device
 
     @property
+    def validates(self) -> bool:
+        """Whether what it is compiled to compares arguments with the declaration itself."""
+        return self.source.language.has_entry
+
+    @property
+    def entry(self) -> kernels.KernelSource | None:
+        """See `Kernel.entry`."""
+        return self.source if self.source.language.has_entry else None
+
+    @property
     def defines_operator(self) -> bool:
-        """Whether loading the library defines the operator too."""
-        source = self.source
-        return source.api == "torch" and kernels.defines_operator(source.path, source.signature)
+        """Whether loading the library defines the operator too, where nobody else did."""
+        return self.entry is None and kernels.defines_operator(
+            self.source.path, self.source.signature
+        )
 
     @property
     def where(self) -> str:
-        """Where its source is, for messages."""
+        """See `Kernel.where`."""
         return str(self.source.path)
 
     @property
     def calls(self) -> int:
-        """How often it ran in this process."""
-        return 0 if self.library is None else self.library.calls()
+        """See `Kernel.calls`."""
+        if self.library is None:
+            return 0
+        return self.library.calls() if self.validates else self.count()
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return () if self.library is None else self.library.dtypes()
 
 
 def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:

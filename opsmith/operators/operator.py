@@ -14,9 +14,15 @@ from torch._library.custom_ops import CustomOpDef
 
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
-from opsmith.operators import autocast, autograd, registry, vmap
+from opsmith.operators import argument_gate, autocast, autograd, gate, registry, vmap
 from opsmith.operators.fake import checked_fake, fake_kernel
-from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
+from opsmith.operators.kernel import (
+    Kernel,
+    NativeKernel,
+    PythonKernel,
+    dispatch_key,
+    source_path,
+)
 from opsmith.operators.refusal import refusal
 from opsmith.operators.registration import Registration
 from opsmith.operators.translation import OnnxTranslation
@@ -61,7 +67,7 @@ class Operator(CustomOpDef):
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
         own = PythonKernel("reference", reference)
-        self.kernels: dict[str, PythonKernel | NativeKernel] = {"reference": own}
+        self.kernels: dict[str, Kernel] = {"reference": own}
         self._disabled_kernel: set[str] = set()
 
         self._registration = Registration(signature, tags)
@@ -190,7 +196,8 @@ class Operator(CustomOpDef):
         path = source_path(source, self.reference, self.name)
         asked = strided if isinstance(strided, bool) else tuple(strided)
         self.kernels[device] = NativeKernel(
-            KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags)
+            KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags),
+            lambda: self._registration.guarded_calls(key),
         )
         self._install(device)
 
@@ -205,6 +212,7 @@ class Operator(CustomOpDef):
 
             kernel.library, run = None, build_then_run
         else:
+            assert isinstance(kernel, PythonKernel)
             run = kernel.implementation(self)
         self._registration.implement(dispatch_key(device, self.name), run)
 
@@ -286,6 +294,9 @@ class Operator(CustomOpDef):
     def build(self, device: str | None = None) -> list[Path]:
         """Build and load the compiled kernels.
 
+        Operators that share a source with ``api="torch"`` get their kernels at once, since loading
+        it registers all of them.
+
         Args:
             device: only this device type's; all by default.
 
@@ -302,11 +313,23 @@ class Operator(CustomOpDef):
                 continue
             if isinstance(kernel, NativeKernel) and device in (None, name):
                 if kernel.library is None:
-                    key = dispatch_key(name, self.name)
-                    kernel.library = self._registration.native(key, kernel)
-                    self._registration.native_autograd(self)
+                    load_together(self._sharing(name, kernel))
+                assert kernel.library is not None
                 built.append(kernel.library.path)
         return built
+
+    def _sharing(self, device: str, kernel: NativeKernel) -> list[tuple[Operator, NativeKernel]]:
+        """The operators whose kernels one library holds, with these."""
+        found = [(self, kernel)]
+        for other in registry.all_operators():
+            theirs = other.kernels.get(device)
+            if (
+                other is not self
+                and isinstance(theirs, NativeKernel)
+                and kernel.source.shares_library(theirs.source)
+            ):
+                found.append((other, theirs))
+        return found
 
     def register_fake(self, function: Callable[..., Any] | None = None, /) -> Any:
         """Register a fake kernel in place of the derived one; usable as a decorator.
@@ -437,6 +460,34 @@ class Operator(CustomOpDef):
         self.cases.append(function)
         self.only_registered_cases = self.only_registered_cases or only
         return function
+
+
+def load_together(loading: Sequence[tuple[Operator, NativeKernel]]) -> None:
+    """Build kernels that one library holds, load it, and make each its operator's.
+
+    Raises:
+        BuildError: something does not compile or load.
+        MissingError: something that building needs is not there.
+        DeclarationError: the source defines an operator with another schema.
+    """
+    with gate.built_beside():
+        # Which may fail; whatever is registered stays until it has not.
+        for operator, kernel in loading:
+            kernel.source.build()
+            if not kernel.validates:
+                argument_gate.build(operator.signature)
+    keys = [(o, k, dispatch_key(k.device, o.name)) for o, k in loading]
+    for operator, _, key in keys:
+        operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
+    try:
+        for operator, kernel, key in keys:
+            kernel.library = operator._registration.native(key, kernel)
+            operator._registration.native_autograd(operator)
+    except BaseException:
+        for operator, kernel, _ in keys:
+            if kernel.library is None:
+                operator._install(kernel.device)
+        raise
 
 
 @overload

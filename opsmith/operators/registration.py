@@ -10,7 +10,9 @@ from torch.library import Library
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
+from opsmith.kernels.languages.torch_library import forget_definition
 from opsmith.operators import autograd, gate
+from opsmith.operators.argument_gate import ArgumentGate
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
     from opsmith.operators.operator import Operator
 
 _CURRENT: dict[str, Registration] = {}
-
-# Operators defined by a loaded C++ source (api="torch"): nothing can take such a definition back.
-_DEFINED_IN_CPP: set[str] = set()
 
 
 class Registration:
@@ -37,7 +36,9 @@ class Registration:
         earlier = _CURRENT.pop(signature.qualname, None)
         if earlier is not None:
             earlier.withdraw()
-        elif torch._C._dispatch_has_kernel(signature.qualname):
+        # A source that registers itself may have been loaded for another of its operators.
+        forget_definition(signature.qualname)
+        if _has_schema(signature.qualname):
             raise DeclarationError(
                 f"{signature.qualname}: PyTorch already has an operator of this name, which "
                 "opsmith did not define. Give yours another name."
@@ -45,10 +46,10 @@ class Registration:
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
         self._gate: gate.Gate | None = None
-        if signature.qualname not in _DEFINED_IN_CPP:
-            definition = Library(signature.namespace, "FRAGMENT")
-            definition.define(signature.schema(), tags=_tags(signature, tags))
-            self._libraries["define"] = definition
+        self._argument_gate: ArgumentGate | None = None
+        definition = Library(signature.namespace, "FRAGMENT")
+        definition.define(signature.schema(), tags=_tags(signature, tags))
+        self._libraries["define"] = definition
         packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
         self.overload: torch._ops.OpOverload = packet.default
         _CURRENT[signature.qualname] = self
@@ -63,31 +64,36 @@ class Registration:
         self._libraries[key] = library
 
     def native(self, key: str, kernel: NativeKernel) -> kernels.Library:
-        """Build and load a compiled kernel, and make it the one at `key`.
+        """Load a compiled kernel, which was built, and make it the one at `key`.
 
         Raises:
-            BuildError: it does not compile or load.
-            MissingError: there is no compiler.
+            BuildError: it does not load.
             DeclarationError: the source defines the operator, with another schema.
         """
-        with gate.built_beside():
-            kernel.source.build()  # which may fail; whatever is registered stays until it has not
-        self._withdraw(key)
-        if kernel.defines_operator and self.signature.qualname not in _DEFINED_IN_CPP:
-            # PyTorch admits one definition. Kernels that are registered stay without one.
-            self._libraries.pop("define")._destroy()
-            library = kernel.source.load()
-            _DEFINED_IN_CPP.add(self.signature.qualname)
-            self._compare_schemas()
-        else:
-            library = kernel.source.load()
+        library = kernel.source.load()
+        self._compare_schemas(library.schema())
         library.register()
         self._native[key] = library
+        if not kernel.validates:
+            self._guard_arguments(key, kernel.source)
         return library
 
-    def _compare_schemas(self) -> None:
-        packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
-        theirs, ours = packet.default._schema, torch._C.parse_schema(self.signature.schema())
+    def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
+        before = {}
+        if self._argument_gate is not None:
+            before = self._argument_gate.kernels
+            self._argument_gate.close()
+        self._argument_gate = ArgumentGate(self.signature, {**before, key: source})
+
+    def guarded_calls(self, key: str) -> int:
+        """How often a kernel was called that does not count its calls itself."""
+        guarded = self._argument_gate
+        return 0 if guarded is None or key not in guarded.kernels else guarded.calls(key)
+
+    def _compare_schemas(self, schema: str | None) -> None:
+        if schema is None:
+            return
+        theirs, ours = torch._C.parse_schema(schema), self.overload._schema
         if [(a.name, str(a.type)) for a in theirs.arguments] != [
             (a.name, str(a.type)) for a in ours.arguments
         ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
@@ -148,7 +154,14 @@ class Registration:
         if self._gate is not None:
             self._gate.close()
             self._gate = None
+        if self._argument_gate is not None:
+            self._argument_gate.close()
+            self._argument_gate = None
         self._withdraw("define")
+
+    def withdraw_kernel(self, key: str) -> None:
+        """Take back the kernel at `key`."""
+        self._withdraw(key)
 
     def _withdraw(self, key: str) -> None:
         library = self._libraries.pop(key, None)
@@ -157,6 +170,19 @@ class Registration:
         native = self._native.pop(key, None)
         if native is not None:
             native.unregister()
+        guarded = self._argument_gate
+        if guarded is not None and key in guarded.kernels:
+            guarded.close()
+            rest = {other: source for other, source in guarded.kernels.items() if other != key}
+            self._argument_gate = ArgumentGate(self.signature, rest) if rest else None
+
+
+def _has_schema(qualname: str) -> bool:
+    try:
+        torch._C._dispatch_find_schema_or_throw(qualname, "")
+    except RuntimeError:
+        return False
+    return True
 
 
 def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag, ...]:

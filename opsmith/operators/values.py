@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
+from opsmith.kernels.devices import host_reads
 from opsmith.signature import (
     Bindings,
     Bound,
@@ -42,7 +43,7 @@ def check_values(
     """
     value = arguments[parameter.name]
     # Reading the values of a device tensor would make every call wait for the device.
-    if value is None or value.device.type != "cpu":
+    if value is None or not host_reads(value.device.type):
         return
     one = _Values(signature, parameter.name, value, arguments, bindings)
     for constraint in parameter.constraints:

@@ -12,10 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel, PythonKernel
+from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel, LoadedOperators
-
-Kernel = PythonKernel | NativeKernel
 
 
 def _none(operator: Operator, kernel: Kernel) -> str | None:

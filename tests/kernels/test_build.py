@@ -19,6 +19,7 @@ from torch import Tensor
 from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import KernelSource, build_library, defines_operator
 from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
 
@@ -232,13 +233,13 @@ def test_a_program_without_python_needs_only_load_the_library(tmp_path: Path) ->
         '#include "amount.h"', ""
     )
     source.write_text(text)
-    kernel = KernelSource(signature, "cpu", source)
-    path = build_library(
+    kernel = KernelSource(signature, "cpu", source, flags=("-O0",))
+    path = kernel.build_beside(
         "standalone",
-        [source],
-        kernel.generated(),
+        torch_adapter(kernel),
         defines=("OPSMITH_STATIC_REGISTRATION",),
-        flags=("-O0",),
+        torch="stable",
+        what="standalone",
     )
     ctypes.CDLL(str(path))
     assert torch.ops.kernels_static.standalone(torch.ones(2)).tolist() == [1, 1]

@@ -7,11 +7,10 @@ from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
 
 
 def _compiled(operator: Operator) -> list[Subject]:
-    return [s for s in subjects_of(operator) if isinstance(s.implementation, NativeKernel)]
+    return [s for s in subjects_of(operator) if s.implementation.source]
 
 
 @check(

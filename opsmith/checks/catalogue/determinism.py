@@ -21,7 +21,6 @@ from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial, shown_shapes
 from opsmith.checks.truth import Truth
-from opsmith.operators.kernel import NativeKernel
 
 _RUNS = 3
 _TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise)
@@ -43,7 +42,7 @@ def determinism(trial: Trial) -> None:
     trial.threads = max(2, trial.threads)
     kernel = _Claims(
         repeats=trial.subject.kernel != REFERENCE,
-        any_threads=isinstance(trial.subject.implementation, NativeKernel),
+        any_threads=trial.subject.implementation.source is not None,
     )
     backward = _Claims(repeats=rule.backward is not None, any_threads=False)
 

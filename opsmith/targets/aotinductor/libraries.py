@@ -17,7 +17,8 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import adapters
 from opsmith.kernels.audit import dynamic_symbols
-from opsmith.operators import Operator
+from opsmith.kernels.languages.cpp import torch_adapter
+from opsmith.operators import Operator, argument_gate
 from opsmith.operators.classes import CustomClass, all_classes
 from opsmith.operators.kernel import NativeKernel
 from opsmith.signature.class_model import MethodModel
@@ -44,8 +45,8 @@ class Entry:
         call: ``"direct"``: compiled code links it; ``"proxy"``: it registers kernels with
             PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it
             defines the custom class ``operator``, or is what such a library links.
-        defines: for one that the user passed, the schemas of the operators that it defines, by
-            name.
+        defines: the schemas of the operators that it is for, by name; for one that the user
+            passed, of those that it defines.
         namespaces: for one that the user passed, the namespaces that it takes for itself.
     """
 
@@ -103,34 +104,35 @@ class Plan:
         source, signature = self.kernel.source, self.operator.signature
         own = source.build()
         name = f"{signature.namespace}__{signature.name}__{self.device}"
-        defines = ["USE_CUDA"] if self.device == "cuda" else []
-        common: dict[str, Any] = {
-            "include_dirs": [*source.include_dirs, shims.INCLUDE],
-            "link_libraries": source.link_libraries,
-            "flags": source.flags,
-            "cuda": source.path.suffix == ".cu",
-            "what": f"{source.what} for AOTInductor",
-        }
-        if source.api == "torch":
+        what = f"{source.what} for AOTInductor"
+        if self.kernel.entry is None:
             _refuse_python(own, source.what)
             if not self.kernel.defines_operator:
                 text = adapters.render(DEFINITION, signature)
                 defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
                 self.files.append((defined, "definition"))
             self.files.append((own, "proxy"))
+            gate = argument_gate.build_for_programs(source)
+            self.files.append((gate, "proxy"))
             return
         if self.proxy:
-            generated = source.generated()
-            defines.append("OPSMITH_STATIC_REGISTRATION")
-            path = kernels.build_library(
-                f"{name}__registered", [source.path], generated, defines=defines, **common
+            path = source.build_beside(
+                f"{name}__registered",
+                torch_adapter(source),
+                torch="stable",
+                what=what,
+                defines=["OPSMITH_STATIC_REGISTRATION"],
             )
             self.files.append((path, "proxy"))
             return
         # A library is told apart by what was built from the same sources before.
         self.tag = hashlib.sha256(own.read_bytes() + _shim_digest()).hexdigest()[:12]
-        path = kernels.build_library(
-            f"{name}__{self.tag}", [source.path], self._generated(), defines=defines, **common
+        path = source.build_beside(
+            f"{name}__{self.tag}",
+            self._generated(),
+            torch="stable",
+            what=what,
+            include_dirs=[shims.INCLUDE],
         )
         self.files.append((path, "direct"))
 
@@ -231,7 +233,7 @@ def _why_proxy(item: Plan) -> str:
     from torch._inductor import config
 
     signature = item.operator.signature
-    if item.kernel.source.api == "torch":
+    if item.kernel.entry is None:
         return "the kernel registers itself with PyTorch"
     if not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
         return "this PyTorch compiles no direct calls"
@@ -321,9 +323,15 @@ def write(
     entries = [(path, Entry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
     for item in plans:
         signature = item.operator.signature
+        defines = {signature.qualname: signature.schema()}
         for path, call in item.files:
+            shared = next((entry for other, entry in entries if other == path), None)
+            if shared is not None:  # one source that serves several operators
+                shared.defines.update(defines)
+                continue
             file = f"{FOLDER}/{path.name}"
-            entries.append((path, Entry(file, signature.qualname, signature.schema(), call)))
+            entry = Entry(file, signature.qualname, signature.schema(), call, {**defines})
+            entries.append((path, entry))
     for owner in classes:
         for path in owner.libraries():
             entry = Entry(f"{FOLDER}/{path.name}", owner.name, "", "class")

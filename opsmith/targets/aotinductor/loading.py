@@ -31,9 +31,10 @@ def load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
     handles = []
     for entry, present in zip(details["libraries"], here, strict=True):
         if present:
-            operator = registry.find(entry["operator"])
-            if operator is not None and entry["call"] != "class":
-                operator.build(details["device"])
+            for name in _operators(entry):
+                operator = registry.find(name)
+                if operator is not None:
+                    operator.build(details["device"])
             continue
         path = artifact.path(entry["file"]).resolve()
         try:
@@ -53,10 +54,20 @@ def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
         return _has_class(entry["operator"])
     if not entry["operator"]:  # the user passed it
         return _is_loaded(artifact, entry["file"]) or _has_operators(artifact, entry)
-    if not is_defined(entry["operator"]):
+    operators = _operators(entry)
+    if not all(map(is_defined, operators)):
         return False
-    _compare_schemas(artifact, entry["operator"], entry["schema"])
+    for name, schema in operators.items():
+        _compare_schemas(artifact, name, schema)
     return True
+
+
+def _operators(entry: Mapping[str, Any]) -> Mapping[str, str]:
+    """The schemas of the operators that a library is for, by name."""
+    if entry["call"] == "class" or not entry["operator"]:
+        return {}
+    found: Mapping[str, str] = entry.get("defines") or {entry["operator"]: entry["schema"]}
+    return found
 
 
 def _has_operators(artifact: Artifact, entry: Mapping[str, Any]) -> bool:

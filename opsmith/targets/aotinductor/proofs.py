@@ -12,14 +12,14 @@ import torch
 
 from opsmith.errors import ArtifactError
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
+from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel
-from opsmith.targets.proof import Kernel, ModelProof
+from opsmith.targets.proof import ModelProof
 
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
     del operator
-    if not isinstance(kernel, NativeKernel):
+    if kernel.source is None:
         return "a package runs without Python, and the kernel is Python"
     return None
 

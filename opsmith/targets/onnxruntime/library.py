@@ -11,7 +11,6 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
 from opsmith.signature import Parameter, Signature, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
@@ -31,19 +30,19 @@ def kernel_of(operator: Operator) -> KernelSource:
     """
     kernel = operator.kernels.get("cpu")
     name = operator.signature.name
-    if not isinstance(kernel, NativeKernel):
+    if kernel is None or kernel.source is None:
         have = "no kernel for the CPU" if kernel is None else f"only a Python one ({kernel.where})"
         raise ExportError(
             f"{operator.name}: the library form needs a C++ kernel, and there is {have}. Add one: "
             f'{name}.register_kernel("cpu", source="{name}.cpp"), or export it in the inline form.'
         )
-    if kernel.source.api != "opsmith":
+    if kernel.entry is None:
         raise ExportError(
             f"{operator.name}: its CPU kernel {kernel.where} is written against PyTorch "
             f'(api="{kernel.source.api}"), which is not there in ONNX Runtime. Write it against '
             "<opsmith/kernel.h>, or export it in the inline form."
         )
-    return kernel.source
+    return kernel.entry
 
 
 def build(source: KernelSource) -> Path:
@@ -61,13 +60,10 @@ def build(source: KernelSource) -> Path:
 
     files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
     key = kernels.generated_key(signature, *(file.read_bytes() for file in files))
-    return kernels.build_library(
+    return source.build_beside(
         f"{signature.namespace}__{signature.name}__onnxruntime",
-        [source.path],
         kernels.Generated(key, render),
-        include_dirs=[INCLUDE, *source.include_dirs],
-        link_libraries=source.link_libraries,
-        flags=source.flags,
+        include_dirs=[INCLUDE],
         torch="none",
         what=f"{signature.qualname} (ONNX Runtime)",
     )

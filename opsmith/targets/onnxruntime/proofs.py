@@ -9,9 +9,9 @@ from torch import Tensor
 
 from opsmith.errors import CheckError
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
+from opsmith.operators.kernel import Kernel
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.targets.proof import DirectProof, Kernel, ModelProof, Route
+from opsmith.targets.proof import DirectProof, ModelProof, Route
 
 _FORMS = {
     "standard": "as register_onnx says",
@@ -41,9 +41,9 @@ def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
 def _no_library(operator: Operator, kernel: Kernel) -> str | None:
     if kernel.device not in ("cpu", "reference"):
         return "ONNX Runtime runs on the CPU here"
-    if not isinstance(kernel, NativeKernel):
+    if kernel.source is None:
         return "the kernel is Python"
-    return None if kernel.source.api == "opsmith" else "the kernel is written against PyTorch"
+    return "the kernel is written against PyTorch" if kernel.entry is None else None
 
 
 def _proof(form: str, exporter: str) -> ModelProof:

@@ -21,7 +21,7 @@ struct raw_head {
 
 // DLPack's types, field by field, in a namespace so that a source may include dlpack.h as well.
 struct DLDevice {
-  int32_t device_type;  // 1 CPU, 2 CUDA, 12 an extension device
+  int32_t device_type;  // 1 CPU, 2 CUDA, …: DLPack's numbers
   int32_t device_id;
 };
 
@@ -43,7 +43,17 @@ struct DLTensor {
 
 inline constexpr int32_t device_cpu = 1;
 inline constexpr int32_t device_cuda = 2;
-inline constexpr int32_t device_extension = 12;
+
+// The one device type that a library knows beside these; the build says which it is.
+#ifndef OPSMITH_EXTENSION_TYPE
+#define OPSMITH_EXTENSION_TYPE 12
+#define OPSMITH_EXTENSION_NAME privateuseone
+#define OPSMITH_EXTENSION_TORCH_TYPE aoti_torch_device_type_privateuse1
+#endif
+#define OPSMITH_STRING_OF(name) #name
+#define OPSMITH_STRING(name) OPSMITH_STRING_OF(name)
+inline constexpr int32_t device_extension = OPSMITH_EXTENSION_TYPE;
+inline constexpr const char* device_extension_name = OPSMITH_STRING(OPSMITH_EXTENSION_NAME);
 
 // What an argument header's `<namespace>__<name>_raw` is made of, beside int64_t and double.
 struct raw_tensors {
@@ -114,7 +124,8 @@ struct opsmith_context {
   int32_t (*allocate)(void* self, int32_t result, DLDataType dtype, int32_t ndim,
                       const int64_t* sizes, DLTensor* tensor);
 
-  // The device's stream (a cudaStream_t on CUDA); null on the CPU.
+  // The device's stream (a cudaStream_t on CUDA); null on the CPU, an error where opsmith knows
+  // none.
   void* (*stream)(void* self);
 };
 

@@ -314,7 +314,7 @@ class Context {
     return {static_cast<T*>(memory), static_cast<size_t>(count)};
   }
 
-  // The device's stream (a cudaStream_t on CUDA); null on the CPU.
+  // The device's stream (a cudaStream_t on CUDA); null on the CPU. Fails where opsmith knows none.
   void* stream() const {
     return context_->stream == nullptr ? nullptr : context_->stream(context_->self);
   }

@@ -266,19 +266,15 @@ inline void Artifact::verify(const std::string& file) const {
 
 inline void Artifact::load_libraries() {
   const Json::Array& libraries = manifest_.at("details").at("libraries").array();
-  // A library that only registers an operator is left out where the process has the operator, say
-  // from another artifact: PyTorch admits one definition.
-  std::set<std::string> present;
-  for (const Json& library : libraries) {
-    const std::string& op = library.at("operator").string();
-    if (!op.empty() && c10::Dispatcher::singleton().findSchema({op, ""})) present.insert(op);
-  }
-  for (const Json& library : libraries) {
+  // Asked before anything is loaded: an operator's definition and its kernel are two libraries.
+  std::vector<bool> here;
+  for (const Json& library : libraries) here.push_back(is_here(library));
+  for (size_t i = 0; i < libraries.size(); ++i) {
+    if (here[i]) continue;
+    const Json& library = libraries[i];
     std::string name = library.at("operator").string();
     const std::string& call = library.at("call").string();
-    if (call != "direct" && call != "class" && present.count(name) != 0) continue;
     const std::string& file = library.at("file").string();
-    if (name.empty() && is_here(library)) continue;
     verify(file);
     const std::filesystem::path path = std::filesystem::absolute(folder_ / file);
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -295,17 +291,27 @@ inline void Artifact::load_libraries() {
   }
 }
 
-// Whether another library brought the operators of one that the exporter's user passed.
+// Whether the process has the operators of a library, from another artifact or library: PyTorch
+// admits one definition.
 inline bool Artifact::is_here(const Json& library) const {
-  if (!library.has("defines")) return false;
+  const std::string& call = library.at("call").string();
+  const std::string& first = library.at("operator").string();
+  if (call == "direct" || call == "class") return false;
+  std::vector<std::string> operators;
+  if (!first.empty()) operators.push_back(first);
+  if (library.has("defines")) {
+    for (const auto& [op, schema] : library.at("defines").object()) operators.push_back(op);
+  }
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   std::string present, missing;
-  for (const auto& [op, schema] : library.at("defines").object()) {
+  for (const std::string& op : operators) {
     const size_t dot = op.find('.');
     const std::string overload = dot == op.npos ? "" : op.substr(dot + 1);
     (dispatcher.findSchema({op.substr(0, dot), overload}) ? present : missing) = op;
   }
   if (missing.empty()) return !present.empty();
+  if (!first.empty() || !library.has("namespaces")) return false;
+  // One that the exporter's user passed defines what it defines, whatever is there.
   std::string clash = present;
   for (const Json& ns : library.at("namespaces").array()) {
     try {

@@ -76,7 +76,7 @@ inline std::string show(DLDevice device) {
     case device_cuda:
       return join("cuda:", device.device_id);
     default:
-      return join("device ", device.device_type, ":", device.device_id);
+      return join(device_extension_name, ":", device.device_id);
   }
 }
 

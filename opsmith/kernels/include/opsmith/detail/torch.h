@@ -20,7 +20,7 @@ struct Numbers {
   DLDataType dtypes[64];
   int32_t cpu = aoti_torch_device_type_cpu();
   int32_t cuda = aoti_torch_device_type_cuda();
-  int32_t extension = aoti_torch_device_type_privateuse1();
+  int32_t extension = OPSMITH_EXTENSION_TORCH_TYPE();
 
   Numbers() {
     for (DLDataType& dtype : dtypes) dtype = {255, 0, 1};
@@ -294,11 +294,15 @@ class Call : public detail::CallContext {
     return data;
   }
   static void* stream([[maybe_unused]] void* self) {
-    void* result = nullptr;
 #ifdef USE_CUDA
+    void* result = nullptr;
     OPSMITH_SHIM(aoti_torch_get_current_cuda_stream(of(self).device_.device_id, &result));
-#endif
     return result;
+#else
+    throw std::runtime_error(detail::join("ctx.stream(): opsmith knows no stream of ",
+                                          detail::show(of(self).device_),
+                                          "; ask the device's own library for it"));
+#endif
   }
 
   DLDevice device_;

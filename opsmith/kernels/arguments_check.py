@@ -1,0 +1,95 @@
+"""A function that compares a call's arguments with the declaration, and does nothing else.
+
+It is for kernels without an adapter of opsmith's, those with a ``TORCH_LIBRARY`` block of their
+own: see ``include/opsmith/detail/arguments.h`` for how it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from opsmith.kernels import cpp
+from opsmith.kernels.build import Generated, build_library
+from opsmith.kernels.devices import DEVICES
+from opsmith.kernels.generated import generated_key
+from opsmith.kernels.symbols import arguments_symbol
+from opsmith.signature.model import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+    TensorType,
+)
+
+_ELEMENTS = {"int": "int64_t", "float": "double", "bool": "uint8_t"}
+
+
+def build_arguments_check(signature: Signature) -> Path:
+    """The path of the library that exports the function; it needs nothing of PyTorch.
+
+    Raises:
+        BuildError: it does not compile.
+        MissingError: there is no compiler.
+    """
+    return build_library(
+        f"{signature.namespace}__{signature.name}__arguments",
+        generated=Generated(generated_key(signature, "arguments"), lambda: files(signature)),
+        defines=DEVICES["cpu"].compile_definitions,
+        torch="none",
+        what=f"the validation of {signature.qualname}",
+    )
+
+
+def files(signature: Signature) -> dict[str, str]:
+    """What is compiled, by file name.
+
+    Results, and sequences of strings (of which nothing is declared but the kind), are left out.
+    """
+    from opsmith.kernels import generate
+
+    kept = [(i, p) for i, p in enumerate(signature.parameters) if not _is_texts(p)]
+    checked = replace(
+        signature, parameters=tuple(p for _, p in kept), results=(), data_dependent=()
+    )
+    name = signature.name
+    return {
+        f"{name}.h": generate.argument_header(checked),
+        f"{name}_check.h": generate.validation_header(checked),
+        f"{name}_arguments.cpp": generate.render(
+            generate.TEMPLATES / "arguments.cpp.j2",
+            checked,
+            symbol=arguments_symbol(signature),
+            fill=[line for position, p in kept for line in _fill(p, position)],
+        ),
+    }
+
+
+def _is_texts(parameter: Parameter) -> bool:
+    return isinstance(parameter.type, SequenceType) and parameter.type.kind == "str"
+
+
+def _fill(parameter: Parameter, position: int) -> Iterator[str]:
+    """The statements that take one argument out of an array of ``opsmith_argument``."""
+    raw, given = f"raw.{cpp.identifier(parameter.name)}", f"given[{position}]"
+    if not parameter.optional:
+        wanted = parameter.annotation or parameter.type
+        text = cpp.quote(f": argument '{parameter.name}' is None, expected {wanted}.")
+        yield f"if ({given}.count < 0) throw call_error(detail::join(op_name, {text}));"
+    match parameter.type:
+        case TensorType():
+            yield f"{raw} = detail::items<DLTensor>({given});"
+        case TensorListType():
+            yield f"{raw} = {{{given}.count, detail::items<DLTensor>({given})}};"
+        case ScalarType("str"):
+            yield f"{raw} = {{detail::items<char>({given}), {given}.count}};"
+        case ScalarType(kind):
+            value = f"*detail::items<{_ELEMENTS[kind]}>({given})"
+            if parameter.optional:
+                yield f"if ({given}.count >= 0) {raw} = {{1, {value}}};"
+            else:
+                yield f"{raw} = {value};"
+        case SequenceType(kind, _):
+            yield f"{raw} = {{{given}.count, detail::items<{_ELEMENTS[kind]}>({given})}};"

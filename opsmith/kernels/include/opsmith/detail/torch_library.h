@@ -1,0 +1,175 @@
+// Included before a source with its own TORCH_LIBRARY block: such a block then defines only the
+// operators that are not there yet. opsmith declares an operator before it builds a kernel, and
+// PyTorch admits one definition: a second one would end the process.
+#pragma once
+
+#include <torch/library.h>
+
+#include <map>
+#include <string>
+
+namespace opsmith::torch_library {
+
+// The definitions of this library: the schemas of operators that were there, and the fragments that
+// hold those that were not.
+struct Definitions {
+  std::map<std::string, std::string> skipped;
+  std::map<std::string, torch::Library> made;
+  std::string problem;
+};
+
+inline Definitions& definitions() {
+  static Definitions all;
+  return all;
+}
+
+// What a TORCH_LIBRARY block gets in place of a torch::Library.
+class Block {
+ public:
+  Block(const char* ns, const char* file, uint32_t line)
+      : ns_(ns), file_(file), line_(line), library_(fragment()) {}
+
+  Block& def(c10::FunctionSchema&& schema, const std::vector<at::Tag>& tags = {}) {
+    define(std::move(schema), tags);
+    return *this;
+  }
+  Block& def(const char* schema, const std::vector<at::Tag>& tags = {}) {
+    define(torch::schema(schema), tags);
+    return *this;
+  }
+  template <typename NameOrSchema, typename Function>
+  Block& def(NameOrSchema&& name_or_schema, Function&& function,
+             const std::vector<at::Tag>& tags = {}) {
+    torch::CppFunction kernel(std::forward<Function>(function));
+    auto given = torch::detail::constructSchemaOrName(std::forward<NameOrSchema>(name_or_schema));
+    c10::OperatorName name = std::holds_alternative<c10::OperatorName>(given)
+                                 ? std::get<c10::OperatorName>(given)
+                                 : std::get<c10::FunctionSchema>(given).operator_name();
+    if (!is_there(name)) {
+      // PyTorch infers the schema of a name from the function.
+      make(name, [&](torch::Library& library) {
+        if (std::holds_alternative<c10::OperatorName>(given)) {
+          library.def(std::move(std::get<c10::OperatorName>(given)), std::move(kernel), tags);
+        } else {
+          library.def(std::move(std::get<c10::FunctionSchema>(given)), std::move(kernel), tags);
+        }
+      });
+      return *this;
+    }
+    if (std::holds_alternative<c10::FunctionSchema>(given)) {
+      skip(name, std::get<c10::FunctionSchema>(given));
+    }
+    // What is there has a kernel for every device already, the reference; this one is for its own.
+    impl(name.name.c_str(),
+         torch::dispatch(c10::DispatchKey::OPSMITH_DISPATCH_KEY, std::move(kernel)));
+    return *this;
+  }
+
+  template <typename... Arguments>
+  Block& impl(Arguments&&... arguments) {
+    library_.impl(std::forward<Arguments>(arguments)...);
+    return *this;
+  }
+  template <typename Class>
+  auto class_(const std::string& name) {
+    return library_.class_<Class>(name);
+  }
+  template <typename Function>
+  Block& fallback(Function&& function) {
+    library_.fallback(std::forward<Function>(function));
+    return *this;
+  }
+  Block& set_python_module(const char*, const char* = "") { return *this; }
+  Block& impl_abstract_pystub(const char*, const char* = "") { return *this; }
+
+  // For functions that take the library they register in.
+  operator torch::Library&() { return library_; }
+
+ private:
+  torch::Library fragment() const {
+    return torch::Library(torch::Library::FRAGMENT, ns_, std::nullopt, file_, line_);
+  }
+
+  bool is_there(c10::OperatorName& name) const {
+    name.setNamespaceIfNotSet(ns_);
+    return c10::Dispatcher::singleton().findSchema(name).has_value();
+  }
+
+  void define(c10::FunctionSchema&& schema, const std::vector<at::Tag>& tags) {
+    c10::OperatorName name = schema.operator_name();
+    if (is_there(name)) {
+      skip(name, schema);
+    } else {
+      make(name, [&](torch::Library& library) { library.def(std::move(schema), tags); });
+    }
+  }
+
+  void skip(const c10::OperatorName& name, c10::FunctionSchema schema) const {
+    schema.setNamespaceIfNotSet(ns_);
+    definitions().skipped[toString(name)] = toString(schema);
+  }
+
+  // Each in a fragment of its own, so that one alone can be taken back.
+  template <typename Define>
+  void make(const c10::OperatorName& name, Define&& define) const {
+    torch::Library library = fragment();
+    define(library);
+    definitions().made.insert_or_assign(toString(name), std::move(library));
+  }
+
+  const char* ns_;
+  const char* file_;
+  uint32_t line_;
+  torch::Library library_;
+};
+
+struct Init {
+  Init(void (*init)(Block&), const char* ns, const char* file, uint32_t line)
+      : block(ns, file, line) {
+    try {
+      init(block);
+    } catch (const c10::Error& error) {
+      definitions().problem = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      definitions().problem = error.what();
+    }
+  }
+  Block block;
+};
+
+}  // namespace opsmith::torch_library
+
+extern "C" {
+
+// Why a block failed; null where none did.
+__attribute__((visibility("default"), weak)) const char* opsmith_torch_library_problem() {
+  const std::string& problem = opsmith::torch_library::definitions().problem;
+  return problem.empty() ? nullptr : problem.c_str();
+}
+
+// The schema that a block gives an operator which was there before; null where no block names it.
+__attribute__((visibility("default"), weak)) const char* opsmith_torch_library_schema(
+    const char* name) {
+  const auto& skipped = opsmith::torch_library::definitions().skipped;
+  const auto found = skipped.find(name);
+  return found == skipped.end() ? nullptr : found->second.c_str();
+}
+
+// Takes back the definition of an operator, which somebody else is to define.
+__attribute__((visibility("default"), weak)) void opsmith_torch_library_forget(const char* name) {
+  opsmith::torch_library::definitions().made.erase(name);
+}
+
+}  // extern "C"
+
+#define OPSMITH_TORCH_LIBRARY(ns, m, uid)                                                       \
+  static void C10_CONCATENATE(opsmith_library_##ns##_, uid)(opsmith::torch_library::Block&);    \
+  static const opsmith::torch_library::Init C10_CONCATENATE(opsmith_library_init_##ns##_, uid)( \
+      &C10_CONCATENATE(opsmith_library_##ns##_, uid), C10_STRINGIZE(ns), __FILE__, __LINE__);   \
+  void C10_CONCATENATE(opsmith_library_##ns##_,                                                 \
+                       uid)([[maybe_unused]] opsmith::torch_library::Block & m)
+
+#undef TORCH_LIBRARY
+#undef TORCH_LIBRARY_FRAGMENT
+#define TORCH_LIBRARY(ns, m) OPSMITH_TORCH_LIBRARY(ns, m, C10_UID)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) OPSMITH_TORCH_LIBRARY(ns, m, C10_UID)

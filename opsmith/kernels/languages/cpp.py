@@ -1,0 +1,73 @@
+"""C++ against ``<opsmith/kernel.h>``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.kernels import toolchain
+from opsmith.kernels.argument_struct import require_supported
+from opsmith.kernels.build import Generated
+from opsmith.kernels.generated import generated_key
+from opsmith.kernels.languages.language import Language
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource, Library
+
+
+class Cpp(Language):
+    """See `Language`."""
+
+    name = "C++"
+    suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c")
+
+    def check(self, source: KernelSource) -> None:
+        """See `Language.check`."""
+        require_supported(source.signature)
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        del torch
+        toolchain.find_compiler(source.what)
+
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.inputs`."""
+        return {
+            "sources": [source.path],
+            "include_dirs": source.include_dirs,
+            "defines": source.device_row.compile_definitions,
+            "link_libraries": source.link_libraries,
+            "flags": source.flags,
+            "cuda": False,
+        }
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.library`."""
+        signature = source.signature
+        return {
+            **self.inputs(source),
+            "name": f"{signature.namespace}__{signature.name}__{source.device}",
+            "generated": torch_adapter(source),
+            "torch": "stable",
+            "what": source.what,
+        }
+
+    def load(self, source: KernelSource, path: Path) -> Library:
+        """See `Language.load`."""
+        from opsmith.kernels.library import Library
+
+        return Library(source, path)
+
+
+def torch_adapter(source: KernelSource) -> Generated:
+    """What is compiled beside a kernel to register it with PyTorch."""
+    signature, device = source.signature, source.device
+
+    def render() -> dict[str, str]:
+        from opsmith.kernels import adapters
+
+        files = adapters.kernel_files(signature)
+        adapter = adapters.torch_adapter(signature, device, source.strided)
+        return {**files, f"{signature.name}_torch_{device}.cpp": adapter}
+
+    return Generated(generated_key(signature, device, source.strided), render)

@@ -1,0 +1,44 @@
+"""CUDA against ``<opsmith/kernel.h>``, compiled by nvcc."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import MissingError
+from opsmith.kernels import toolchain
+from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.torch_paths import torch_paths
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+
+class Cuda(Cpp):
+    """See `Language`."""
+
+    name = "CUDA"
+    suffixes = (".cu",)
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        require_cuda(source, torch=torch)
+
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.inputs`."""
+        return {**super().inputs(source), "cuda": True}
+
+
+def require_cuda(source: KernelSource, *, torch: bool) -> None:
+    """Ask for nvcc, and for a PyTorch that has CUDA.
+
+    Raises:
+        MissingError: one of them is not there.
+    """
+    toolchain.find_compiler(source.what)
+    paths = torch_paths()
+    if torch and paths is not None and not paths.has_cuda:
+        raise MissingError(
+            f"{source.what}: {source.path} is CUDA, and this PyTorch ({paths.version}) has no "
+            "CUDA. Install one that has (https://pytorch.org/get-started/locally)."
+        )
+    toolchain.find_nvcc(source.what)

@@ -1,0 +1,78 @@
+"""What opsmith asks of a kernel language."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource, Library
+
+
+class Language(ABC):
+    """How a kernel's source becomes code.
+
+    A language is one file in this folder, and its line in ``LANGUAGES``.
+
+    Attributes:
+        name: for messages.
+        api: what its sources are written against; the argument of ``register_kernel``.
+        suffixes: of its files.
+        has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
+            Without it the code registers itself with PyTorch, and runs nowhere else.
+    """
+
+    name: str
+    api: str = "opsmith"
+    suffixes: tuple[str, ...]
+    has_entry: bool = True
+
+    def takes(self, path: Path, api: str) -> bool:
+        """Whether a source is in this language."""
+        return api == self.api and path.suffix in self.suffixes
+
+    @abstractmethod
+    def check(self, source: KernelSource) -> None:
+        """Refuse a source that this language cannot serve, when it is registered.
+
+        Raises:
+            DeclarationError: naming the parameter or result, and the way round.
+        """
+
+    @abstractmethod
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """Ask for everything that building a source needs, before anything is compiled.
+
+        Args:
+            source: what is to be built.
+            torch: whether the library is to use PyTorch.
+
+        Raises:
+            MissingError: something is not there; says what, and how to get it.
+        """
+
+    @abstractmethod
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """What `build_library` compiles a source from, beside an adapter of any runtime.
+
+        Returns:
+            Its arguments ``sources``, ``include_dirs``, ``defines``, ``link_libraries``, ``flags``
+            and ``cuda``. The object that comes of them exports the kernel symbol.
+        """
+
+    @abstractmethod
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """What `build_library` makes the library from that registers a kernel with PyTorch.
+
+        Returns:
+            All of its arguments.
+        """
+
+    @abstractmethod
+    def load(self, source: KernelSource, path: Path) -> Library:
+        """Load a built library into this process; the kernel is not registered yet.
+
+        Raises:
+            BuildError: it does not load.
+        """

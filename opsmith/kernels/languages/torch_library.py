@@ -1,0 +1,130 @@
+"""C++ or CUDA with a ``TORCH_LIBRARY`` block of its own (``api="torch"``).
+
+Such a source registers what it has when it is loaded, and is bound to this version of PyTorch. One
+source may serve several operators: it is compiled and loaded once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import BuildError
+from opsmith.kernels import toolchain
+from opsmith.kernels.build import INCLUDE
+from opsmith.kernels.languages.cuda import require_cuda
+from opsmith.kernels.languages.language import Language
+from opsmith.kernels.library import Library
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+_BLOCKS = INCLUDE / "opsmith" / "detail" / "torch_library.h"
+_CUDA_SUFFIX = ".cu"
+
+
+class TorchLibrary(Language):
+    """See `Language`."""
+
+    name = "C++ or CUDA that registers itself"
+    api = "torch"
+    suffixes = (".cpp", ".cc", ".cxx", ".c", _CUDA_SUFFIX)
+    has_entry = False
+
+    def check(self, source: KernelSource) -> None:
+        """See `Language.check`; PyTorch compares the block with the operator when it is loaded."""
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        if source.path.suffix == _CUDA_SUFFIX:
+            require_cuda(source, torch=torch)
+        toolchain.find_compiler(source.what)
+
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.inputs`."""
+        key = source.device_row.dispatch_key
+        return {
+            "sources": [source.path],
+            "include_dirs": source.include_dirs,
+            "defines": (
+                *source.device_row.compile_definitions,
+                f"OPSMITH_DISPATCH_KEY={key}",
+            ),
+            "link_libraries": source.link_libraries,
+            "flags": ("-include", str(_BLOCKS), *source.flags),
+            "cuda": source.path.suffix == _CUDA_SUFFIX,
+        }
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.library`; named after the file, which other operators may share."""
+        stem = re.sub(r"\W", "_", source.path.stem)
+        place = hashlib.sha256(repr((source.path, source.flags)).encode()).hexdigest()[:8]
+        return {
+            **self.inputs(source),
+            "name": f"{source.signature.namespace}__{stem}_{place}__{source.device}",
+            "torch": "full",
+            "what": f"{source.path.name} ({source.device})",
+        }
+
+    def load(self, source: KernelSource, path: Path) -> Library:
+        """See `Language.load`."""
+        library = SelfRegistering(source, path)
+        _LOADED[path] = library
+        problem = library.problem()
+        if problem is not None:
+            raise BuildError(f"{source.what}: the TORCH_LIBRARY block of {source.path}: {problem}")
+        return library
+
+
+@dataclass
+class SelfRegistering(Library):
+    """A library that has registered its kernels when it is loaded."""
+
+    def register(self) -> None:
+        """See `Library.register`: nothing is left to do."""
+
+    def unregister(self) -> None:
+        """See `Library.unregister`: nobody can take back what a block registered."""
+
+    def calls(self) -> int:
+        """See `Library.calls`: it does not count."""
+        return 0
+
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Library.dtypes`: nobody says."""
+        return ()
+
+    def schema(self) -> str | None:
+        """See `Library.schema`."""
+        return self._text("opsmith_torch_library_schema", self.source.signature.qualname)
+
+    def problem(self) -> str | None:
+        """Why a block of the source failed, `None` where none did."""
+        return self._text("opsmith_torch_library_problem")
+
+    def forget(self, qualname: str) -> None:
+        """Take back the definition of an operator that the source made, if it did."""
+        function = getattr(self._handle, "opsmith_torch_library_forget", None)
+        if function is not None:
+            function(qualname.encode())
+
+    def _text(self, symbol: str, *arguments: str) -> str | None:
+        function = getattr(self._handle, symbol, None)
+        if function is None:
+            return None
+        function.restype = ctypes.c_char_p
+        text = function(*(argument.encode() for argument in arguments))
+        return None if text is None else str(text.decode(errors="replace"))
+
+
+_LOADED: dict[Path, SelfRegistering] = {}
+
+
+def forget_definition(qualname: str) -> None:
+    """Take back the definitions of an operator that loaded sources made before it was declared."""
+    for library in _LOADED.values():
+        library.forget(qualname)

@@ -1,0 +1,310 @@
+// The gate before a kernel that does not look at its arguments: compares them with the declaration,
+// makes them contiguous where the kernel did not ask for strides, and counts the calls that go on.
+//
+// It stands at the BackendSelect key, the last before a device's: every call passes there, with
+// gradients and without, in inference mode and from compiled code. Like what it stands before (a
+// source with its own TORCH_LIBRARY block) it uses PyTorch's C++ interface.
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <opsmith/detail/arguments.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <sstream>
+
+namespace {
+
+using opsmith::DLDataType;
+using opsmith::DLTensor;
+using opsmith::opsmith_argument;
+using opsmith::opsmith_context;
+
+DLDataType dtype_of(at::ScalarType type) {
+  const auto bits = static_cast<uint8_t>(8 * c10::elementSize(type));
+  switch (type) {
+    case at::kBool:
+      return {6, bits, 1};
+    case at::kBFloat16:
+      return {4, bits, 1};
+    case at::kFloat8_e4m3fn:
+      return {10, bits, 1};
+    case at::kFloat8_e4m3fnuz:
+      return {11, bits, 1};
+    case at::kFloat8_e5m2:
+      return {12, bits, 1};
+    case at::kFloat8_e5m2fnuz:
+      return {13, bits, 1};
+    default:
+      if (c10::isComplexType(type)) return {5, bits, 1};
+      if (c10::isFloatingType(type)) return {2, bits, 1};
+      if (!c10::isIntegralType(type, false)) return {255, 0, 1};
+      return {static_cast<uint8_t>(c10::isSignedType(type) ? 0 : 1), bits, 1};
+  }
+}
+
+int32_t device_of(c10::DeviceType type) {
+  switch (type) {
+    case c10::kCPU:
+      return opsmith::device_cpu;
+    case c10::kCUDA:
+      return opsmith::device_cuda;
+    default:
+      return opsmith::device_extension;
+  }
+}
+
+// One call's arguments in plain structs. Tensors are borrowed from the stack.
+class Arguments {
+ public:
+  explicit Arguments(at::ArrayRef<c10::IValue> values)
+      : given_(values.size()), tensors_(values.size()), scalars_(values.size()) {
+    for (size_t i = 0; i < values.size(); ++i) given_[i] = take(values[i], i);
+  }
+  const opsmith_argument* data() const { return given_.data(); }
+
+ private:
+  opsmith_argument take(const c10::IValue& value, size_t place) {
+    if (value.isTensor()) {
+      const at::TensorBase& tensor = value.toTensor();
+      if (!tensor.defined()) return {-1, nullptr};
+      tensors_[place] = describe(tensor);
+      return {1, &tensors_[place]};
+    }
+    if (value.isInt()) return scalar(value.toInt(), place);
+    if (value.isDouble()) return scalar(value.toDouble(), place);
+    if (value.isBool()) return scalar(static_cast<uint8_t>(value.toBool()), place);
+    if (value.isString()) {
+      const std::string& text = value.toStringRef();
+      return {static_cast<int64_t>(text.size()), text.data()};
+    }
+    if (value.isNone()) return {-1, nullptr};
+    const c10::List<c10::IValue> list = value.toList();
+    if (list.empty()) return {0, nullptr};
+    const c10::IValue first = list.get(0);
+    if (first.isTensor()) {
+      return sequence(list, [](const c10::IValue& item) { return describe(item.toTensor()); });
+    }
+    if (first.isInt()) {
+      return sequence(list, [](const c10::IValue& item) { return item.toInt(); });
+    }
+    if (first.isDouble()) {
+      return sequence(list, [](const c10::IValue& item) { return item.toDouble(); });
+    }
+    if (first.isBool()) {
+      return sequence(list, [](const c10::IValue& item) -> uint8_t { return item.toBool(); });
+    }
+    return {static_cast<int64_t>(list.size()), nullptr};
+  }
+
+  template <typename T>
+  opsmith_argument scalar(T value, size_t place) {
+    static_assert(sizeof(T) <= sizeof(int64_t));
+    std::memcpy(&scalars_[place], &value, sizeof value);
+    return {1, &scalars_[place]};
+  }
+
+  template <typename Convert>
+  opsmith_argument sequence(const c10::List<c10::IValue>& list, Convert&& convert) {
+    using T = decltype(convert(list.get(0)));
+    T* const items = reinterpret_cast<T*>(
+        sequences_.emplace_back(std::make_unique<std::byte[]>(list.size() * sizeof(T))).get());
+    for (size_t i = 0; i < list.size(); ++i) new (items + i) T(convert(list.get(i)));
+    return {static_cast<int64_t>(list.size()), items};
+  }
+
+  static DLTensor describe(const at::TensorBase& tensor) {
+    const c10::Device device = tensor.device();
+    return {const_cast<void*>(tensor.const_data_ptr()),
+            {device_of(device.type()), device.is_cpu() ? 0 : device.index()},
+            static_cast<int32_t>(tensor.dim()),
+            dtype_of(tensor.scalar_type()),
+            const_cast<int64_t*>(tensor.sizes().data()),
+            const_cast<int64_t*>(tensor.strides().data()),
+            0};
+  }
+
+  c10::SmallVector<opsmith_argument, 16> given_;
+  c10::SmallVector<DLTensor, 8> tensors_;
+  c10::SmallVector<int64_t, 16> scalars_;
+  std::vector<std::unique_ptr<std::byte[]>> sequences_;
+};
+
+// What the comparison may use: threads, and a place for its message.
+class Call {
+ public:
+  Call() {
+    context_.self = this;
+    context_.parallel_for = &parallel_for;
+    context_.num_threads = [](void*) -> int32_t { return at::get_num_threads(); };
+    context_.fail = [](void* self, const char* message, uint64_t size) {
+      static_cast<Call*>(self)->message.assign(message, size);
+    };
+  }
+  const opsmith_context* context() const { return &context_; }
+  std::string message;
+
+ private:
+  static void parallel_for(void*, int64_t begin, int64_t end, int64_t grain,
+                           void (*body)(int64_t, int64_t, void*), void* state) {
+    at::parallel_for(begin, end, grain,
+                     [=](int64_t first, int64_t last) { body(first, last, state); });
+  }
+  opsmith_context context_{};
+};
+
+// One device's kernel: how each argument is to arrive, and how often it was called.
+struct Kernel {
+  Kernel(c10::DispatchKey key, std::string arrival) : key(key), arrival(std::move(arrival)) {}
+  const c10::DispatchKey key;
+  const std::string arrival;  // for each argument 's' as it is, 'c' contiguous, 'w' and written
+  std::atomic<uint64_t> calls{0};
+};
+using Kernels = std::deque<Kernel>;
+
+// Puts contiguous copies into a call, and gives the caller's tensors what was written into them.
+class Contiguous {
+ public:
+  Contiguous(const c10::OperatorHandle& op, const std::string& arrival, torch::jit::Stack& stack) {
+    const size_t first = stack.size() - arrival.size();
+    for (size_t i = 0; i < arrival.size(); ++i) {
+      if (arrival[i] == 's') continue;
+      c10::IValue& value = stack[first + i];
+      if (value.isTensorList()) {
+        each(value);
+      } else if (value.isTensor() && value.toTensor().defined()) {
+        if (arrival[i] == 'w') check_writable(op, i, value.toTensor());
+        one(value, arrival[i] == 'w');
+      }
+    }
+  }
+
+  void write_back() const {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    for (const auto& [tensor, copy] : written_) tensor.copy_(copy);
+  }
+
+ private:
+  static at::Tensor copied(const at::Tensor& tensor) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return tensor.contiguous();
+  }
+
+  void one(c10::IValue& value, bool written) {
+    if (value.toTensor().is_contiguous()) return;
+    const at::Tensor tensor = value.toTensor();
+    const at::Tensor copy = copied(tensor);
+    if (written) written_.emplace_back(tensor, copy);
+    value = copy;
+  }
+
+  static void each(c10::IValue& value) {
+    const c10::List<at::Tensor> tensors = value.toTensorList();
+    const auto is_contiguous = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
+    if (std::all_of(tensors.begin(), tensors.end(), is_contiguous)) return;
+    c10::List<at::Tensor> copies;
+    for (const at::Tensor& tensor : tensors) copies.push_back(copied(tensor));
+    value = copies;
+  }
+
+  static void check_writable(const c10::OperatorHandle& op, size_t place,
+                             const at::Tensor& tensor) {
+    for (int64_t i = 0; i < tensor.dim(); ++i) {
+      if (tensor.stride(i) != 0 || tensor.size(i) < 2) continue;
+      std::ostringstream text;
+      text << op.schema().name() << ": argument '" << op.schema().arguments()[place].name()
+           << "' is written, but its elements share memory: dimension " << i << " was expanded to "
+           << tensor.size(i) << ". Pass a clone.";
+      throw std::runtime_error(text.str());
+    }
+  }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_;
+};
+
+class Gate final : public c10::OperatorKernel {
+ public:
+  Gate(opsmith::opsmith_check_arguments check, std::shared_ptr<Kernels> kernels)
+      : check_(check), kernels_(std::move(kernels)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
+                                                                 c10::DispatchKey::BackendSelect);
+    const c10::DispatchKey next = below.highestPriorityTypeId();
+    for (Kernel& kernel : *kernels_) {
+      if (kernel.key != next) continue;
+      compare(op, *stack);
+      const Contiguous contiguous(op, kernel.arrival, *stack);
+      kernel.calls.fetch_add(1, std::memory_order_relaxed);
+      op.redispatchBoxed(below, stack);
+      contiguous.write_back();
+      return;
+    }
+    op.redispatchBoxed(below, stack);  // other kernels look at their arguments themselves
+  }
+
+ private:
+  void compare(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+    const size_t count = op.schema().arguments().size();
+    const Arguments arguments(at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count));
+    Call call;
+    if (check_(arguments.data(), call.context()) != 0) throw std::runtime_error(call.message);
+  }
+
+  opsmith::opsmith_check_arguments check_;
+  std::shared_ptr<Kernels> kernels_;
+};
+
+struct Opened {
+  std::shared_ptr<Kernels> kernels;
+  c10::RegistrationHandleRAII registration;
+};
+
+thread_local std::string message;
+
+}  // namespace
+
+extern "C" {
+
+// Puts a gate before the kernels of `name`: for each a dispatch key and how its arguments arrive,
+// as in "CPU:ccw,CUDA:sss". Returns what the functions below take, or null with
+// `opsmith_argument_gate_error`.
+__attribute__((visibility("default"))) void* opsmith_argument_gate_open(
+    const char* name, const char* kernels, opsmith::opsmith_check_arguments check) {
+  try {
+    const auto known = std::make_shared<Kernels>();
+    std::istringstream words(kernels);
+    for (std::string word; std::getline(words, word, ',');) {
+      const size_t colon = word.find(':');
+      known->emplace_back(c10::parseDispatchKey(word.substr(0, colon)), word.substr(colon + 1));
+    }
+    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Gate>(check, known));
+    return new Opened{known, c10::Dispatcher::singleton().registerImpl(
+                                 {name, ""}, c10::DispatchKey::BackendSelect, std::move(kernel),
+                                 std::nullopt, nullptr, "opsmith's argument gate")};
+  } catch (const std::exception& error) {
+    message = error.what();
+    return nullptr;
+  }
+}
+
+// How often the kernel number `key` was called.
+__attribute__((visibility("default"))) uint64_t opsmith_argument_gate_calls(const void* gate,
+                                                                            int32_t key) {
+  return (*static_cast<const Opened*>(gate)->kernels)[static_cast<size_t>(key)].calls.load();
+}
+
+__attribute__((visibility("default"))) void opsmith_argument_gate_close(void* gate) {
+  delete static_cast<Opened*>(gate);
+}
+
+__attribute__((visibility("default"))) const char* opsmith_argument_gate_error() {
+  return message.c_str();
+}
+
+}  // extern "C"

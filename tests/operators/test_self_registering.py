@@ -1,0 +1,178 @@
+"""Kernels with a TORCH_LIBRARY block of their own: one library, validated, counted."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch_library_operators as ops
+from jaxtyping import Float, Float32
+from torch import Tensor
+from torch_library_operators import SOURCE, mymul, mymuladd, mypick
+
+import opsmith
+from opsmith.errors import ArgumentError, BuildError, DeclarationError
+from opsmith.operators import registry
+
+ALL = (mymuladd, mymul, ops.myadd_out, mypick)
+
+
+def test_one_source_serves_several_operators_and_is_built_once() -> None:
+    libraries = {tuple(operator.build("cpu")) for operator in ALL}
+    assert len(libraries) == 1
+    a, b, out = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), torch.zeros(2)
+    assert mymuladd(a, b, 1.0).tolist() == [4, 9]
+    assert mymul(a, b).tolist() == [3, 8]
+    ops.myadd_out(a, b, out)
+    assert out.tolist() == [4, 6]
+    assert mypick(a, torch.tensor([1, 0, 1]), [1.0], [b], "x", 3).tolist() == [2, 1, 2]
+    assert all(operator.kernels["reference"].calls == 0 for operator in ALL)
+
+
+def test_the_operator_stays_the_one_that_was_declared() -> None:
+    before = mymul._opoverload
+    mymul.build()
+    assert mymul._opoverload is before is torch.ops.extension_cpp.mymul.default
+    assert torch.Tag.pt2_compliant_tag in before.tags
+    program = torch.export.export(Multiply(), (torch.ones(2), torch.ones(2)))
+    assert any(node.target is before for node in program.graph.nodes)
+
+
+class Multiply(torch.nn.Module):
+    """Calls `mymul`."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return mymul(a, b)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"at": torch.tensor([0, 2])},
+        "extension_cpp::mypick: argument 'at' has value 2 at index 1, expected 0 <= value < 2 (N).",
+    ),
+    (
+        {"at": torch.tensor([[0]])},
+        "extension_cpp::mypick: argument 'at' has 2 dimensions, expected 1 for Int64[",
+    ),
+    (
+        {"x": torch.ones(2).double()},
+        "extension_cpp::mypick: argument 'x' has dtype float64, expected float32.",
+    ),
+    ({"x": None}, "extension_cpp::mypick: argument 'x' "),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), BAD)
+def test_arguments_that_do_not_fit_never_reach_the_kernel(
+    wrong: dict[str, Any], message: str
+) -> None:
+    mypick.build()
+    arguments = {"x": torch.ones(2), "at": torch.tensor([0]), "scales": [1.0], "more": []} | wrong
+    before = mypick.kernels["cpu"].calls
+    for call in (mypick, torch.ops.extension_cpp.mypick):
+        with pytest.raises(RuntimeError) as caught:
+            call(**arguments)
+        assert str(caught.value).startswith(message)
+    with pytest.raises(ArgumentError), torch.inference_mode():
+        mypick(**arguments)
+    assert mypick.kernels["cpu"].calls == before
+
+
+def test_its_calls_are_counted_in_every_mode() -> None:
+    a = torch.ones(3)
+    mymul.build()
+    before = mymul.kernels["cpu"].calls
+    mymul(a, a)
+    torch.ops.extension_cpp.mymul(a, a)
+    with torch.inference_mode():
+        mymul(a, a)
+    mymul(a.clone().requires_grad_(), a).sum().backward()
+    assert mymul.kernels["cpu"].calls == before + 4
+
+
+def test_tensors_arrive_contiguous_and_what_is_written_comes_back() -> None:
+    a, out = torch.arange(6.0).reshape(2, 3).T, torch.zeros(3, 4)[:, ::2]
+    assert mymul(a, a).is_contiguous()
+    ops.myadd_out(a, a, out)  # the kernel refuses an `out` with gaps
+    assert torch.equal(out, a + a)
+    with pytest.raises(RuntimeError, match="'out' is written, but its elements share memory"):
+        ops.myadd_out(a[0], a[0], torch.zeros(1).expand(2))
+
+
+def test_what_the_source_defines_beside_is_there_and_may_be_declared_later() -> None:
+    mymul.build()
+    assert torch.ops.extension_cpp.left_alone(torch.ones(1)).tolist() == [2]
+
+    @opsmith.op("extension_cpp::left_alone")
+    def left_alone(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x + 1
+
+    assert left_alone(torch.ones(1)).tolist() == [2]
+
+
+def test_declaring_again_takes_the_kernel_back() -> None:
+    operator: Any = None
+    for _ in range(2):
+        operator = opsmith.op("extension_cpp::mymul", mymul.reference)
+        assert operator(torch.ones(2), torch.ones(2)).tolist() == [1, 1]
+    operator.register_kernel("cpu", source=SOURCE, api="torch", flags=("-O0",))
+    with pytest.raises(ArgumentError, match="expected"):
+        operator(torch.ones(2), torch.ones(3))
+    assert operator(torch.ones(2), torch.ones(2)).tolist() == [1, 1]
+    assert operator.kernels["cpu"].calls == 1
+    registry.add(mymul)
+
+
+FAULTY = """
+#include <ATen/ATen.h>
+#include <torch/library.h>
+static at::Tensor f(const at::Tensor& x, int64_t k) { return x * k; }
+TORCH_LIBRARY(%s, m) { %s }
+TORCH_LIBRARY_IMPL(%s, CPU, m) { m.impl("scale", &f); }
+"""
+
+
+def declare(tmp_path: Path, namespace: str, block: str) -> Any:
+    """An operator ``scale(x, k)`` with a source whose TORCH_LIBRARY block says `block`."""
+    source = tmp_path / "scale.cpp"
+    source.write_text(textwrap.dedent(FAULTY % (namespace, block, namespace)))
+
+    def scale(x: Float32[Tensor, "N"], k: int) -> Float32[Tensor, "N"]:
+        return x * k
+
+    operator = opsmith.op(f"{namespace}::scale", scale)
+    operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+    return operator
+
+
+def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None:
+    operator = declare(tmp_path, "torch_library_faulty", 'm.def("not a schema (");')
+    for _ in range(2):
+        with pytest.raises(BuildError, match=r"the TORCH_LIBRARY block of .*scale.cpp: "):
+            operator(torch.ones(2), 3)
+
+
+def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None:
+    block = 'm.def("scale(Tensor x, float k) -> Tensor");'
+    operator = declare(tmp_path, "torch_library_schema", block)
+    with pytest.raises(DeclarationError) as caught:
+        operator(torch.ones(2), 3)
+    assert str(caught.value) == (
+        "torch_library_schema::scale: the C++ source defines the operator otherwise than the "
+        "declaration.\n"
+        "  C++:         torch_library_schema::scale(Tensor x, float k) -> Tensor\n"
+        "  declaration: torch_library_schema::scale(Tensor x, SymInt k) -> Tensor"
+    )
+
+
+def test_a_function_in_def_is_the_devices_kernel(tmp_path: Path) -> None:
+    source = 'm.def("scale", &f);'
+    operator = declare(tmp_path, "torch_library_function", source)
+    operator.kernels["cpu"].source.path.write_text(
+        (FAULTY % ("torch_library_function", source, "torch_library_function")).rsplit("\n", 2)[0]
+    )
+    assert operator(torch.ones(2), 3).tolist() == [3, 3]
+    assert (operator.kernels["cpu"].calls, operator.kernels["reference"].calls) == (1, 0)
