@@ -20,7 +20,6 @@ from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
 
 _FILLS = (0xFF, 0x7F)
 _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
@@ -31,9 +30,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     return [
         subject
         for subject in subjects_of(operator)
-        if isinstance(subject.implementation, NativeKernel)
-        and subject.implementation.source.api == "opsmith"
-        and subject.device == "cpu"
+        if subject.implementation.entry is not None and subject.device == "cpu"
     ]
 
 
@@ -56,9 +53,9 @@ def _run(
 
 
 def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
-    kernel = trial.subject.implementation
-    assert isinstance(kernel, NativeKernel)
-    strided = kernel.source.strided
+    source = trial.subject.implementation.entry
+    assert source is not None
+    strided = source.strided
 
     def taken(name: str, value: Any) -> Any:
         if strided is True or (strided is not False and name in strided):
@@ -73,9 +70,9 @@ def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(trial: Trial, sanitizer: str = "") -> harness.Build:
-    kernel = trial.subject.implementation
-    assert isinstance(kernel, NativeKernel)
-    return harness.build(kernel.source, sanitizer)
+    source = trial.subject.implementation.entry
+    assert source is not None
+    return harness.build(source, sanitizer)
 
 
 def _has_floats(trial: Trial) -> tuple[str | None, ...]:

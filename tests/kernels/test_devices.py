@@ -1,0 +1,83 @@
+"""What is known of devices, and which language a source is in."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels import DEVICES, KernelSource, build_library, find_device
+from opsmith.kernels.torch_paths import TorchPaths
+from opsmith.signature import Signature, signature_of
+
+
+@pytest.fixture
+def signature() -> Signature:
+    """One tensor in, one out."""
+
+    def scale(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    return signature_of(scale, "kernels_devices::scale")
+
+
+def test_every_row_names_keys_that_pytorch_has() -> None:
+    for device in DEVICES.values():
+        assert hasattr(torch._C.DispatchKey, device.dispatch_key)
+        assert device.autocast_key is None or hasattr(torch._C.DispatchKey, device.autocast_key)
+    assert [name for name, device in DEVICES.items() if device.host_reads] == ["cpu"]
+
+
+def test_cuda_sources_need_a_pytorch_with_cuda_and_nothing_is_compiled_before(
+    signature: Signature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchPaths, "has_cuda", False)
+    source = tmp_path / "scale.cu"
+    source.write_text("no CUDA at all")
+    for api in ("opsmith", "torch"):
+        with pytest.raises(MissingError) as caught:
+            KernelSource(signature, "cuda", source, api=api).build()
+        assert str(caught.value) == (
+            f"kernels_devices::scale (cuda): {source} is CUDA, and this PyTorch "
+            f"({torch.__version__}) has no CUDA. Install one that has "
+            "(https://pytorch.org/get-started/locally)."
+        )
+
+
+def test_a_source_in_no_language_is_refused_when_it_is_registered(
+    signature: Signature, tmp_path: Path
+) -> None:
+    with pytest.raises(DeclarationError, match=r"api='jax'; there are 'opsmith' and 'torch'"):
+        KernelSource(signature, "cpu", tmp_path / "scale.cpp", api="jax")
+    with pytest.raises(DeclarationError, match=r"scale.rs is in no kernel language"):
+        KernelSource(signature, "cpu", tmp_path / "scale.rs")
+
+
+SHOW = """
+#include <opsmith/detail/check.h>
+extern "C" OPSMITH_EXPORT const char* shown() {
+  static const std::string text = opsmith::detail::show({opsmith::device_extension, 1});
+  return text.c_str();
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["npu", "xpu", "cpu"])
+def test_messages_name_a_device_as_pytorch_does(name: str) -> None:
+    device = find_device(name)
+    assert device is not None
+    path = build_library(
+        "device_name",
+        generated={"shown.cpp": SHOW},
+        defines=device.compile_definitions,
+        torch="none",
+        flags=("-O0",),
+    )
+    shown = ctypes.CDLL(str(path)).shown
+    shown.restype = ctypes.c_char_p
+    privateuse1 = torch._C._get_privateuse1_backend_name()
+    assert shown().decode() == f"{privateuse1 if name == 'cpu' else name}:1"
