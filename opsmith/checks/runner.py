@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
 from opsmith.checks.repeat import command_of
+from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
@@ -177,6 +178,7 @@ def run_check(
     settings: Settings,
     announce: Announce,
     crashed: Mapping[str, str],
+    replay: Replay | None = None,
 ) -> Row:
     """Run one check in this process.
 
@@ -186,9 +188,11 @@ def run_check(
         settings: how thoroughly.
         announce: told of each case before it runs.
         crashed: cases that took a process down before, by their keys.
+        replay: is told which cases failed, and says where only one is to run.
     """
     started = time.monotonic()
-    trial = Trial(subject, check.name, settings, announce, crashed)
+    replay = replay or Replay()
+    trial = Trial(subject, check.name, settings, announce, crashed, replay)
     status: Status = "passed"
     message, case = "", ""
     try:
@@ -202,7 +206,8 @@ def run_check(
         status, message = "not applicable", str(reason)
     except Failure as failure:
         status, message = "failed", str(failure)
-        case = failure.case.describe() if failure.case is not None else ""
+        if failure.case is not None:
+            case, replay.key = failure.case.describe(), failure.case.digest
         trial.blame = failure.blame or trial.blame
     except Exception as error:
         status, message = "failed", trial.raised(error)

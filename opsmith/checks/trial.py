@@ -19,6 +19,7 @@ from opsmith.checks import layouts
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import Comparison, compare
 from opsmith.checks.protocol import Failure, Inapplicable
+from opsmith.checks.replay import Replay
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.settings import Settings
@@ -52,6 +53,7 @@ class Trial:
         settings: how thoroughly to look.
         announce: told of every case before it runs, so that a crash has a name.
         crashed: cases by digest that took a process down before, and how.
+        replay: which cases failed, and whether one is to run alone.
         count: how many cases ran.
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
@@ -65,6 +67,7 @@ class Trial:
     settings: Settings = field(default_factory=Settings)
     announce: Announce = lambda description, key, size: None
     crashed: Mapping[str, str] = field(default_factory=dict)
+    replay: Replay = field(default_factory=Replay)
     count: int = 0
     refused: int = 0
     refusal: str = ""
@@ -253,6 +256,9 @@ class Trial:
 
     def _one(self, body: Callable[[Case], None], case: Case) -> None:
         self.enter(case)
+        if self.replay.alone and self.replay.alone != case.digest:
+            return
+        self.replay.ran = True
         try:
             # The kernel itself runs with all threads: see `call`.
             with threads(1):
@@ -261,11 +267,14 @@ class Trial:
             self._refuse(case, error)
         except Failure as failure:
             failure.case = failure.case or case
+            self.replay.failed[case.digest] = str(failure)
             raise
         except (Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            raise Failure(self.raised(error), case) from error
+            failed = Failure(self.raised(error), case)
+            self.replay.failed[case.digest] = str(failed)
+            raise failed from error
 
     def _two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
         self._one(lambda first: body(first, pair[1]), pair[0])

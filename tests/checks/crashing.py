@@ -154,3 +154,43 @@ def double(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 @double.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
     return x * 2
+
+
+_calls = 0
+
+
+@opsmith.op("crashing::late")
+def late(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@late.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    # As a heap that was damaged shows it many calls later.
+    global _calls
+    _calls += 1
+    if _calls > 5:
+        os.abort()
+    return x * 2
+
+
+@opsmith.op("crashing::stale")
+def stale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@stale.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    global _calls
+    _calls += 1
+    return x * 2 if _calls < 5 else x * 3
+
+
+@opsmith.op("crashing::always_wrong")
+def always_wrong(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@always_wrong.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 3

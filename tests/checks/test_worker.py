@@ -195,3 +195,24 @@ def test_the_same_seed_gives_the_same_cases_in_any_process():
     assert [len(case["x"]) for case in testing.cases(crashing.odd, seed=1)] != [
         len(case["x"]) for case in testing.cases(crashing.odd, seed=2)
     ]
+
+
+def test_a_value_that_depends_on_earlier_calls_is_said_to():
+    (found,) = checks.run(crashing.stale, select=["reference"]).rows
+    assert found.status == "failed"
+    assert found.message.startswith("the result[0] is ")
+    assert "The same call is right in a fresh process: what it gives depends on" in found.message
+
+
+def test_a_value_that_is_wrong_by_itself_is_not_said_to_depend_on_earlier_calls():
+    (found,) = checks.run(crashing.always_wrong, select=["reference"]).rows
+    assert found.status == "failed"
+    assert "fresh process" not in found.message
+
+
+def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be():
+    (found,) = checks.run(crashing.late, select=["reference"]).rows
+    assert "crashed with signal 6 (SIGABRT)" in found.message
+    assert "called alone in a fresh process it does not crash" in found.message
+    (found,) = checks.run(crashing.abort, select=["reference"]).rows
+    assert "alone" not in found.message

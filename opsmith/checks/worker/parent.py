@@ -27,6 +27,7 @@ from typing import Any
 from opsmith.checks.locate import Location
 from opsmith.checks.protocol import Check
 from opsmith.checks.repeat import command_of
+from opsmith.checks.replay import Replay
 from opsmith.checks.report import Row
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
@@ -39,6 +40,16 @@ _START_SECONDS = 120.0
 _CRASHES, _CRASH_SECONDS = 20, 30.0
 #: How often a process is looked at while it says nothing.
 _LOOK_SECONDS = 0.05
+
+
+_DEPENDS = (
+    "The same call is right in a fresh process: what it gives depends on earlier calls. Does the "
+    "kernel keep a result, count its calls, or read memory that it did not write?"
+)
+_INNOCENT = (
+    "; called alone in a fresh process it does not crash: an earlier call may have damaged memory, "
+    "and this case may be innocent"
+)
 
 
 class ElsewhereError(OpsmithError):
@@ -85,6 +96,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._child: int | None = None
         self._number = 0
+        self._replay = Replay()
         self._answers = -1
         self._pending = b""
         self._folder = Path(tempfile.mkdtemp(prefix="opsmith-check-"))
@@ -136,10 +148,12 @@ class Worker:
                 "kernel": subject.kernel,
                 "settings": asdict(settings),
                 "crashed": crashed,
+                "alone": "",
             }
             running, end = self._ask(request, limit)
             if isinstance(end, Row):
                 if worst is None or end.status == "failed":
+                    end = self._beside_fresh(check, end, request, limit)
                     return replace(end, seconds=time.monotonic() - started)
                 # It crashed before and not now; that it did is what counts.
                 return self._row(check, subject, settings, worst, started, " (not every time)")
@@ -149,8 +163,35 @@ class Worker:
             late = time.monotonic() - started > _CRASH_SECONDS
             known = running.key in crashed
             if late or not end.again or not running.key or known or len(crashed) >= _CRASHES:
-                return self._row(check, subject, settings, worst, started)
+                note = ""
+                if end.again and self._is_right_alone(request, limit, worst[0].key, crashed):
+                    note = _INNOCENT
+                return self._row(check, subject, settings, worst, started, note)
             crashed[running.key] = end.how
+
+    def _beside_fresh(self, check: Check, row: Row, request: dict[str, Any], limit: float) -> Row:
+        """A row, and whether its failing call is right where no other was made before it."""
+        key, failed = self._replay.key, self._replay.failed
+        crashed = key in request["crashed"]
+        # What compiles makes more than one call, and takes long.
+        if row.status != "failed" or not (crashed or key in failed) or check.time_limit > 1.0:
+            return row
+        if not self._is_right_alone(request, limit, key, failed):
+            return row
+        first, *said = row.message.split("\n")
+        lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
+        return replace(row, message="\n".join(lines))
+
+    def _is_right_alone(
+        self, request: dict[str, Any], limit: float, key: str, failed: dict[str, str]
+    ) -> bool:
+        """Whether a case that failed does not fail in a process that runs no other."""
+        self._end_child()
+        others = {one: how for one, how in failed.items() if one != key}
+        crashed = {**request["crashed"], **others}
+        crashed.pop(key, None)
+        _, end = self._ask({**request, "crashed": crashed, "alone": key}, limit)
+        return isinstance(end, Row) and self._replay.right
 
     def _row(
         self,
@@ -217,6 +258,7 @@ class Worker:
                         raise ElsewhereError(message["reason"])
                     case "row":
                         row = dict(message["row"])
+                        self._replay = Replay(**message["replay"])
                         return running, Row(**{**row, "notes": tuple(row["notes"])})
         except (_Garbled, KeyError, TypeError, ValueError) as error:
             # The process that runs kernels can write whatever it likes.

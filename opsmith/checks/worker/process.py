@@ -169,6 +169,7 @@ def _identities(answers: int) -> list[tuple[int, int]]:
 def _serve(request: dict[str, Any], answers: int) -> dict[str, Any]:
     from opsmith.checks.locate import Location, NotLocatedError, obtain
     from opsmith.checks.protocol import all_checks
+    from opsmith.checks.replay import Replay
     from opsmith.checks.runner import run_check
     from opsmith.checks.settings import Settings
 
@@ -191,10 +192,12 @@ def _serve(request: dict[str, Any], answers: int) -> dict[str, Any]:
             size=size,
         )
 
-    row = run_check(check, subject, Settings(**request["settings"]), announce, request["crashed"])
+    replay = Replay(request["alone"])
+    settings = Settings(**request["settings"])
+    row = run_check(check, subject, settings, announce, request["crashed"], replay)
     with contextlib.suppress(Exception):  # a kernel may have closed it
         sys.stdout.flush()
-    return {"event": "row", "row": asdict(row)}
+    return {"event": "row", "row": asdict(row), "replay": asdict(replay)}
 
 
 if __name__ == "__main__":
