@@ -15,25 +15,37 @@ from opsmith.kernels import cache_folder
 
 @pytest.fixture(scope="session")
 def bare_python() -> Path:
-    """The Python of an environment that has onnxruntime and NumPy, and no torch and no opsmith.
-
-    Made once, in the cache: installing takes longer than any test.
-    """
+    """The Python of an environment that has onnxruntime and NumPy, and no torch and no opsmith."""
     import onnxruntime
 
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}-{onnxruntime.__version__}"
-    folder = cache_folder() / "test-environments" / f"onnxruntime-{version}"
+    return _environment("onnxruntime", onnxruntime.__version__)
+
+
+@pytest.fixture(scope="session")
+def jax_python() -> Path:
+    """The Python of an environment that has JAX and NumPy, and no torch and no opsmith."""
+    import jax
+
+    return _environment("jax", jax.__version__)
+
+
+def _environment(package: str, version: str) -> Path:
+    """Made once, in the cache: installing takes longer than any test."""
+    name = f"{package}-{sys.version_info[0]}.{sys.version_info[1]}-{version}"
+    folder = cache_folder() / "test-environments" / name
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "ready").is_file():
             venv.create(folder, with_pip=True, clear=True)
-            packages = [f"onnxruntime=={onnxruntime.__version__}", "numpy"]
             command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             done = subprocess.run(
-                [*command, *packages], capture_output=True, text=True, check=False
+                [*command, f"{package}=={version}", "numpy"],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode != 0:
-                pytest.skip(f"onnxruntime cannot be installed here: {done.stderr.strip()[-300:]}")
+                pytest.skip(f"{package} cannot be installed here: {done.stderr.strip()[-300:]}")
             (folder / "ready").touch()
     return python

@@ -1,0 +1,46 @@
+"""Target ``jax``: operators as JAX functions, in a Python package that needs no PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsmith.operators import Operator
+from opsmith.targets.artifact import Artifact
+from opsmith.targets.proof import Route
+from opsmith.targets.protocol import OperatorRunner, OperatorTarget, Option, Outcome
+
+
+class JaxTarget(OperatorTarget):
+    """JAX on the CPU."""
+
+    name = "jax"
+    title = "JAX"
+    options = (Option("package", "the name of the Python package; by default <namespace>_jax"),)
+    packages = ("jax", "jaxlib")
+    install = 'pip install "opsmith[jax]"'
+    page = "docs/jax.md"
+
+    def export_operators(
+        self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
+    ) -> Outcome:
+        """See `OperatorTarget.export_operators`."""
+        from opsmith.targets.jax.export import export
+
+        return export(operators, folder, options)
+
+    def load_operators(self, artifact: Artifact) -> OperatorRunner:
+        """See `OperatorTarget.load_operators`."""
+        from opsmith.targets.jax.runner import Loaded
+
+        return Loaded(artifact)
+
+    def proofs(self) -> Sequence[Route]:
+        """See `Target.proofs`."""
+        from opsmith.targets.jax.proofs import PROOFS
+
+        return PROOFS
+
+
+TARGET = JaxTarget()

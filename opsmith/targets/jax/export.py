@@ -1,0 +1,170 @@
+"""Writes the Python package: declarations, libraries, and what calls them."""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import pprint
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsmith import kernels
+from opsmith.errors import ExportError
+from opsmith.kernels.version import version
+from opsmith.operators import Operator
+from opsmith.signature import Signature
+from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.jax import library, vendor
+from opsmith.targets.protocol import Outcome
+
+_HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One operator of the package.
+
+    Attributes:
+        operator: the operator.
+        attribute: its name in the package.
+        path: the library that was built.
+    """
+
+    operator: Operator
+    attribute: str
+    path: Path
+
+    @property
+    def signature(self) -> Signature:
+        """The operator's."""
+        return self.operator.signature
+
+
+def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]) -> Outcome:
+    """See `OperatorTarget.export_operators`."""
+    import jax
+    import jaxlib
+
+    name = _package_name(operators, options["package"])
+    sources = [library.kernel_of(operator) for operator in operators]
+    attributes = _attributes([operator.signature for operator in operators])
+    found = [
+        Exported(operator, attribute, library.build(source))
+        for operator, attribute, source in zip(operators, attributes, sources, strict=True)
+    ]
+    package = folder / name
+    for place, text in vendor.modules().items():
+        path = package / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for item in found:
+        shutil.copyfile(item.path, package / item.path.name)
+    (package / "declarations.py").write_text(_declarations(found), encoding="utf-8")
+    (package / "__init__.py").write_text(_init(found), encoding="utf-8")
+    (folder / "pyproject.toml").write_text(_project(name), encoding="utf-8")
+    return Outcome(
+        operators=[OperatorUse(item.operator.name, "library") for item in found],
+        versions={"jax": jax.__version__, "jaxlib": jaxlib.__version__},
+        details={"package": name},
+    )
+
+
+def _package_name(operators: Sequence[Operator], chosen: str | None) -> str:
+    if chosen is None:
+        return f"{operators[0].signature.namespace}_jax"
+    if not chosen.isidentifier() or keyword.iskeyword(chosen):
+        raise ExportError(f"package={chosen!r} is not the name of a Python package")
+    return chosen
+
+
+def _attributes(signatures: Sequence[Signature]) -> list[str]:
+    """The operators' names, with the namespace before those that two have."""
+    short = [signature.name for signature in signatures]
+    return [
+        name if short.count(name) == 1 else f"{signature.namespace}_{name}"
+        for name, signature in zip(short, signatures, strict=True)
+    ]
+
+
+def _declarations(found: Sequence[Exported]) -> str:
+    """The signatures as Python source: what their ``repr`` says, with what it names imported."""
+    bodies = [f"{item.attribute} = {pprint.pformat(item.signature, width=100)}\n" for item in found]
+    text = "\n".join(bodies)
+    names = {
+        "constraints": ("Bound", "Order", "PartStarts", "Sum", "ValueRange"),
+        "dtypes": ("DTypes",),
+        "expressions": ("Binary", "Call", "Integer", "Name", "Scalar"),
+        "model": (
+            "NO_DEFAULT",
+            "Parameter",
+            "Result",
+            "ScalarType",
+            "SequenceType",
+            "Signature",
+            "TensorListType",
+            "TensorType",
+        ),
+        "shapes": ("Fixed", "Shape", "Unnamed", "Variadic"),
+    }
+    lines = [_HEAD.format(version=version()), "from math import inf, nan  # noqa: F401\n"]
+    for module, known in names.items():
+        used = [name for name in known if re.search(rf"\b{name}\b", text)]
+        if used:
+            place = vendor.place_of(f"signature.{module}")
+            lines.append(f"from .{place} import {', '.join(used)}\n")
+    return "".join([*lines, "\n", text])
+
+
+def _init(found: Sequence[Exported]) -> str:
+    listed = ", ".join(item.operator.name for item in found)
+    lines = [
+        f'"""Operators for JAX: {listed}."""\n\n',
+        _HEAD.format(version=version()),
+        "from pathlib import Path\n\n",
+        "from . import declarations\n",
+        f"from .{vendor.place_of('targets.jax.package.function')} import Function\n",
+        f"from .{vendor.place_of('targets.jax.package.library')} import Library\n\n",
+        "_HERE = Path(__file__).parent\n",
+    ]
+    for item in found:
+        sha256 = hashlib.sha256(item.path.read_bytes()).hexdigest()
+        lines += [
+            f"\n{item.attribute} = Function(\n",
+            f"    declarations.{item.attribute},\n",
+            "    Library(\n",
+            f'        _HERE / "{item.path.name}",\n',
+            f'        "{sha256}",\n',
+            f'        "{library.symbol(item.signature)}",\n',
+            f'        "{kernels.calls_symbol(item.signature, "cpu")}",\n',
+            "    ),\n",
+            '    "has no gradient in JAX.",\n',
+            ")\n",
+        ]
+    lines.append("\nFUNCTIONS = {\n")
+    lines += [f'    "{item.operator.name}": {item.attribute},\n' for item in found]
+    lines.append("}\n")
+    return "".join(lines)
+
+
+def _project(name: str) -> str:
+    """What makes ``pip install`` of the artifact's folder work."""
+    return f"""\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name.replace("_", "-")}"
+version = "0"
+dependencies = ["jax", "numpy"]
+
+[tool.setuptools.packages.find]
+include = ["{name}", "{name}.*"]
+
+[tool.setuptools.package-data]
+"{name}" = ["*.so", "*.dylib"]
+"""

@@ -1,0 +1,349 @@
+// The words of XLA's foreign function interface, by which JAX calls: tensors arrive as the buffers
+// of a call frame, everything else as its attributes; results are buffers that XLA has allocated.
+#pragma once
+
+#include <opsmith/detail/adapter.h>
+
+#include <xla/ffi/api/c_api.h>
+
+namespace opsmith::xla {
+
+constexpr DLDataType dtype_of(XLA_FFI_DataType type) {
+  switch (type) {
+    case XLA_FFI_DataType_PRED:
+      return {6, 8, 1};
+    case XLA_FFI_DataType_S8:
+      return {0, 8, 1};
+    case XLA_FFI_DataType_S16:
+      return {0, 16, 1};
+    case XLA_FFI_DataType_S32:
+      return {0, 32, 1};
+    case XLA_FFI_DataType_S64:
+      return {0, 64, 1};
+    case XLA_FFI_DataType_U8:
+      return {1, 8, 1};
+    case XLA_FFI_DataType_U16:
+      return {1, 16, 1};
+    case XLA_FFI_DataType_U32:
+      return {1, 32, 1};
+    case XLA_FFI_DataType_U64:
+      return {1, 64, 1};
+    case XLA_FFI_DataType_F16:
+      return {2, 16, 1};
+    case XLA_FFI_DataType_BF16:
+      return {4, 16, 1};
+    case XLA_FFI_DataType_F32:
+      return {2, 32, 1};
+    case XLA_FFI_DataType_F64:
+      return {2, 64, 1};
+    case XLA_FFI_DataType_C64:
+      return {5, 64, 1};
+    case XLA_FFI_DataType_C128:
+      return {5, 128, 1};
+    default:
+      return {255, 0, 1};
+  }
+}
+
+// A buffer as DLPack describes tensors; XLA's are contiguous.
+class TensorView {
+ public:
+  const DLTensor* describe(const XLA_FFI_Buffer& buffer) {
+    if (buffer.rank > detail::max_dims) {
+      throw std::runtime_error("a tensor has more than 64 dimensions");
+    }
+    view_.data = buffer.data;
+    view_.device = {device_cpu, 0};
+    view_.ndim = static_cast<int32_t>(buffer.rank);
+    view_.dtype = dtype_of(buffer.dtype);
+    view_.shape = buffer.dims;
+    view_.strides = strides_;
+    view_.byte_offset = 0;
+    int64_t stride = 1;
+    for (int32_t i = view_.ndim - 1; i >= 0; --i) {
+      strides_[i] = stride;
+      stride *= std::max<int64_t>(view_.shape[i], 1);
+    }
+    return &view_;
+  }
+  const DLTensor& view() const { return view_; }
+
+ private:
+  DLTensor view_{};
+  int64_t strides_[detail::max_dims];
+};
+
+// A call frame by what the operator calls its parts.
+class Frame {
+ public:
+  // The buffers of one argument; a count of -1 stands for None.
+  struct Buffers {
+    const XLA_FFI_Buffer* const* items;
+    int64_t count;
+  };
+
+  // `counted`: the attribute opsmith_counts says how many buffers each tensor argument has.
+  // Elsewhere it is one each.
+  Frame(const XLA_FFI_CallFrame* frame, bool counted) : frame_(frame) {
+    if (!counted) return;
+    const void* found = attribute("opsmith_counts", XLA_FFI_AttrType_ARRAY);
+    if (found == nullptr) throw std::runtime_error("the call lacks the attribute 'opsmith_counts'");
+    counts_ = static_cast<const int64_t*>(static_cast<const XLA_FFI_Array*>(found)->data);
+  }
+
+  Buffers argument(int64_t index) const {
+    int64_t first = counts_ == nullptr ? index : 0;
+    for (int64_t i = 0; counts_ != nullptr && i < index; ++i) {
+      first += std::max<int64_t>(counts_[i], 0);
+    }
+    const int64_t count = counts_ == nullptr ? 1 : counts_[index];
+    if (first + count > frame_->args.size) throw std::runtime_error("the call has too few buffers");
+    return {reinterpret_cast<const XLA_FFI_Buffer* const*>(frame_->args.args) + first, count};
+  }
+  bool present(int64_t index) const { return counts_ == nullptr || counts_[index] >= 0; }
+  const XLA_FFI_Buffer& result(int64_t position) const {
+    if (position >= frame_->rets.size) throw std::runtime_error("the call has too few results");
+    return *static_cast<const XLA_FFI_Buffer*>(frame_->rets.rets[position]);
+  }
+
+  // An attribute's value, null where there is none; it must be of the type that is expected.
+  const void* attribute(std::string_view name, XLA_FFI_AttrType type) const {
+    for (int64_t i = 0; i < frame_->attrs.size; ++i) {
+      const XLA_FFI_ByteSpan& found = *frame_->attrs.names[i];
+      if (std::string_view(found.ptr, found.len) != name) continue;
+      if (frame_->attrs.types[i] == type) return frame_->attrs.attrs[i];
+      throw std::runtime_error(detail::join("the attribute '", name, "' has another type"));
+    }
+    return nullptr;
+  }
+
+  const XLA_FFI_CallFrame* raw() const { return frame_; }
+
+ private:
+  const XLA_FFI_CallFrame* frame_;
+  const int64_t* counts_ = nullptr;
+};
+
+// How XLA holds an attribute of each kind.
+template <typename Raw>
+inline constexpr XLA_FFI_AttrType attribute_type = XLA_FFI_AttrType_SCALAR;
+template <detail::Sequence Raw>
+inline constexpr XLA_FFI_AttrType attribute_type<Raw> = XLA_FFI_AttrType_ARRAY;
+template <>
+inline constexpr XLA_FFI_AttrType attribute_type<raw_string> = XLA_FFI_AttrType_STRING;
+
+// An attribute of any kind. Bools come as numbers.
+template <typename Raw>
+class Argument {
+ public:
+  Argument(const Frame& frame, const char* name, bool optional)
+      : held_(frame.attribute(name, attribute_type<Raw>)) {
+    if (held_ == nullptr && !optional) {
+      throw std::runtime_error(detail::join("the call lacks the attribute '", name, "'"));
+    }
+  }
+  Raw raw() const {
+    if constexpr (detail::OptionalNumber<Raw>) {
+      if (held_ == nullptr) return {};
+      return {1, number<decltype(Raw::value)>()};
+    } else if constexpr (detail::Sequence<Raw>) {
+      if (held_ == nullptr) return {-1, nullptr};
+      const auto& array = *static_cast<const XLA_FFI_Array*>(held_);
+      return {static_cast<int64_t>(array.size),
+              static_cast<const detail::item_of<Raw>*>(array.data)};
+    } else if constexpr (std::is_same_v<Raw, raw_string>) {
+      if (held_ == nullptr) return {nullptr, 0};
+      const auto& text = *static_cast<const XLA_FFI_ByteSpan*>(held_);
+      return {text.ptr == nullptr ? "" : text.ptr, static_cast<int64_t>(text.len)};
+    } else {
+      return number<Raw>();
+    }
+  }
+
+ private:
+  template <typename Number>
+  Number number() const {
+    return *static_cast<const Number*>(static_cast<const XLA_FFI_Scalar*>(held_)->value);
+  }
+
+  const void* held_;
+};
+
+template <>
+class Argument<const DLTensor*> {
+ public:
+  explicit Argument(Frame::Buffers buffers) : buffers_(buffers) {}
+  const DLTensor* raw() {
+    return buffers_.count > 0 ? tensor_.describe(*buffers_.items[0]) : nullptr;
+  }
+
+ protected:
+  Frame::Buffers buffers_;
+  TensorView tensor_;
+};
+
+// JAX has no values that change: the kernel writes into a copy, which is a result.
+template <>
+class Argument<DLTensor*> : public Argument<const DLTensor*> {
+ public:
+  Argument(Frame::Buffers buffers, const Frame& frame, int64_t position)
+      : Argument<const DLTensor*>(buffers), frame_(frame), position_(position) {}
+
+  void begin_write(const char*, const char*) {
+    if (buffers_.count <= 0) return;
+    const DLTensor& before = tensor_.view();
+    const XLA_FFI_Buffer& written = frame_.result(position_);
+    const size_t bytes = static_cast<size_t>(detail::numel(before)) * before.dtype.bits / 8;
+    if (bytes > 0 && written.data != before.data) std::memcpy(written.data, before.data, bytes);
+    tensor_.describe(written);
+  }
+  void end_write() const {}
+
+ private:
+  const Frame& frame_;
+  int64_t position_;
+};
+
+template <>
+class Argument<raw_tensors> {
+ public:
+  explicit Argument(Frame::Buffers buffers)
+      : count_(buffers.count),
+        tensors_(static_cast<size_t>(std::max<int64_t>(count_, 0))),
+        views_(tensors_.size()) {
+    for (int64_t i = 0; i < count_; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      views_[at] = *tensors_[at].describe(*buffers.items[i]);
+    }
+  }
+  raw_tensors raw() const { return {count_, views_.data()}; }
+
+ private:
+  int64_t count_;
+  std::vector<TensorView> tensors_;
+  std::vector<DLTensor> views_;
+};
+
+// The Context of one call: XLA's threads. Scratch memory is the host's, as XLA's own allocator for
+// it serves devices only.
+class Call : public detail::CallContext {
+ public:
+  explicit Call(const Frame& frame) : frame_(frame) {
+    const XLA_FFI_CallFrame* raw = frame.raw();
+    XLA_FFI_ThreadPool_NumThreads_Args asked{XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE,
+                                             nullptr, raw->ctx, &threads_};
+    if (!succeeds(raw->api->XLA_FFI_ThreadPool_NumThreads(&asked))) threads_ = 1;
+    context_.num_threads = [](void* self) { return static_cast<int32_t>(of(self).threads_); };
+    if (threads_ > 1) context_.parallel_for = &parallel_for;
+  }
+  const Frame& frame() const { return frame_; }
+
+ private:
+  static Call& of(void* self) { return *static_cast<Call*>(static_cast<CallContext*>(self)); }
+
+  bool succeeds(XLA_FFI_Error* error) const {
+    if (error == nullptr) return true;
+    XLA_FFI_Error_Destroy_Args freed{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
+    frame_.raw()->api->XLA_FFI_Error_Destroy(&freed);
+    return false;
+  }
+
+  // The pieces of a range. Whoever has time takes the next one; a task that starts late finds none
+  // left, which is why it shares the ownership.
+  struct Work {
+    int64_t begin;
+    int64_t end;
+    int64_t size;
+    int64_t count;
+    void (*body)(int64_t, int64_t, void*);
+    void* state;
+    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> done{0};
+
+    void run() {
+      for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+        const int64_t first = begin + i * size;
+        body(first, std::min(first + size, end), state);
+        if (done.fetch_add(1) + 1 == count) done.notify_all();
+      }
+    }
+    void wait() {
+      for (int64_t seen = done.load(); seen < count; seen = done.load()) done.wait(seen);
+    }
+  };
+
+  static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
+                           void (*body)(int64_t, int64_t, void*), void* state) {
+    const Call& call = of(self);
+    // More pieces than threads, so that one that is late holds up less.
+    const int64_t most = call.threads_ * 4;
+    const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
+    const int64_t size = (end - begin + wanted - 1) / wanted;
+    const int64_t count = (end - begin + size - 1) / size;
+    const auto work = std::make_shared<Work>(begin, end, size, count, body, state);
+    const XLA_FFI_CallFrame* raw = call.frame_.raw();
+    for (int64_t i = 1; i < std::min(count, call.threads_); ++i) {
+      auto* shared = new std::shared_ptr<Work>(work);
+      XLA_FFI_ThreadPool_Schedule_Args task{XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, nullptr,
+                                            raw->ctx,
+                                            [](void* data) {
+                                              const std::unique_ptr<std::shared_ptr<Work>> owner(
+                                                  static_cast<std::shared_ptr<Work>*>(data));
+                                              (*owner)->run();
+                                            },
+                                            shared};
+      if (!call.succeeds(raw->api->XLA_FFI_ThreadPool_Schedule(&task))) delete shared;
+    }
+    work->run();
+    work->wait();
+  }
+
+  const Frame& frame_;
+  int64_t threads_ = 1;
+};
+
+// A result of a call: the buffer at its position, which has the size that JAX was told.
+class Result {
+ public:
+  Result(const Call& call, int32_t position) : buffer_(call.frame().result(position)) {}
+
+  const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
+    const DLTensor* tensor = tensor_.describe(buffer_);
+    const bool same = tensor->ndim == ndim && std::equal(sizes, sizes + ndim, tensor->shape);
+    if (!same || detail::dtype_key(tensor->dtype) != detail::dtype_key(dtype)) {
+      throw std::runtime_error(detail::join(
+          "JAX was told of a result of shape ", detail::show(tensor->shape, tensor->ndim), ", and ",
+          detail::show(sizes, ndim), " follows from the arguments"));
+    }
+    return tensor;
+  }
+  bool allocated() const { return true; }
+
+ private:
+  const XLA_FFI_Buffer& buffer_;
+  TensorView tensor_;
+};
+
+// Runs `body` for XLA, or answers what XLA asks of a handler before it calls it.
+template <typename Body>
+XLA_FFI_Error* guarded(XLA_FFI_CallFrame* frame, const char* op, bool counted,
+                       Body&& body) noexcept {
+  const XLA_FFI_Extension_Base* asked = frame->extension_start;
+  if (asked != nullptr && asked->type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata* metadata =
+        reinterpret_cast<const XLA_FFI_Metadata_Extension*>(asked)->metadata;
+    // What is used here is there in every minor version, so an older JAX may call it, too: one
+    // that does not say which it is has the first of them.
+    const int theirs = frame->api == nullptr ? 1 : frame->api->api_version.minor_version;
+    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    metadata->api_version.minor_version = std::min(XLA_FFI_API_MINOR, theirs);
+    return nullptr;
+  }
+  const std::string message = detail::failure(op, [&] { body(Frame(frame, counted)); });
+  if (message.empty()) return nullptr;
+  XLA_FFI_Error_Create_Args error{XLA_FFI_Error_Create_Args_STRUCT_SIZE, nullptr, message.c_str(),
+                                  XLA_FFI_Error_Code_INVALID_ARGUMENT};
+  return frame->api->XLA_FFI_Error_Create(&error);
+}
+
+}  // namespace opsmith::xla

@@ -1,0 +1,134 @@
+"""An operator's library for JAX: its kernel and a generated adapter, nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opsmith import kernels
+from opsmith.errors import ExportError
+from opsmith.kernels import KernelSource, adapters
+from opsmith.operators import Operator
+from opsmith.operators.kernel import NativeKernel
+from opsmith.signature import Signature
+from opsmith.signature.model import Parameter
+
+_HERE = Path(__file__).parent
+_TEMPLATE = _HERE / "adapter.cpp.j2"
+INCLUDE = _HERE / "include"
+
+
+def kernel_of(operator: Operator) -> KernelSource:
+    """The kernel that JAX can call.
+
+    Raises:
+        ExportError: the operator has none, or JAX cannot call it; says why, and what to do.
+    """
+    problem = obstacle(operator, operator.kernels.get("cpu"))
+    if problem is not None:
+        raise ExportError(f"{operator.name}: {problem}")
+    kernel = operator.kernels["cpu"]
+    assert isinstance(kernel, NativeKernel)
+    return kernel.source
+
+
+def obstacle(operator: Operator, kernel: object) -> str | None:
+    """Why JAX cannot call the operator by this kernel; `None` if it can."""
+    signature = operator.signature
+    name = signature.name
+    if not isinstance(kernel, NativeKernel):
+        return (
+            "JAX calls a C++ kernel, and the operator has none for the CPU. Add one: "
+            f'{name}.register_kernel("cpu", source="{name}.cpp").'
+        )
+    if kernel.source.api != "opsmith":
+        return (
+            f"its CPU kernel {kernel.where} is written against PyTorch "
+            f'(api="{kernel.source.api}"), which JAX does not have. Write it against '
+            "<opsmith/kernel.h>."
+        )
+    if kernel.device != "cpu":
+        return f"JAX calls kernels for the CPU, and this one is for {kernel.device}."
+    if signature.data_dependent:
+        return (
+            f"only the data decides the size {signature.data_dependent[0]!r} of its result, and "
+            "JAX compiles programs whose sizes are all known. Declare an upper limit of the size "
+            "as a result of that size, with the count beside it."
+        )
+    for result in signature.results:
+        if result.tensor_type.shape is None:
+            return (
+                f"the shape of its result {result.name!r} is not declared ({result.type}), and JAX "
+                "compiles programs whose sizes are all known. Declare the shape."
+            )
+    return None
+
+
+def symbol(signature: Signature) -> str:
+    """The function that the library exports."""
+    return f"opsmith_jax__{signature.namespace}__{signature.name}"
+
+
+def build(source: KernelSource) -> Path:
+    """The library that JAX calls; built, or from the cache.
+
+    Raises:
+        BuildError: it does not compile, or needs PyTorch.
+        MissingError: there is no compiler.
+    """
+    import jax.ffi
+
+    signature = source.signature
+
+    def render() -> dict[str, str]:
+        files = adapters.kernel_files(signature)
+        return {**files, f"{signature.name}_jax.cpp": adapter(signature)}
+
+    files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
+    key = kernels.generated_key(signature, *(file.read_bytes() for file in files))
+    return kernels.build_library(
+        f"{signature.namespace}__{signature.name}__jax",
+        [source.path],
+        kernels.Generated(key, render),
+        include_dirs=[INCLUDE, Path(jax.ffi.include_dir()), *source.include_dirs],
+        link_libraries=source.link_libraries,
+        flags=source.flags,
+        torch="none",
+        what=f"{signature.qualname} (JAX)",
+    )
+
+
+def is_counted(signature: Signature) -> bool:
+    """Whether a call says how many buffers each tensor argument has."""
+    return any(p.optional or p.is_tensor_list for p in signature.tensors)
+
+
+def adapter(signature: Signature) -> str:
+    """The generated source that stands between XLA and a kernel."""
+    return adapters.source(
+        _TEMPLATE,
+        signature,
+        "cpu",
+        symbol=symbol(signature),
+        counted=is_counted(signature),
+        sources={p.name: _source(signature, p) for p in signature.parameters},
+    )
+
+
+def _source(signature: Signature, parameter: Parameter) -> str:
+    """Where an argument comes from, as C++."""
+    if parameter not in signature.tensors:
+        optional = "true" if parameter.optional else "false"
+        return f"frame, {adapters.quote(parameter.name)}, {optional}"
+    index = signature.tensors.index
+    given = f"frame.argument({index(parameter)})"
+    if not parameter.mutated:
+        return given
+    # The new contents follow the results; an absent argument has none.
+    before = signature.mutated[: signature.mutated.index(parameter)]
+    position = " + ".join(
+        [
+            str(len(signature.results)),
+            *(f"frame.present({index(p)})" if p.optional else "1" for p in before),
+        ]
+    )
+    return f"{given}, frame, {position}"

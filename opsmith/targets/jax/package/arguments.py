@@ -1,0 +1,173 @@
+"""One call's arguments as JAX has them: arrays by their shapes, everything else fixed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from opsmith.errors import ArgumentError
+from opsmith.signature.binding import TensorInfo, show_sizes
+from opsmith.signature.model import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+)
+
+Arrays = tuple[Any, ...]
+"""One entry per tensor argument: an array, a tuple of them for a list, `None`."""
+Numbers = tuple[Any, ...]
+"""One entry per other argument, hashable."""
+
+
+def split(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Arrays, Numbers]:
+    """The arrays of a call, which JAX may trace, and everything else, which is fixed.
+
+    Raises:
+        ArgumentError: an argument is of another kind than the declaration says.
+    """
+    arrays: list[Any] = []
+    numbers: list[Any] = []
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        if value is None and parameter.optional:
+            (arrays if parameter.tensor_type is not None else numbers).append(None)
+        elif parameter.is_tensor:
+            arrays.append(_array(signature, parameter.name, parameter, value))
+        elif isinstance(parameter.type, TensorListType):
+            items = enumerate(_several(signature, parameter, value))
+            arrays.append(
+                tuple(
+                    _array(signature, f"{parameter.name}[{i}]", parameter, item)
+                    for i, item in items
+                )
+            )
+        elif isinstance(parameter.type, SequenceType):
+            kind = parameter.type.kind
+            items = enumerate(_several(signature, parameter, value))
+            numbers.append(
+                tuple(_number(signature, f"{parameter.name}[{i}]", kind, item) for i, item in items)
+            )
+        else:
+            assert isinstance(parameter.type, ScalarType)
+            numbers.append(_number(signature, parameter.name, parameter.type.kind, value))
+    return tuple(arrays), tuple(numbers)
+
+
+def joined(signature: Signature, arrays: Arrays, numbers: Numbers) -> dict[str, Any]:
+    """The arguments by name, from what `split` gave."""
+    every, rest = iter(arrays), iter(numbers)
+    return {p.name: next(every if p.tensor_type else rest) for p in signature.parameters}
+
+
+def described(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` with every array replaced by what binding looks at."""
+    found = dict(arguments)
+    for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if isinstance(value, tuple):
+            found[parameter.name] = [_info(item) for item in value]
+        elif value is not None:
+            found[parameter.name] = _info(value)
+    return found
+
+
+def flat(arrays: Arrays) -> list[Any]:
+    """Every array, those of lists one by one."""
+    found: list[Any] = []
+    for value in arrays:
+        if isinstance(value, tuple):
+            found += value
+        elif value is not None:
+            found.append(value)
+    return found
+
+
+def attributes(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What XLA passes beside the arrays; `None` is left out."""
+    found: dict[str, Any] = {}
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        if value is None or parameter.tensor_type is not None:
+            continue
+        assert isinstance(parameter.type, ScalarType | SequenceType)
+        if parameter.type.kind == "str":
+            found[parameter.name] = value
+            continue
+        type_ = {"int": np.int64, "float": np.float64, "bool": np.uint8}[parameter.type.kind]
+        many = isinstance(value, tuple)
+        found[parameter.name] = np.array(value, dtype=type_) if many else type_(value)
+    if any(p.optional or p.is_tensor_list for p in signature.tensors):
+        values = [arguments[p.name] for p in signature.tensors]
+        counts = [-1 if v is None else len(v) if isinstance(v, tuple) else 1 for v in values]
+        found["opsmith_counts"] = np.array(counts, dtype=np.int64)
+    return found
+
+
+def _info(value: Any) -> TensorInfo:
+    return TensorInfo(tuple(value.shape), value.dtype.name)
+
+
+def _array(signature: Signature, name: str, parameter: Parameter, value: Any) -> Any:
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return value
+    type_ = parameter.tensor_type if parameter.is_tensor_list else parameter.type
+    raise _refused(signature, name, value, _expected(parameter, type_))
+
+
+def _several(signature: Signature, parameter: Parameter, value: Any) -> Sequence[Any]:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 1 and parameter.is_sequence:
+        return value.tolist()
+    raise _refused(signature, parameter.name, value, _expected(parameter, parameter.type))
+
+
+def _number(signature: Signature, name: str, kind: str, value: Any) -> Any:
+    if isinstance(value, jax.core.Tracer):
+        argument = name.partition("[")[0]
+        raise ArgumentError(
+            f"{signature.qualname}: argument {name!r} is traced by JAX, and the kernel takes it as "
+            f"a Python {kind}, fixed while compiling. Mark it as static, as in "
+            f'jax.jit(f, static_argnames=("{argument}",)), or call outside of the transformation.'
+        )
+    wrong = _refused(signature, name, value, kind)
+    if kind == "str" or isinstance(value, str):
+        if kind == "str" and isinstance(value, str):
+            return value
+        raise wrong
+    try:
+        if kind != "int":
+            return bool(value) if kind == "bool" else float(value)
+        number = operator.index(value)
+    except (TypeError, ValueError):
+        raise wrong from None
+    if not -(2**63) <= number < 2**63:
+        raise ArgumentError(
+            f"{signature.qualname}: argument {name!r} is {number}, expected an int of 64 bits."
+        )
+    return number
+
+
+def _expected(parameter: Parameter, type_: Any) -> str:
+    return f"{type_} or None" if parameter.optional and type_ is parameter.type else str(type_)
+
+
+def _refused(signature: Signature, name: str, value: Any, expected: str) -> ArgumentError:
+    if value is None:
+        shown = "None"
+    elif isinstance(value, jax.Array | np.ndarray):
+        shown = f"an array of shape {show_sizes(value.shape)}"
+    elif isinstance(value, bool | int | float | complex | str):
+        text = repr(value)
+        shown = f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    else:
+        shown = f"of type {type(value).__name__}"
+    return ArgumentError(
+        f"{signature.qualname}: argument {name!r} is {shown}, expected {expected}."
+    )

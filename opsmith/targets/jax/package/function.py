@@ -1,0 +1,174 @@
+"""An operator as a function of JAX."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from opsmith.errors import ArgumentError, DifferentiationError
+from opsmith.signature.binding import Bindings, bind, result_shapes
+from opsmith.signature.calls import named
+from opsmith.signature.dtypes import DTypes
+from opsmith.signature.model import NO_DEFAULT, Signature
+from opsmith.targets.jax.package.arguments import (
+    Arrays,
+    Numbers,
+    attributes,
+    described,
+    flat,
+    joined,
+    split,
+)
+from opsmith.targets.jax.package.batching import batched
+from opsmith.targets.jax.package.library import Library
+
+_WIDE = frozenset(("int64", "float64", "complex128"))
+_REMEMBERED = 256
+
+Backward = Callable[[dict[str, Any], tuple[Any, ...], tuple[Any, ...]], dict[str, Any]]
+"""From the arguments, the results and their gradients to the gradients of arguments, by name."""
+
+
+class Function:
+    """An operator, called with arrays. Works under jit, vmap and, where it can, grad.
+
+    What the operator writes into is not written: its new contents are returned after the results.
+
+    Args:
+        signature: the declaration.
+        library: has the kernel.
+        backward: the derivative, or why there is none.
+    """
+
+    def __init__(self, signature: Signature, library: Library, backward: Backward | str) -> None:
+        self.signature = signature
+        self.library = library
+        self.__name__ = signature.name
+        self.__qualname__ = signature.qualname
+        self.__doc__ = signature.doc
+        self.__signature__ = _python_signature(signature)
+        self._backward = backward
+        self._named = named(signature)
+        self._compiled = jax.jit(self._run, static_argnums=1)
+        self._with_rules = lru_cache(_REMEMBERED)(self._make)
+
+    def __repr__(self) -> str:
+        return f"<{self.signature.qualname} for JAX>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator.
+
+        Raises:
+            ArgumentError: an argument does not fit the declaration.
+            DifferentiationError: a derivative is asked for that the operator does not have.
+            jax.errors.JaxRuntimeError: the kernel failed, or a value is outside its range; raised
+                when the result is waited for.
+        """
+        arrays, numbers = split(self.signature, self._named(args, kwargs))
+        results = self._compiled(arrays, numbers)
+        return results[0] if len(results) == 1 else results
+
+    def _run(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
+        return self._with_rules(numbers)(arrays)
+
+    def _make(self, numbers: Numbers) -> Callable[[Arrays], tuple[Any, ...]]:
+        """The call with its rules for vmap and derivatives."""
+
+        def call(arrays: Arrays) -> tuple[Any, ...]:
+            return self._bound(arrays, numbers)
+
+        primal = batched(self.signature, call)
+        function = jax.custom_vjp(primal)
+
+        def forward(arrays: Arrays) -> tuple[Any, Any]:
+            if isinstance(self._backward, str):
+                raise DifferentiationError(f"{self.signature.qualname}: {self._backward}")
+            results = primal(arrays)
+            return results, (arrays, results)
+
+        def backward(kept: Any, grads: Any) -> tuple[Any]:
+            assert not isinstance(self._backward, str)
+            arrays, results = kept
+            arguments = joined(self.signature, arrays, numbers)
+            found = self._backward(arguments, results, grads)
+            tensors = zip(self.signature.tensors, arrays, strict=True)
+            return (tuple(_gradient(found.get(p.name), value) for p, value in tensors),)
+
+        function.defvjp(forward, backward)
+        return function
+
+    def _bound(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
+        """The call itself: compared with the declaration, and handed to XLA."""
+        signature = self.signature
+        arguments = joined(signature, arrays, numbers)
+        try:
+            bindings = bind(signature, described(signature, arguments))
+        except ArgumentError as error:
+            raise _with_hint(error) from None
+        outputs = [
+            jax.ShapeDtypeStruct(shape, _dtype(result.tensor_type.dtypes, bindings))
+            for result, shape in zip(
+                signature.results, result_shapes(signature, bindings, arguments), strict=True
+            )
+        ]
+        for parameter in signature.mutated:
+            value = arguments[parameter.name]
+            if value is not None:
+                outputs.append(jax.ShapeDtypeStruct(value.shape, value.dtype))
+        call = jax.ffi.ffi_call(self.library.target, outputs)
+        return tuple(call(*flat(arrays), **attributes(signature, arguments)))
+
+
+def _dtype(dtypes: DTypes, bindings: Bindings) -> Any:
+    name = bindings.dtype if dtypes.generic else dtypes.names[0]
+    assert name is not None
+    return jax.numpy.dtype(name)
+
+
+def _gradient(found: Any, value: Any) -> Any:
+    """The gradient of one argument as JAX wants it; zero where the derivative says nothing."""
+
+    def one(gradient: Any, array: Any) -> Any:
+        if not jax.numpy.issubdtype(array.dtype, jax.numpy.inexact):
+            return np.zeros(array.shape, jax.dtypes.float0)
+        return jax.numpy.zeros_like(array) if gradient is None else gradient
+
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(one(g, v) for g, v in zip(found or [None] * len(value), value, strict=True))
+    return one(found, value)
+
+
+def _with_hint(error: ArgumentError) -> ArgumentError:
+    """The error, and how JAX comes to 64 bits where they are missing."""
+    first = str(error).partition("\n")[0]
+    missing = [name for name in _WIDE if f"expected {name}" in first]
+    if not missing or jax.dtypes.canonicalize_dtype(np.int64) == np.int64:
+        return error
+    return ArgumentError(
+        f"{error}\n  JAX makes arrays of 64 bits only after "
+        'jax.config.update("jax_enable_x64", True)'
+    )
+
+
+def _python_signature(signature: Signature) -> inspect.Signature:
+    keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters: list[inspect.Parameter] = []
+    optional = False
+    for parameter in signature.parameters:
+        default = inspect.Parameter.empty if parameter.default is NO_DEFAULT else parameter.default
+        # A required parameter may follow one with a default; Python's own signatures forbid it.
+        optional = optional or default is not inspect.Parameter.empty
+        kind = keyword[parameter.keyword_only or (optional and default is inspect.Parameter.empty)]
+        parameters.append(
+            inspect.Parameter(
+                parameter.name, kind, default=default, annotation=parameter.annotation
+            )
+        )
+    return inspect.Signature(sorted(parameters, key=lambda p: p.kind))

@@ -1,0 +1,103 @@
+"""An artifact loaded into this process, and PyTorch's tensors taken to it and back."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith import errors
+from opsmith.errors import ArtifactError
+from opsmith.targets.artifact import Artifact
+from opsmith.targets.jax.vendor import place_of
+from opsmith.targets.protocol import OperatorRunner
+
+_count = itertools.count()
+
+
+class Loaded(OperatorRunner):
+    """The functions of an artifact.
+
+    Args:
+        artifact: opened, so its files are those that were exported.
+
+    Raises:
+        ArtifactError: its package cannot be imported here.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.module = _imported(artifact)
+        self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
+
+    def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
+        """See `OperatorRunner.run`."""
+        with wide():
+            given = {key: to_jax(value) for key, value in arguments.items()}
+            returned = self.functions[name](**given)
+            many = returned if isinstance(returned, tuple) else (returned,)
+            return [to_torch(value) for value in many]
+
+
+def wide() -> Any:
+    """A block in which JAX makes arrays of 64 bits too."""
+    import jax
+    import jax.experimental
+
+    # It moved in JAX 0.8.
+    place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return place.enable_x64(True)
+
+
+def to_jax(value: Any) -> Any:
+    """A tensor as an array, a list of them as a list; anything else as it is."""
+    import jax.numpy as jnp
+
+    if isinstance(value, list | tuple):
+        return [to_jax(item) for item in value]
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().resolve_conj().resolve_neg().contiguous()
+    if value.dtype is torch.bfloat16:
+        return jnp.array(value.view(torch.uint16).numpy().view(jnp.bfloat16.dtype))
+    return jnp.array(value.numpy())
+
+
+def to_torch(value: Any) -> Tensor:
+    """An array as a tensor that shares no memory with it."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    array = np.array(value)
+    if value.dtype == jnp.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _imported(artifact: Artifact) -> ModuleType:
+    """The package, under a name of its own, so that two artifacts may have one of the same name."""
+    package = str(artifact.manifest.details["package"])
+    path = artifact.path(f"{package}/__init__.py")
+    name = f"_opsmith_artifact_{next(_count)}_{package}"
+    spec = importlib.util.spec_from_file_location(
+        name, path, submodule_search_locations=[str(path.parent)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Its errors are ours, where opsmith is there to catch them.
+    sys.modules[f"{name}.{place_of('errors')}"] = errors
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ArtifactError(f"{artifact.folder} cannot be loaded: {error}") from error
+    finally:
+        sys.dont_write_bytecode = before
+    return module
