@@ -14,7 +14,15 @@ from torch._library.custom_ops import CustomOpDef
 
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.kernels import KernelSource
-from opsmith.operators import argument_gate, autocast, autograd, gate, registry, vmap
+from opsmith.operators import (
+    argument_gate,
+    autocast,
+    autograd,
+    gate,
+    registry,
+    vmap,
+    written_schema,
+)
 from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import (
     Kernel,
@@ -501,6 +509,7 @@ def op(
     parallel_dims: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
+    schema: str | None = ...,
     tags: Sequence[torch.Tag] = ...,
 ) -> Callable[[Callable[..., Any]], Operator]: ...
 
@@ -516,6 +525,7 @@ def op(
     parallel_dims: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
+    schema: str | None = ...,
     tags: Sequence[torch.Tag] = ...,
 ) -> Operator: ...
 
@@ -530,6 +540,7 @@ def op(
     parallel_dims: Sequence[str] = (),
     autograd: str | None = None,
     device_types: str | Sequence[str] | None = None,
+    schema: str | None = None,
     tags: Sequence[torch.Tag] = (),
 ) -> Any:
     """Declare an operator; reads like ``torch.library.custom_op``.
@@ -546,6 +557,8 @@ def op(
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
             differentiable PyTorch. A backward registered by hand goes before it in reverse mode.
         device_types: the only device types that the reference runs on; all by default.
+        schema: ``"(Tensor x, int k=1) -> Tensor"``: the types of what has no annotation. What has
+            one must agree with it.
         tags: further ``torch.Tag`` s.
 
     Returns:
@@ -573,6 +586,7 @@ def op(
             parallel_dims=parallel_dims,
             autograd=autograd,
             device_types=device_types,
+            schema=schema,
             tags=tags,
         )
     if autograd not in (None, "reference"):
@@ -581,12 +595,14 @@ def op(
             "backward written by hand"
         )
     signature = signature_of(
-        function,
+        function if schema is None else written_schema.annotated(function, qualname, schema),
         qualname,
         mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
         data_dependent=data_dependent,
         parallel_dims=parallel_dims,
     )
+    if schema is not None:
+        written_schema.refuse_others(signature, schema)
     if autograd and signature.mutated:
         raise DeclarationError(
             f'{qualname}: autograd="reference", but a mutating operator has no gradient'

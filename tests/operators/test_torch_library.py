@@ -119,3 +119,53 @@ def test_compilers_are_told_which_strides_a_kernel_takes() -> None:
     assert tags(mutates_args=("x",)) & kinds == {torch.Tag.needs_exact_strides}
     own = torch.Tag.needs_fixed_stride_order
     assert tags(tags=(own,)) & kinds == {own}
+
+
+def test_a_schema_gives_the_types_that_annotations_do_not() -> None:
+    schema = "(Tensor x, Tensor? y, Tensor[] many, int[2] pad, float[] w, *, int k=3) -> Tensor"
+
+    @opsmith.op("test_torch_library::written", schema=schema)
+    def written(x: Float[Tensor, "N"], y, many, pad, w, *, k) -> Float[Tensor, "N"]:
+        return x * k
+
+    assert str(written.overload._schema) == (
+        "test_torch_library::written(Tensor x, Tensor? y, Tensor[] many, SymInt[2] pad, "
+        "float[] w, *, SymInt k=3) -> Tensor"
+    )
+    assert written(torch.ones(1), None, [], (1, 2), [0.5]).item() == 3
+    with pytest.raises(opsmith.ArgumentError, match="has 2 dimensions, expected 1"):
+        written(torch.ones(1, 1), None, [], (1, 2), [0.5])
+
+    @opsmith.op("test_torch_library::writes", schema="(Tensor(a!) x) -> ()", mutates_args=("x",))
+    def writes(x):
+        x.zero_()
+
+    x = torch.ones(2)
+    assert writes(x) is None
+    assert x.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("(Tensor x) ->", r"schema='\(Tensor x\) ->' does not parse: "),
+        ("(Tensor y) -> Tensor", r"has the parameters \(y\), the function has \(x\)"),
+        ("(int x) -> Tensor", "the schema is another than the declaration's"),
+        ("(Tensor(a!) x) -> Tensor", "the schema is another than the declaration's"),
+        ("(Tensor x) -> (Tensor, Tensor)", "the schema is another than the declaration's"),
+    ],
+)
+def test_a_schema_that_says_otherwise_is_refused(schema: str, message: str) -> None:
+    def function(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x.clone()
+
+    with pytest.raises(DeclarationError, match=message):
+        opsmith.op("test_torch_library::otherwise", function, schema=schema)
+
+
+def test_a_type_that_no_operator_takes_is_named() -> None:
+    def function(x: Float[Tensor, "N"], d) -> Float[Tensor, "N"]:
+        return x.clone()
+
+    with pytest.raises(DeclarationError, match="the schema has the type Device, which operators"):
+        opsmith.op("test_torch_library::typed", function, schema="(Tensor x, Device d) -> Tensor")
