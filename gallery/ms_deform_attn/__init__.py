@@ -1,0 +1,1 @@
+"""Attention that samples a few positions of feature maps of several sizes."""
