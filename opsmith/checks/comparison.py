@@ -12,7 +12,7 @@ from torch import Tensor
 from opsmith.checks.case import show_shape
 from opsmith.checks.layouts import bits, plain
 from opsmith.checks.truth import Truth, tolerance
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.arguments import dtype_name, is_float8
 
 #: How much less accurate than the reference in the same dtype a kernel may be.
 _SLACK = 4.0
@@ -68,6 +68,11 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
 
 
 def _allowed(truth: Truth, position: int, value: Tensor) -> Tensor:
+    if is_float8(value.dtype):
+        # What lies between two of them may be rounded to either: the step from one to the next.
+        info = torch.finfo(value.dtype)
+        size = torch.nan_to_num(truth.values[position].to(torch.float64).abs(), posinf=0.0)
+        return info.eps * size.clamp_min(info.smallest_normal)
     if truth.spread[position] is None or not (value.is_floating_point() or value.is_complex()):
         return torch.zeros(value.shape, dtype=torch.float64)
     return tolerance(truth, position, value.dtype)
@@ -97,7 +102,11 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
         return torch.zeros(value.shape, dtype=torch.bool)
     largest = torch.finfo(value.dtype).max
     beyond = right.abs() + allowed >= largest
-    return torch.isinf(value) & beyond & (torch.sign(value.to(torch.float64)) == torch.sign(right))
+    return (
+        torch.isinf(value.to(torch.float64))
+        & beyond
+        & (torch.sign(value.to(torch.float64)) == torch.sign(right))
+    )
 
 
 def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tensor:

@@ -15,7 +15,9 @@ from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import Truth, flatten, measure, narrow, widen
 from opsmith.operators import Operator
+from opsmith.operators.arguments import is_float8
 from opsmith.signature import Signature
+from opsmith.signature.dtypes import FLOAT8
 
 _COTANGENTS = "cotangents"
 
@@ -30,7 +32,8 @@ def leaves_of(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """`arguments` with every floating tensor requiring a gradient, and those tensors by name.
 
-    But for those that the declaration says no gradient reaches.
+    But for those that the declaration says no gradient reaches, or whose dtype carries none (it is
+    asked of the declaration, since in double precision they would).
     """
     leaves: dict[str, Tensor] = {}
 
@@ -42,7 +45,9 @@ def leaves_of(
 
     own: dict[str, Any] = {}
     for name, value in arguments.items():
-        if name in signature.nondifferentiable:
+        type_ = signature.by_name[name].tensor_type
+        stored = type_ is not None and set(type_.dtypes.names) <= set(FLOAT8)
+        if stored or name in signature.nondifferentiable:
             own[name] = value
         elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
             own[name] = [leaf(f"{name}[{n}]", item) for n, item in enumerate(value)]
@@ -53,7 +58,8 @@ def leaves_of(
 
 def is_differentiable(tensor: Tensor) -> bool:
     """Whether a tensor's dtype can carry a gradient."""
-    return tensor.is_floating_point() or tensor.is_complex()
+    inexact = tensor.is_floating_point() or tensor.is_complex()
+    return inexact and not is_float8(tensor.dtype)
 
 
 def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:

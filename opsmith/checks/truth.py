@@ -47,7 +47,7 @@ from torch import Tensor
 from opsmith.checks.layouts import plain
 from opsmith.checks.rounding import RandomRounding
 from opsmith.operators import Operator
-from opsmith.operators.arguments import flatten, output_names
+from opsmith.operators.arguments import flatten, is_float8, output_names
 
 _PROBES = 6
 _STEP = 1e-9
@@ -59,6 +59,8 @@ _WIDE = {
     torch.bfloat16: torch.float64,
     torch.float32: torch.float64,
     torch.complex64: torch.complex128,
+    torch.float8_e4m3fn: torch.float64,
+    torch.float8_e5m2: torch.float64,
 }
 _HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
@@ -390,7 +392,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_inexact(value: Tensor) -> bool:
-    return value.is_floating_point() or value.is_complex()
+    # PyTorch rounds to float8, and computes nothing in it.
+    return (value.is_floating_point() or value.is_complex()) and not is_float8(value.dtype)
 
 
 def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:

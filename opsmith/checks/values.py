@@ -194,7 +194,8 @@ def _floats(
             inside &= rounded.double() <= highest
         low = highest or 0.0 if lowest is None else lowest
         high = low + 2.0 * above if highest is None else highest
-        rounded = torch.where(inside, rounded, torch.full_like(rounded, (low + high) / 2))
+        middle = torch.full_like(values, (low + high) / 2)
+        rounded = torch.where(inside, rounded.double(), middle).to(dtype)
     for constraint in parameter.constraints:
         if isinstance(constraint, Order):
             rounded = _sorted_floats(constraint, rounded, dims, arguments)

@@ -23,6 +23,11 @@ ELEMENT_TYPES = {
     "float64": "double",
     "complex64": "opsmith::complex64",
     "complex128": "opsmith::complex128",
+    "float8_e4m3fn": "opsmith::float8_e4m3fn",
+    "float8_e5m2": "opsmith::float8_e5m2",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
 }
 
 # Words that a member of a C++ struct cannot be called, though a Python parameter can.

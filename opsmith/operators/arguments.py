@@ -10,10 +10,15 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
-from opsmith.signature.dtypes import ALL_DTYPES
+from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def is_float8(dtype: torch.dtype) -> bool:
+    """Whether PyTorch stores in a floating dtype, and neither computes nor differentiates in it."""
+    return dtype_name(dtype) in FLOAT8
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.kernels.devices import host_reads
+from opsmith.operators.arguments import dtype_name
 from opsmith.signature import (
     Bindings,
     Bound,
@@ -22,6 +23,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.binding import show_sizes
 from opsmith.signature.constraints import LARGEST, range_limits, range_text
+from opsmith.signature.dtypes import FLOAT8, UNSIGNED
 
 
 def check_values(
@@ -71,7 +73,8 @@ class _Values:
     ) -> None:
         self.operator = signature.qualname
         self.name = name
-        self.value = value
+        self.given = value
+        self.value = _comparable(value)
         self.arguments = arguments
         self.bindings = bindings
 
@@ -144,13 +147,24 @@ class _Values:
             self.refuse(f"{self.at(flat)}, expected {_number(expected, flat)}: {starts.text}.")
 
     def at(self, flat: int) -> str:
-        return f"has value {_number(self.value, flat)} at index {_index(self.value.shape, flat)}"
+        return f"has value {_number(self.given, flat)} at index {_index(self.value.shape, flat)}"
 
     def refuse(self, what: str) -> NoReturn:
         lines = [f"{self.operator}: argument {self.name!r} {what}"]
         if self.bindings.dims or self.bindings.variadic:
             lines.append(f"  bound so far: {self.bindings.text()}")
         raise ArgumentError("\n".join(lines))
+
+
+def _comparable(value: Tensor) -> Tensor:
+    """`value` in a dtype in which PyTorch compares; what is too large for it as large as can be."""
+    name = dtype_name(value.dtype)
+    if name in FLOAT8:
+        return value.to(torch.float32)
+    if name == "uint64":
+        signed = value.view(torch.int64)
+        return torch.where(signed < 0, LARGEST, signed)
+    return value.to(torch.int64) if name in UNSIGNED else value
 
 
 def _inside(value: Tensor, low: Any, high: Any, above: bool = False) -> bool:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
-INTEGRAL = ("uint8", "int8", "int16", "int32", "int64")
-ALL_DTYPES = ("bool", *INTEGRAL, *FLOATING, *COMPLEX)
+_COMMON_INTEGRAL = ("uint8", "int8", "int16", "int32", "int64")
+COMMON = ("bool", *_COMMON_INTEGRAL, *FLOATING, *COMPLEX)
+"""What names of several dtypes (``Float``, ``Num``) stand for: PyTorch computes in all of these."""
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+UNSIGNED = ("uint16", "uint32", "uint64")
+INTEGRAL = (*_COMMON_INTEGRAL, *UNSIGNED)
+ALL_DTYPES = (*COMMON, *FLOAT8, *UNSIGNED)
 
 
 @dataclass(frozen=True)

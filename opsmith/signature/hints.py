@@ -26,7 +26,7 @@ from opsmith.signature.annotations import (
     Total,
 )
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import ALL_DTYPES, ANY, INTEGRAL, DTypes, known_dtypes
+from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, INTEGRAL, DTypes, known_dtypes
 from opsmith.signature.expressions import ExpressionError
 from opsmith.signature.model import (
     Kind,
@@ -183,7 +183,10 @@ def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
         raise AnnotationProblem(str(error)) from None
     label = base.__name__.partition("[")[0]
     declared = base.dtypes
-    names = known_dtypes(declared) if isinstance(declared, list | tuple) else ALL_DTYPES
+    names = known_dtypes(declared) if isinstance(declared, list | tuple) else COMMON
+    if len(names) > 1 and base.dtype.__module__.split(".")[0] == "jaxtyping":
+        # In the others PyTorch stores, and computes next to nothing: they are for who names them.
+        names = tuple(name for name in names if name in COMMON)
     if not names:
         raise AnnotationProblem(
             f"{label} has no dtype that operators carry; there are {', '.join(ALL_DTYPES)}"

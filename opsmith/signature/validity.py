@@ -192,7 +192,9 @@ def _numeric(parameter: Parameter) -> bool:
 
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
-    """Refuse what has no last dimension to look along."""
+    """Refuse what has no last dimension to look along, or more than 64 bits hold with a sign."""
+    if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
+        refuse(f"{owner}: {what} is not for uint64; take int64")
     shape = parameter.tensor_type.shape if parameter.tensor_type else None
     ends = shape is not None and bool(shape.dims) and not isinstance(shape.dims[-1], Variadic)
     if not (parameter.is_sequence or ends):

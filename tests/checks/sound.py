@@ -1,10 +1,21 @@
 """Operators without a fault, of every kind that a declaration can be."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
-from jaxtyping import Complex, Float, Float32, Int32, Int64, Num
+from jaxtyping import (
+    Complex,
+    Float,
+    Float8e4m3fn,
+    Float8e5m2,
+    Float32,
+    Int32,
+    Int64,
+    Num,
+    UInt16,
+    UInt32,
+)
 from torch import Tensor
 
 import opsmith
@@ -213,3 +224,31 @@ def split_sums(
 ) -> tuple[Float[Tensor, "N C"], Int64[Tensor, "N C"]]:
     parts = [part - part.mean(0, keepdim=True) for part in x.split(list(lengths))]
     return torch.cat(parts), torch.bucketize(x, bins)
+
+
+@sound
+@opsmith.op("sound::dequantise", autograd="reference", parallel_dims=("N",))
+def dequantise(
+    x: Annotated[Float8e4m3fn[Tensor, "N C"], Between(-4, 4)],
+    codes: Annotated[UInt16[Tensor, "N"], Index("K")],
+    book: Float[Tensor, "K"],
+    seen: UInt32[Tensor, "N"],
+) -> tuple[Float[Tensor, "N C"], Float8e5m2[Tensor, "N C"], UInt16[Tensor, "N"]]:
+    rows = codes.to(torch.int64)
+    out = x.to(book.dtype) * book[rows].unsqueeze(1)
+    return (
+        out,
+        out.detach().to(torch.float8_e5m2),
+        (seen.to(torch.int64) % 1000 + rows).to(torch.uint16),
+    )
+
+
+@sound
+@opsmith.op("sound::reduce_list", autograd="reference")
+def reduce_list(
+    xs: list[Float[Tensor, "N C"]], how: Literal["sum", "mean", "max"] = "sum"
+) -> Float[Tensor, "N C"]:
+    stacked = torch.stack(xs)
+    if how == "max":
+        return stacked.amax(0)
+    return stacked.mean(0) if how == "mean" else stacked.sum(0)

@@ -31,6 +31,11 @@ _CODES = {
     "float64": (2, 64),
     "complex64": (5, 64),
     "complex128": (5, 128),
+    "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
+    "uint16": (1, 16),
+    "uint32": (1, 32),
+    "uint64": (1, 64),
 }
 _NAMES = {code: name for name, code in _CODES.items()}
 _SCALARS = {"int": ("i", "q"), "float": ("f", "d"), "bool": ("b", "B")}

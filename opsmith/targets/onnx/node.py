@@ -42,6 +42,11 @@ ELEMENT_TYPES = {
     "complex64": 14,
     "complex128": 15,
     "bfloat16": 16,
+    "uint16": 4,
+    "uint32": 12,
+    "uint64": 13,
+    "float8_e4m3fn": 17,
+    "float8_e5m2": 19,
 }
 
 

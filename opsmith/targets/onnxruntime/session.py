@@ -12,11 +12,18 @@ from torch import Tensor
 
 from opsmith.errors import ArtifactError
 from opsmith.kernels import machine
+from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.protocol import Runner
 
 _SILENT = 4
+# NumPy has none of these: their bits travel as integers.
+_BITS = {
+    "bfloat16": torch.uint16,
+    "float8_e4m3fn": torch.uint8,
+    "float8_e5m2": torch.uint8,
+}
 
 
 class Session(Runner):
@@ -33,7 +40,7 @@ class Session(Runner):
         self._inputs = [spec.name for spec in manifest.inputs]
         self._outputs = [spec.name for spec in manifest.outputs]
         dtypes = {spec.dtype for spec in (*manifest.inputs, *manifest.outputs)}
-        self._plain = "bfloat16" not in dtypes  # which NumPy does not have
+        self._plain = not dtypes & set(_BITS)
         require_this_machine(artifact)
         options = silent_options() if options is None else options
         for name in details["libraries"]:
@@ -90,19 +97,20 @@ def to_ort(tensor: Tensor) -> Any:
     """A contiguous tensor as an ``OrtValue``."""
     import onnxruntime
 
-    if tensor.dtype is torch.bfloat16:
-        # NumPy has no bfloat16: its bits travel as integers.
+    name = dtype_name(tensor.dtype)
+    if name in _BITS:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            tensor.view(torch.uint16).numpy(), ELEMENT_TYPES["bfloat16"]
+            tensor.view(_BITS[name]).numpy(), ELEMENT_TYPES[name]
         )
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
 
 
 def from_ort(value: Any) -> Tensor:
     """An ``OrtValue`` as a tensor of its own memory."""
-    if value.element_type() != ELEMENT_TYPES["bfloat16"]:
+    name = next((name for name in _BITS if ELEMENT_TYPES[name] == value.element_type()), None)
+    if name is None:
         return torch.from_numpy(value.numpy())
-    found = torch.empty(value.shape(), dtype=torch.bfloat16)
+    found = torch.empty(value.shape(), dtype=DTYPES[name])
     if found.numel():
         ctypes.memmove(found.data_ptr(), value.data_ptr(), found.numel() * found.element_size())
     return found

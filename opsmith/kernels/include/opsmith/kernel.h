@@ -17,6 +17,9 @@
 // uninitialised. An exception that leaves the kernel becomes the call's error.
 #pragma once
 
+#include <torch/headeronly/util/Float8_e4m3fn.h>
+#include <torch/headeronly/util/Float8_e5m2.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -40,6 +43,9 @@
 #define OPSMITH_EXPORT __attribute__((visibility("default"), used))
 
 namespace opsmith {
+
+using float8_e4m3fn = c10::Float8_e4m3fn;
+using float8_e5m2 = c10::Float8_e5m2;
 
 // Division and remainder that round towards negative infinity, as Python's // and % do.
 OPSMITH_HOST_DEVICE constexpr int64_t floor_div(int64_t a, int64_t b) {
@@ -77,6 +83,11 @@ OPSMITH_DTYPE(float, 2, 32, "float32")
 OPSMITH_DTYPE(double, 2, 64, "float64")
 OPSMITH_DTYPE(complex64, 5, 64, "complex64")
 OPSMITH_DTYPE(complex128, 5, 128, "complex128")
+OPSMITH_DTYPE(float8_e4m3fn, 10, 8, "float8_e4m3fn")
+OPSMITH_DTYPE(float8_e5m2, 12, 8, "float8_e5m2")
+OPSMITH_DTYPE(uint16_t, 1, 16, "uint16")
+OPSMITH_DTYPE(uint32_t, 1, 32, "uint32")
+OPSMITH_DTYPE(uint64_t, 1, 64, "uint64")
 #undef OPSMITH_DTYPE
 
 constexpr const char* dtype_name(DLDataType type) {
@@ -105,21 +116,21 @@ constexpr const char* dtype_name(DLDataType type) {
       return "complex64";
     case dtype_traits<complex128>::key:
       return "complex128";
-    // What a runtime may pass though no declaration can name it: only messages see these.
-    case 1 << 8 | 16:
+    case dtype_traits<float8_e4m3fn>::key:
+      return "float8_e4m3fn";
+    case dtype_traits<float8_e5m2>::key:
+      return "float8_e5m2";
+    case dtype_traits<uint16_t>::key:
       return "uint16";
-    case 1 << 8 | 32:
+    case dtype_traits<uint32_t>::key:
       return "uint32";
-    case 1 << 8 | 64:
+    case dtype_traits<uint64_t>::key:
       return "uint64";
+    // What a runtime may pass though no declaration can name it: only messages see these.
     case 5 << 8 | 32:
       return "complex32";
-    case 10 << 8 | 8:
-      return "float8_e4m3fn";
     case 11 << 8 | 8:
       return "float8_e4m3fnuz";
-    case 12 << 8 | 8:
-      return "float8_e5m2";
     case 13 << 8 | 8:
       return "float8_e5m2fnuz";
     default:

@@ -60,6 +60,7 @@ inline std::string show(double value) {
   return text;
 }
 inline std::string show(int64_t value) { return std::to_string(value); }
+inline std::string show(uint64_t value) { return std::to_string(value); }
 inline std::string show(bool value) { return value ? "True" : "False"; }
 
 // Sizes as Python writes a tuple.
@@ -242,6 +243,16 @@ constexpr uint32_t dtype_bit(DLDataType type) {
       return 10;
     case dtype_traits<complex128>::key:
       return 11;
+    case dtype_traits<float8_e4m3fn>::key:
+      return 12;
+    case dtype_traits<float8_e5m2>::key:
+      return 13;
+    case dtype_traits<uint16_t>::key:
+      return 14;
+    case dtype_traits<uint32_t>::key:
+      return 15;
+    case dtype_traits<uint64_t>::key:
+      return 16;
     default:
       return 31;
   }

@@ -14,10 +14,13 @@ inline constexpr int64_t scan_grain = 1 << 16;
 template <typename T>
 inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// A number as messages and limits see it.
+// A number as limits see it. None of them is above what 64 bits hold with a sign.
 template <typename T>
 auto widen(T value) {
-  if constexpr (is_integer<T>) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    constexpr uint64_t most = std::numeric_limits<int64_t>::max();
+    return static_cast<int64_t>(std::min(value, most));
+  } else if constexpr (is_integer<T>) {
     return static_cast<int64_t>(value);
   } else {
     return static_cast<double>(value);
@@ -49,7 +52,9 @@ struct Span {
 
 template <typename T>
 bool all_inside(const T* data, int64_t count, const Range& range) {
-  if constexpr (is_integer<T>) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    return std::all_of(data, data + count, [&](T value) { return range.admits(widen(value)); });
+  } else if constexpr (is_integer<T>) {
     const Span<T> span(range);
     if (span.low > span.high) return count == 0;
     using U = std::make_unsigned_t<T>;
@@ -155,7 +160,13 @@ template <typename T, int N, int V>
 OPSMITH_COLD void report_value(const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
                                int64_t flat, const Range& range) {
   const T value = static_cast<const T*>(tensor.data)[offset_of(tensor, flat)];
-  std::string text = join("argument '", name, "' has value ", show(widen(value)), " at index ",
+  std::string shown;
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    shown = show(value);
+  } else {
+    shown = show(widen(value));
+  }
+  std::string text = join("argument '", name, "' has value ", shown, " at index ",
                           index_text(tensor, flat), ", expected ", range.text(), ".");
   bound.fail(std::move(text));
 }
