@@ -244,4 +244,64 @@ def check(
     raise typer.Exit(0 if result.ok else 1)
 
 
+@app.command()
+def judge(
+    spec: Annotated[
+        Path,
+        typer.Argument(metavar="SPEC.py", help="Declares operators, their references and cases."),
+    ],
+    candidate: Annotated[
+        Path,
+        typer.Option(metavar="KERNELS.py", help="Registers kernels for them; never imported here."),
+    ],
+    seed: Annotated[
+        int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="After so many, a check samples no further case.")
+    ] = 20.0,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="The seconds that one call may take.")
+    ] = 60.0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Judge kernels that nobody trusts, in a process where their code never runs.
+
+    Exit code 0: accepted. 1: refused, with the failures. 2: nothing could be judged.
+    """
+    from opsmith.checks.judge import judge as reach_verdict
+    from opsmith.checks.table import Table
+
+    console = output.stderr() if as_json else output.stdout()
+    table = Table(console)
+    try:
+        with output.progress(console) as progress:
+            verdict = reach_verdict(
+                spec,
+                candidate,
+                seed=seed,
+                examples=examples,
+                seconds=seconds,
+                time_limit=time_limit,
+                progress=progress,
+                on_row=table.add,
+            )
+    except Exception as error:
+        if debug:
+            raise
+        output.say_error(str(error) or type(error).__name__)
+        raise typer.Exit(2) from None
+    if as_json:
+        print(verdict.to_json())
+    else:
+        table.end(verdict.report)
+        for path, digest in verdict.digests.items():
+            print(f"sha256 {digest}  {path}")
+        print(f"seed {verdict.seed}")
+        print("accepted" if verdict.accepted else "refused")
+    raise typer.Exit(0 if verdict.accepted else 1)
+
+
 artifacts.register(app, Debug)

@@ -11,9 +11,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What a compiler inside the process (Dynamo, Inductor, exporters) may take: it was seen to need
-#: 1.1 GiB where a model is compiled for the first time.
-_FLOOR = 3 << 30
+#: What a compiler inside the process (Dynamo, Inductor, exporters) may take; a call that was
+#: compiled, exported and packaged was seen to add less than 0.1 GiB.
+_FLOOR = 2 << 30
 #: For each byte of arguments: copies in double precision, references that spread indices out.
 _FACTOR = 512
 #: Of what the machine has left.
@@ -37,8 +37,11 @@ class MemoryBound:
         """Whether a process has taken more."""
         return resident(process) > self.most
 
-    def __str__(self) -> str:
-        return f"{(self.most - self.before) / 2**30:.1f} GiB"
+    @property
+    def excess(self) -> str:
+        """What to say of a process that exceeded it."""
+        size = (self.most - self.before) / 2**30
+        return f"took more than {size:.1f} GiB of memory, and was ended before the machine ran out"
 
 
 def bound_for(process: int, elements: int) -> MemoryBound | None:

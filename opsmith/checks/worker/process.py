@@ -25,7 +25,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,22 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+Serve = Callable[[int], None]
+"""Answers all requests, on a file descriptor, in a child."""
+
+
 def main() -> None:
-    """Fork children that answer requests, until standard input ends."""
+    """Serve checks."""
+    supervise(_import_all, _serve_all)
+
+
+def supervise(prepare: Callable[[], None], serve: Serve) -> None:
+    """Fork children that serve, until standard input ends.
+
+    Args:
+        prepare: imports what every child needs; starts no thread.
+        serve: what a child does.
+    """
     answers, folder = int(sys.argv[1]), Path(sys.argv[2])
     # A child's end is seen by the byte that its signal leaves here.
     ended, wake = os.pipe()
@@ -44,19 +58,22 @@ def main() -> None:
     # What a kernel starts and leaves behind comes to this process, which ends it.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _import_all()
+    prepare()
     _keep_files_in(folder)
     while True:
         child = os.fork()
         if child == 0:
-            _serve_all(answers)
+            _become_child()
+            answer(answers, event="ready", pid=os.getpid())
+            serve(answers)
+            os._exit(0)
         if not _outlived(child, ended):
             _end_everything(child)
             shutil.rmtree(folder, ignore_errors=True)
             return
         _, status = os.waitpid(child, 0)
         _end_everything(child)
-        _answer(answers, event="ended", pid=child, code=os.waitstatus_to_exitcode(status))
+        answer(answers, event="ended", pid=child, code=os.waitstatus_to_exitcode(status))
 
 
 def _import_all() -> None:
@@ -113,7 +130,8 @@ def _prctl(option: int, value: int) -> None:
 # --- the child -----------------------------------------------------------------------------------
 
 
-def _answer(answers: int, **message: Any) -> None:
+def answer(answers: int, **message: Any) -> None:
+    """Send one line of JSON."""
     data = (json.dumps(message) + "\n").encode()
     while data:
         data = data[os.write(answers, data) :]
@@ -132,21 +150,22 @@ def _requests() -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _serve_all(answers: int) -> None:
+def _become_child() -> None:
     # A group of its own, to end it with whatever compiler it started.
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _go_first_where_memory_ends()
+
+
+def _serve_all(answers: int) -> None:
     channels = _identities(answers)
-    _answer(answers, event="ready", pid=os.getpid())
     for request in _requests():
         sys.path[:] = request["path"]
-        _answer(answers, request=request["number"], **_serve(request, answers))
+        answer(answers, request=request["number"], **_serve(request, answers))
         if _identities(answers) != channels:
             break  # a kernel closed them: that is over with its row
-    os._exit(0)
 
 
 def _go_first_where_memory_ends() -> None:
@@ -183,7 +202,7 @@ def _serve(request: dict[str, Any], answers: int) -> dict[str, Any]:
     subject = next(one for one in check.subjects(operator) if one.kernel == request["kernel"])
 
     def announce(description: str, key: str, size: int) -> None:
-        _answer(
+        answer(
             answers,
             request=request["number"],
             event="case",

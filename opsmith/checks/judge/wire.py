@@ -1,0 +1,132 @@
+"""Arguments and results as bytes: a description in JSON, and the elements.
+
+What a candidate sends is data. It is read here with every size compared with what came, and no
+object of the candidate's making is ever built: no pickle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import OpsmithError
+from opsmith.operators.arguments import DTYPES, dtype_name
+
+#: How many dimensions a result may have.
+_MOST_DIMENSIONS = 64
+
+
+class WireError(OpsmithError):
+    """Bytes do not say what they should, or a value cannot be sent."""
+
+
+def storage_bytes(tensor: Tensor) -> bytes:
+    """Everything in a tensor's memory, the elements that it steps over included."""
+    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    return storage.numpy().tobytes()
+
+
+def describe_memory(tensor: Tensor) -> dict[str, Any]:
+    """How a tensor lies in its memory."""
+    return {
+        "dtype": dtype_name(tensor.dtype),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "offset": tensor.storage_offset(),
+        "bytes": tensor.untyped_storage().nbytes(),
+    }
+
+
+def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a call, with its name."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            for position, item in enumerate(value):
+                if isinstance(item, Tensor):
+                    yield f"{name}[{position}]", item
+
+
+def describe_argument(value: Any) -> dict[str, Any]:
+    """An argument in JSON; the bytes of its tensors follow.
+
+    Raises:
+        WireError: it is of a kind that has no such form.
+    """
+    if isinstance(value, Tensor):
+        return {"kind": "tensor", **describe_memory(value)}
+    if isinstance(value, complex):
+        return {"kind": "complex", "parts": [value.real, value.imag]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"kind": "plain", "value": value}
+    if isinstance(value, list | tuple):
+        items = [describe_argument(item) for item in value]
+        return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
+    raise WireError(f"an argument of type {type(value).__name__} cannot be sent to a candidate")
+
+
+def describe_result(tensor: Tensor) -> dict[str, Any]:
+    """A result in JSON; its elements follow, one after the other."""
+    return {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+
+
+def element_bytes(tensor: Tensor) -> bytes:
+    """The elements of a tensor, one after the other."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Reader:
+    """Reads what a candidate sent.
+
+    Args:
+        data: the bytes.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+            WireError: there are not so many.
+        """
+        if count < 0 or self._at + count > len(self._data):
+            raise WireError("fewer bytes came than were announced")
+        data = self._data[self._at : self._at + count]
+        self._at += count
+        return data
+
+    def result(self, description: Any) -> Tensor:
+        """A result, contiguous, in memory of this process.
+
+        Raises:
+            WireError: the description is none.
+        """
+        match description:
+            case {"dtype": str(name), "shape": list(shape)} if name in DTYPES:
+                dtype = DTYPES[name]
+            case _:
+                raise WireError("a result is described by something else than dtype and shape")
+        sizes = [size for size in shape if type(size) is int and 0 <= size < 2**40]
+        if len(sizes) != len(shape) or len(shape) > _MOST_DIMENSIONS:
+            raise WireError(f"a result has no such shape: {str(shape)[:80]}")
+        data = self.take(math.prod(sizes) * dtype.itemsize)
+        memory = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
+        return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
+
+    def end(self) -> None:
+        """State that nothing is left.
+
+        Raises:
+            WireError: something is.
+        """
+        if self._at != len(self._data):
+            raise WireError("more bytes came than were announced")

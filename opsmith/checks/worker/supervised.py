@@ -1,0 +1,258 @@
+"""The parent's side of a supervised process: starting, listening, limits on time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from opsmith.checks.worker.memory import MemoryBound
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Starting imports torch, on a machine that may be busy.
+_START_SECONDS = 120.0
+#: How often a process is looked at while it says nothing.
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended before it answered, in words.
+
+    Attributes:
+        how: the words.
+        hung: whether it was ended for taking too long.
+        again: whether the same request may end otherwise in another process.
+    """
+
+    how: str
+    hung: bool = False
+    again: bool = True
+
+
+class GarbledError(Exception):
+    """What came through the pipe of answers is none."""
+
+
+class Supervised:
+    """A process that runs code which may do anything, and the supervisor that ends it.
+
+    Args:
+        module: what the supervisor runs, see `opsmith.checks.worker.process`.
+        environment: the environment variables of the process; those of this one by default.
+    """
+
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+        self._module = module
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._child: int | None = None
+        self._answers = -1
+        self._pending = b""
+        self._exceeded = False
+        self._folder = Path(tempfile.mkdtemp(prefix="opsmith-check-"))
+        self._output = self._folder / "output"
+        self._said = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _send(self, data: bytes, seconds: float = _START_SECONDS) -> bool:
+        """Send bytes; whether they were taken within `seconds`."""
+        assert self._process is not None and self._process.stdin is not None
+        stdin = self._process.stdin.fileno()
+        os.set_blocking(stdin, False)
+        deadline = time.monotonic() + seconds
+        left = memoryview(data)
+        while left:
+            if not select.select([], [stdin], [], max(0.0, deadline - time.monotonic()))[1]:
+                return False
+            try:
+                left = left[os.write(stdin, left) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                return True  # that it is gone is seen where its answer is read
+        return True
+
+    def _make_ready(self) -> End | None:
+        """Wait until a child takes requests; why there is none."""
+        if self._process is None:
+            self._start()
+        while self._child is None:
+            message = self._read(_START_SECONDS)
+            if message is None:
+                return self._lost()
+            if not message:
+                self.stop()
+                return End(
+                    f"the checking process did not start within {_START_SECONDS:.0f} s: the "
+                    f"machine may be too busy{self._tail()}",
+                    again=False,
+                )
+            if message["event"] == "ready":
+                child = int(message["pid"])
+                if not self._supervises(child):
+                    raise GarbledError(f"process {child} is none of the supervisor's")
+                self._child = child
+                self._said = self._output.stat().st_size
+        return None
+
+    def _supervises(self, process: int) -> bool:
+        """Whether a process is a child of the supervisor: what is said of it may be invented."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        try:
+            return str(process) in children.read_text().split()
+        except OSError:
+            return True  # gone meanwhile, or a system that does not say
+
+    def _start(self) -> None:
+        reading, writing = os.pipe()
+        environment = {
+            **(os.environ if self._environment is None else self._environment),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            # Threads that wait must not take the cores from those that work.
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
+        }
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self._module, str(writing), str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writing,),
+                env=environment,
+                # Ctrl-C and a closed terminal are for this process, whose end ends the worker.
+                start_new_session=True,
+            )
+        os.close(writing)
+        self._answers, self._pending, self._said = reading, b"", 0
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child, signal.SIGKILL)
+        self._child = None
+
+    def stop(self) -> None:
+        """End the processes, whatever they do."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            # At the end of its input it ends all that was started.
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._end_child()
+            self._process.wait()
+        self._child = None
+        os.close(self._answers)
+        self._process = None
+        self._folder.mkdir(exist_ok=True)
+
+    def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any] | None:
+        """The next message; an empty one after `seconds` of silence, `None` if there is no more.
+
+        An empty one too as soon as the child exceeds `bound`.
+        """
+        more = self._wait(lambda: b"\n" in self._pending, seconds, bound)
+        if not more:
+            return more if more is None else {}
+        line, _, self._pending = self._pending.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict) or "event" not in message:
+            shown = line[:80].decode(errors="replace")
+            raise GarbledError(f"{shown!r} came where messages are expected")
+        return message
+
+    def _read_bytes(self, count: int, seconds: float, bound: MemoryBound | None) -> bytes | None:
+        """So many bytes that follow a message; `None` where they do not come."""
+        if not self._wait(lambda: len(self._pending) >= count, seconds, bound):
+            return None
+        data, self._pending = self._pending[:count], self._pending[count:]
+        return data
+
+    def _wait(
+        self, enough: Callable[[], bool], seconds: float, bound: MemoryBound | None
+    ) -> bool | None:
+        """Read until there is enough; `False` if it takes too much, `None` if there is no more."""
+        deadline = time.monotonic() + seconds
+        self._exceeded = False
+        while not enough():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if not select.select([self._answers], [], [], min(left, _LOOK_SECONDS))[0]:
+                if bound is not None and self._child and bound.exceeded(self._child):
+                    self._exceeded = True
+                    return False
+                continue
+            more = os.read(self._answers, 1 << 20)
+            if not more:
+                return None
+            self._pending += more
+        return True
+
+    def _lost(self) -> End:
+        """What to say where not even the process that only imports is there."""
+        tail = self._tail()
+        assert self._process is not None
+        self.stop()
+        return End(f"the checking process is gone{tail}", again=False)
+
+    def _how(self, code: int) -> str:
+        """How a child ended, in words."""
+        tail = self._tail()
+        if code >= 0:
+            return f"ended the process with exit code {code}{tail}"
+        try:
+            name = f" ({signal.Signals(-code).name})"
+        except ValueError:
+            name = ""
+        if -code == signal.SIGKILL:
+            name += ", as the system does where memory runs out"
+        return f"crashed with signal {-code}{name}{tail}"
+
+    def _tail(self) -> str:
+        """The last that the child said, if anything."""
+        try:
+            with self._output.open("rb") as output:
+                output.seek(self._said)
+                text = output.read().decode(errors="replace")
+        except OSError:
+            return ""
+        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+        lines = [line for line in text.splitlines() if line.strip()][-8:]
+        return "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""

@@ -1,0 +1,329 @@
+"""Kernels that nobody trusts: the right one is accepted, every cheat is refused."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from opsmith.checks import search
+from opsmith.checks.judge import judge
+from opsmith.checks.judge.session import Session
+from opsmith.checks.protocol import Failure
+from opsmith.operators.importing import import_operators
+
+SPEC = Path(__file__).with_name("spec.py")
+RIGHT = "x * factor + x.sum(1, keepdim=True)"
+
+
+@pytest.fixture(autouse=True)
+def _shrink_little(monkeypatch):
+    # What matters here is that a candidate is refused, not by how small a case.
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.5)
+
+
+@pytest.fixture
+def candidate(tmp_path):
+    """Write a candidate: what stands before its kernel, and the kernel's body."""
+
+    def write(body: str, before: str = "") -> Path:
+        lines = "".join(f"    {line}\n" for line in body.strip("\n").split("\n"))
+        path = tmp_path / "kernels.py"
+        path.write_text(
+            "import gc, os, sys, threading, time\nimport torch\nfrom spec import scale\n"
+            f"{before}\n\n@scale.register_kernel('cpu')\ndef kernel(x, factor):\n{lines}"
+        )
+        return path
+
+    return write
+
+
+def failures(path: Path, **options: object) -> dict[str, str]:
+    verdict = judge(SPEC, path, **{"examples": 12, "time_limit": 20.0, **options})
+    found = {row.check: row.message for row in verdict.report.failures}
+    assert verdict.accepted == (not found)
+    return found
+
+
+def test_a_right_kernel_is_accepted_and_its_module_never_imported_here(candidate):
+    path = candidate(f"return {RIGHT}", before="print('imported')\nos.environ['SEEN'] = '1'")
+    verdict = judge(SPEC, path, examples=12)
+    assert verdict.accepted, verdict.report.explain()
+    assert [row.check for row in verdict.report.rows] == ["reference", "layouts", "sizes", "again"]
+    assert all(row.cases for row in verdict.report.rows)
+    assert "SEEN" not in os.environ
+    assert not any("kernels" in str(getattr(m, "__file__", "")) for m in _own(path))
+    assert verdict.digests[str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
+    assert verdict.digests[str(path)] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _own(path: Path):
+    return [m for m in sys.modules.values() if getattr(m, "__file__", None) == str(path)]
+
+
+def test_a_fresh_seed_each_time(candidate):
+    path = candidate("return x", before="raise ValueError")
+    seeds = {judge(SPEC, path, examples=2).seed for _ in range(2)}
+    assert len(seeds) == 2
+
+
+WRONG = {
+    "zeros": ("return torch.zeros_like(x)", ""),
+    "an argument": ("return x.clone()", ""),
+    "right for the registered shapes only": (
+        f"return {RIGHT} if x.shape[1] == 5 else x * factor",
+        "",
+    ),
+    "less precise than declared": (f"return ({RIGHT}).half().to(x.dtype)", ""),
+    "cached by pointer and shape": (
+        "key = (x.data_ptr(), tuple(x.shape), factor)\n"
+        f"if key not in known:\n    known[key] = {RIGHT}\n"
+        "return known[key].clone()",
+        "known = {}",
+    ),
+    "cached by pointer, shape and first element": (
+        "key = (x.data_ptr(), tuple(x.shape), factor, x.flatten()[:1].tolist().__repr__())\n"
+        f"if key not in known:\n    known[key] = {RIGHT}\n"
+        "return known[key].clone()",
+        "known = {}",
+    ),
+    "right for 299 calls in a row": (
+        f"calls.append(0)\nreturn {RIGHT} if len(calls) < 299 else x * factor",
+        "calls = []",
+    ),
+    "result in memory that is used again": (
+        f"right = {RIGHT}\n"
+        "memory = known.setdefault((x.dtype, tuple(x.shape)), torch.empty_like(right))\n"
+        "return memory.copy_(right)",
+        "known = {}",
+    ),
+    "writes its argument": (f"right = {RIGHT}\nx.mul_(1.5)\nreturn right", ""),
+    "work after the call returned": (
+        f"out = torch.zeros_like(x).contiguous()\nright = {RIGHT}\n"
+        "threading.Timer(0.2, lambda: out.copy_(right)).start()\nreturn out",
+        "",
+    ),
+    "looks for the expected result in its memory": (
+        "for found in gc.get_objects():\n"
+        "    if type(found) is torch.Tensor and found.shape == x.shape and found is not x:\n"
+        "        return found.to(x.dtype).clone()\n"
+        "return torch.empty_like(x)",
+        "",
+    ),
+}
+
+
+def several(tmp_path, module: str, kernels: list[tuple[str, str]]) -> tuple[Path, Path]:
+    """A spec of as many operators as there are kernels, and a candidate with these."""
+    spec, path = tmp_path / f"{module}.py", tmp_path / f"kernels_of_{module}.py"
+    spec.write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        + "".join(
+            f"@opsmith.op('judged::{module}_{number}')\n"
+            f"def {module}_{number}(x: Float[Tensor, 'N C'], factor: float)"
+            f" -> Float[Tensor, 'N C']:\n    return {RIGHT}\n"
+            for number in range(len(kernels))
+        )
+    )
+    text = "import gc, os, sys, threading, time\nimport torch\n"
+    text += f"import {module}\n"
+    for number, (body, before) in enumerate(kernels):
+        lines = "".join(f"    {line}\n" for line in body.split("\n"))
+        lines = lines.replace("known", f"known_{number}").replace("calls", f"calls_{number}")
+        before = before.replace("known", f"known_{number}").replace("calls", f"calls_{number}")
+        text += f"{before}\n@{module}.{module}_{number}.register_kernel('cpu')\n"
+        text += f"def kernel_{number}(x, factor):\n{lines}\n"
+    path.write_text(text)
+    return spec, path
+
+
+def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path):
+    kernels = [(f"return {RIGHT}", ""), *WRONG.values()]
+    verdict = judge(*several(tmp_path, "cheats", kernels), examples=12, time_limit=20.0)
+    found = {operator: rows for operator, _, rows in verdict.report.groups()}
+    messages = {}
+    for number, name in enumerate(["right", *WRONG]):
+        rows = found[f"judged::cheats_{number}"]
+        messages[name] = {row.check: row.message for row in rows if row.status == "failed"}
+    assert messages.pop("right") == {}
+    assert [name for name, failed in messages.items() if not failed] == []
+    assert (
+        "in a row: the result[" in messages["cached by pointer, shape and first element"]["again"]
+    )
+    assert messages["writes its argument"]["reference"] == (
+        "wrote into argument 'x', which mutates_args does not name"
+    )
+    again = str(messages["result in memory that is used again"])
+    assert "it lies in memory that the kernel uses again" in again
+
+
+def test_what_a_candidate_patches_decides_nothing(candidate):
+    before = (
+        "import opsmith.checks.comparison as c, opsmith.checks.trial as t\n"
+        "t.Trial.compare = t.Trial.record = lambda *a, **k: None\n"
+        "c.compare = t.compare = lambda *a, **k: c.Comparison(0.0)\n"
+        "torch.equal = torch.allclose = lambda *a, **k: True\n"
+        "time.monotonic = time.time = lambda: 0.0\n"
+        "gc.collect = lambda *a: 0\n"
+    )
+    found = failures(candidate("return torch.zeros_like(x)", before), examples=2)
+    assert set(found) == {"reference", "layouts", "sizes", "again"}
+
+
+def test_a_result_of_another_dtype_is_refused(candidate):
+    # Opsmith's own comparison in the candidate's process is patched away first.
+    before = (
+        "import opsmith.operators.kernel as k\n"
+        "k.checked_results = lambda signature, arguments, valid, returned, label: returned\n"
+    )
+    found = failures(candidate(f"return ({RIGHT}).half()", before))
+    assert "float16" in found["reference"]
+    assert "float32" in found["reference"]
+
+
+def test_the_process_knows_neither_seed_nor_test(candidate, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPSMITH_SECRET", "31415926535")
+    seen = tmp_path / "seen"
+    before = f"open({str(seen)!r}, 'w').write(repr((sorted(os.environ), os.environ, sys.argv)))"
+    verdict = judge(SPEC, candidate(f"return {RIGHT}", before), examples=2, seed=27182818284)
+    assert verdict.accepted
+    text = seen.read_text()
+    assert "PATH" in text
+    for secret in ("31415926535", "27182818284", "PYTEST", "OPSMITH_SECRET"):
+        assert secret not in text
+
+
+ENDS = {
+    "os._exit(0)": "ended the process with exit code 0",
+    "os._exit(86)": "ended the process with exit code 86",
+    "os.kill(os.getpid(), 11)": "crashed with signal 11 (SIGSEGV)",
+    "sys.exit(0)": "raised SystemExit: 0",
+}
+
+
+def test_a_kernel_that_ends_its_process_harms_itself_only(tmp_path):
+    kernels = [*((how, "") for how in ENDS), (f"return {RIGHT}", "")]
+    verdict = judge(*several(tmp_path, "ends", kernels), examples=1)
+    *ended, right = [rows for _, _, rows in verdict.report.groups()]
+    for rows, words in zip(ended, ENDS.values(), strict=True):
+        assert rows[0].message.startswith(words)
+    assert [row.status for row in right] == ["passed"] * 4
+    assert not verdict.accepted
+
+
+def test_a_candidate_that_ends_when_imported_is_refused(candidate):
+    found = failures(candidate(f"return {RIGHT}", before="os._exit(0)"))
+    assert found == {"import": "ended the process with exit code 0"}
+
+
+def test_a_candidate_that_raises_when_imported_is_refused(candidate):
+    found = failures(candidate(f"return {RIGHT}", before="raise ValueError('no')"))
+    assert found["import"].startswith("importing the candidate raised")
+    assert "no" in found["import"]
+
+
+INVENTED = [
+    b'{"event": "results", "results": [], "again": []}\n',
+    b'{"event": "row", "status": "passed", "bytes": 0}\nall is well\n',
+    b'{"event": "ended", "code": 0}\n{"event": "ready", "pid": 1}\n',
+]
+
+
+def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
+    body = (
+        "for descriptor in range(3, 30):\n"
+        "    try:\n"
+        "        os.write(descriptor, {data!r})\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "return torch.zeros_like(x)"
+    )
+    kernels = [(body.format(data=data), "") for data in INVENTED]
+    spec, path = several(tmp_path, "invented", kernels)
+    operators = import_operators(str(spec)).operators
+    with Session(spec, path, 20.0) as session:
+        for operator in operators:
+            with pytest.raises(Failure, match="the candidate's answer is none"):
+                session.run(operator, {"x": torch.ones(2, 3), "factor": 1.0})
+
+
+def test_a_kernel_that_hangs_is_refused(candidate):
+    found = failures(candidate("while True: pass"), examples=1, time_limit=3.0)
+    assert found["reference"].startswith("did not return within")
+
+
+def test_nothing_is_left_of_a_candidate_that_forks(candidate, tmp_path):
+    pid = tmp_path / "pid"
+    body = (
+        f"if not os.path.exists({str(pid)!r}) and os.fork() == 0:\n    os.setsid()\n"
+        f"    open({str(pid)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        f"return {RIGHT}"
+    )
+    judge(SPEC, candidate(body), examples=1)
+    for _ in range(300):
+        try:
+            os.kill(int(pid.read_text()), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    raise AssertionError("the fork is still there")
+
+
+def _command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "opsmith", "judge", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_exit_codes_and_json(candidate):
+    accepted = _command(SPEC, "--candidate", candidate(f"return {RIGHT}"), "--json")
+    assert accepted.returncode == 0, accepted.stderr
+    said = json.loads(accepted.stdout)
+    assert said["accepted"] is True
+    assert said["files"][str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
+    assert said["seed"] > 0
+    refused = _command(SPEC, "--candidate", candidate("return x * 0"), "--examples", 3)
+    assert refused.returncode == 1
+    assert "check 'reference' failed for the 'candidate' kernel" in refused.stdout
+    assert refused.stdout.endswith("refused\n")
+    assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
+
+
+def test_where_nothing_can_be_judged_the_exit_code_is_2(candidate, tmp_path):
+    nothing = tmp_path / "nothing.py"
+    nothing.write_text("import spec\n")
+    done = _command(SPEC, "--candidate", nothing)
+    assert done.returncode == 2
+    assert "registers no kernel for the CPU for any operator of" in done.stderr
+    assert "judged::scale" in done.stderr
+    assert _command(SPEC, "--candidate", tmp_path / "absent.py").returncode == 2
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 / 0\n")
+    assert _command(broken, "--candidate", candidate("return x")).returncode == 2
+
+
+def test_a_compiled_candidate_is_judged(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text("from spec import scale\nscale.register_kernel('cpu', source='%s')\n")
+    source = tmp_path / "scale.cpp"
+    source.write_text(
+        '#include <opsmith/kernel.h>\n#include "scale.h"\n'
+        "template <typename T>\n"
+        "void scale(const opsmith::Context&, const judged::scale_args<T>& a) {\n"
+        "  for (int64_t n = 0; n < a.N; ++n) {\n    double sum = 0;\n"
+        "    for (int64_t c = 0; c < a.C; ++c) sum += static_cast<double>(a.x[n * a.C + c]);\n"
+        "    for (int64_t c = 0; c < a.C; ++c)\n"
+        "      a.out[n * a.C + c] = static_cast<T>("
+        "static_cast<double>(a.x[n * a.C + c]) * a.factor + sum);\n  }\n}\n"
+        "OPSMITH_KERNEL(judged, scale, cpu, float, double)\n"
+    )
+    path.write_text(path.read_text() % source)
+    verdict = judge(SPEC, path, examples=12)
+    assert verdict.accepted, verdict.report.explain()
+    assert verdict.report.rows[0].notes == ("the candidate has no kernel for float16, bfloat16",)
