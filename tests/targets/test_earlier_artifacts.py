@@ -129,6 +129,14 @@ def test_an_aotinductor_artifact_of_version_1_is_loaded_and_called(tmp_path):
     assert torch.equal(model(torch.full((2, 3), -1.0)), torch.zeros(2, 3))
 
 
+def test_operators_for_a_target_of_models_are_not_loaded(tmp_path):
+    pytest.importorskip("onnx")
+    write_onnx(tmp_path)
+    write_manifest(tmp_path, "onnx", DETAILS, manifest=2, kind="operators")
+    with pytest.raises(ArtifactError, match=r"holds operators, which the target 'onnx' \(ONNX"):
+        opsmith.load(tmp_path)
+
+
 def test_an_artifact_of_a_later_opsmith_says_what_to_do(tmp_path):
     write_manifest(tmp_path, "onnx", {}, manifest=3)
     words = r"version 3, and this opsmith reads versions 1 and 2\. Export again, or install the op"

@@ -189,6 +189,12 @@ def test_a_runtime_that_disagrees_leaves_no_artifact(target, tmp_path):
     assert loaded.artifact.manifest.agreement is None
 
 
+def test_the_manifest_says_how_far_the_runtime_is_from_pytorch_and_where(target, tmp_path):
+    found = export([twice, split], tmp_path / "dist", error=1e-5).artifact.manifest.agreement
+    assert 1e-6 < found.largest < 1e-3
+    assert found.output.startswith("export_a::split: ")
+
+
 FILE = """
 import opsmith
 from jaxtyping import Float
@@ -210,7 +216,8 @@ def test_a_file_a_module_and_a_list_stand_for_their_operators(target, tmp_path, 
     assert list(export(str(file), tmp_path / "two")) == ["export_c::negate"]
     module = sys.modules["export_c"]
     assert list(export(module, tmp_path / "three")) == ["export_c::negate"]
-    assert list(export([module.negate] * 2, tmp_path / "four")) == ["export_c::negate"]
+    loaded = export([module.negate] * 2, tmp_path / "four")
+    assert [use.name for use in loaded.artifact.manifest.operators] == ["export_c::negate"]
 
 
 @pytest.mark.parametrize(
