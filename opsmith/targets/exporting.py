@@ -123,7 +123,9 @@ def _export_model(
         "kind": MODEL,
     }
     written = _write(target, outcome, folder, **facts)
-    if verify:
+    if outcome.unverified:
+        say(f"not compared with PyTorch: {outcome.unverified}")
+    elif verify:
         samples = None if isinstance(verify, bool) else verify
         compared = compare(model, target.load_model(written), target.title, samples)
         say(_said(compared, target))

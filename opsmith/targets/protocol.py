@@ -56,11 +56,13 @@ class Outcome:
         versions: of the packages whose versions decide whether the artifact runs, by name.
         details: whatever the target needs to know to load it, as JSON has it: which file is the
             model, which are operator libraries.
+        unverified: why what was written cannot be run here, a sentence; empty where it can.
     """
 
     operators: Sequence[OperatorUse] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    unverified: str = ""
 
 
 class Runner(abc.ABC):

@@ -132,3 +132,7 @@ def test_aotinductor_inlines_a_reference_that_writes_into_what_it_made(tmp_path)
     )
     assert {use.form for use in artifact.manifest.operators} == {"inline"}
     assert artifact.manifest.agreement.largest < 1e-6
+    text = artifact.path("README.md").read_text()
+    assert "model = opsmith.load(" in text and "cmake -S runner -B build" in text
+    assert "- `inputs_0: float32 (4, 3)`" in text
+    assert "- `lowering_test::outer`: inline" in text

@@ -25,6 +25,7 @@ from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.model import Model
 from opsmith.targets.proof import Route
 from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
+from opsmith.targets.readme import write_readme
 
 MODEL = "model.pt2"
 RUNNER = "runner"
@@ -103,6 +104,7 @@ class AOTInductor(ModelTarget):
         listed = libraries.write(plans, [*carried], more, needed, folder)
         compile_model(only_tensors(model.program), plans, settings, folder / MODEL)
         self._write_runner(folder, built=bool(options["runner"]))
+        write_readme(folder, model, "A model for AOTInductor", _how(device), uses)
         return Outcome(
             operators=uses,
             details={
@@ -137,6 +139,30 @@ class AOTInductor(ModelTarget):
         from opsmith.targets.aotinductor.proofs import PROOFS
 
         return PROOFS
+
+
+def _how(device: str) -> list[str]:
+    return [
+        f"`{MODEL}` is compiled for PyTorch {torch.__version__} on {device}, {platform.machine()} "
+        f"({toolchain.architecture() or 'this processor'}). In Python:",
+        "",
+        "```python",
+        "import opsmith",
+        "",
+        'model = opsmith.load("path/to/this/folder")  # compares every file with its digest',
+        "outputs = model(*inputs)",
+        "```",
+        "",
+        f"In C++, without Python, by the program in `{RUNNER}/`:",
+        "",
+        "```",
+        f"cmake -S {RUNNER} -B build -DTORCH_DIR=/path/to/libtorch && cmake --build build",
+        "build/opsmith-run . input.pt --output output.pt",
+        "```",
+        "",
+        "`input.pt` is what `torch.save` wrote: a tensor, a list or tuple of tensors, or a "
+        "dictionary by the inputs' names.",
+    ]
 
 
 def _chooser(wanted: str | Mapping[str, str]) -> Chooser:

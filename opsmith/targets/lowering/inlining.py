@@ -18,6 +18,7 @@ from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.targets.lowering.assumptions import Assumptions, raised_at
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser
+from opsmith.targets.lowering.constants import MakesConstants
 from opsmith.targets.lowering.functional import (
     CallsTwins,
     functional,
@@ -138,7 +139,7 @@ def _traceable(
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with twins:
+        with twins, MakesConstants():
             return function(*args, **kwargs)
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import INSTALL, MODEL, OPTIONS, PACKAGES, PAGE, export
 from opsmith.targets.protocol import ModelTarget, Outcome, Runner
+from opsmith.targets.readme import write_readme
 
 
 class OnnxTarget(ModelTarget):
@@ -27,14 +28,38 @@ class OnnxTarget(ModelTarget):
         from opsmith.targets.onnx.evaluator import versions
 
         exported = export(model, folder, options, library=None)
-        details = {"model": MODEL, "opset": exported.opset, "exporter": options["exporter"]}
-        return Outcome(exported.uses, versions(), details)
+        details = {
+            "model": MODEL,
+            "opset": exported.opset,
+            "exporter": options["exporter"],
+            "foreign": list(exported.foreign),
+        }
+        unverified = _unverified(exported.foreign)
+        how = [f"`{MODEL}` is of opset {exported.opset}. Any runtime that has it runs it alone."]
+        if unverified:
+            how = [
+                f"`{MODEL}` is of opset {exported.opset}.",
+                "",
+                f"**Not verified:** {unverified}",
+            ]
+        write_readme(folder, model, "An ONNX model", how, exported.uses)
+        return Outcome(exported.uses, versions(), details, unverified=unverified)
 
     def load_model(self, artifact: Artifact) -> Runner:
         """See `ModelTarget.load_model`."""
         from opsmith.targets.onnx.evaluator import Evaluator
 
         return Evaluator(artifact)
+
+
+def _unverified(foreign: Sequence[str]) -> str:
+    if not foreign:
+        return ""
+    nodes = ", ".join(foreign)
+    return (
+        f"ONNX does not define {nodes}, so that nothing here can run the model. It is for a "
+        "runtime that has an operator of that name; compare its results with PyTorch's there."
+    )
 
 
 TARGET = OnnxTarget()

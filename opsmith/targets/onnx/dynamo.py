@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
@@ -159,7 +161,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
                 output_names=[spec.name for spec in model.outputs],
             )
         except Exception as error:
-            raise ExportError(reason(error)) from error
+            raise ExportError(reason(error, lowered.program)) from error
     assert program is not None
     return program.model
 
@@ -175,8 +177,17 @@ def knows(overload: torch._ops.OpOverload) -> bool:
         return True  # it will say so itself
 
 
-def reason(error: BaseException) -> str:
-    """The deepest cause that says something, opsmith's own words first."""
+_NODE = re.compile(r"%(\w+) : .*?\[target=(?:torch\.ops\.)?([\w.]+)\]\(args = (.*?), kwargs = ")
+_LINE = re.compile(r'File "(.+?)", line (\d+), in \S+\n\s*(.+)')
+
+
+def reason(error: BaseException, program: ExportedProgram | None = None) -> str:
+    """The deepest cause that says something, opsmith's own words first.
+
+    Args:
+        error: what an exporter raised.
+        program: what it translated, whose nodes know the lines that they came from.
+    """
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
@@ -184,7 +195,16 @@ def reason(error: BaseException) -> str:
         if isinstance(cause, ExportError):
             return str(cause)
     text = str(causes[-1]).strip() or type(causes[-1]).__name__
-    return f"torch.onnx could not translate the model: {text}"
+    # Which node it was stands further out than what was wrong.
+    found = next((match for cause in reversed(causes) if (match := _NODE.search(str(cause)))), None)
+    if found is None:
+        return f"torch.onnx could not translate the model: {text}"
+    name, target, arguments = found.groups()
+    nodes = program.graph.nodes if program is not None else ()
+    traces = [node.meta.get("stack_trace") or "" for node in nodes if node.name == name]
+    lines = _LINE.findall("".join(traces))
+    place = f"\n  at {lines[-1][0]}:{lines[-1][1]}: {lines[-1][2]}" if lines else ""
+    return f"torch.onnx could not translate {target}{arguments}: {text}{place}"
 
 
 @contextlib.contextmanager

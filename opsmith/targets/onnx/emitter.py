@@ -39,6 +39,7 @@ class Emitter(abc.ABC):
         self.opset = opset
         self._operator = operator
         self._known: dict[Any, str] = {}
+        self._constants: dict[Any, Tensor] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -66,6 +67,64 @@ class Emitter(abc.ABC):
         made = self._emit(domain, op_type, values, typed, outputs)
         self._remember(schema, values, typed, made)
         return made[0] if outputs == 1 else tuple(made)
+
+    def constant(self, value: Tensor) -> Any:
+        """Make a constant."""
+        (made,) = self._emit("", "Constant", [], [("value", "TENSOR", value)], 1)
+        self._known[_key(made)] = dtype_name(value.dtype)
+        self._constants[_key(made)] = value
+        return made
+
+    def promoted(self, name: str, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs of a node, those that ONNX wants of one dtype brought to it as in PyTorch.
+
+        The TorchScript exporter does so, and ``symbolic`` functions are written for it.
+        """
+        domain, _, op_type = name.rpartition("::")
+        schema = self._schema(domain, op_type)
+        values = list(inputs)
+        if schema is None or not schema.inputs:
+            return values
+        groups: dict[str, list[int]] = {}
+        for position, value in enumerate(values):
+            kind = schema.inputs[min(position, len(schema.inputs) - 1)].type_str
+            if value is not None and self._is_value(value) and not kind.startswith("tensor("):
+                groups.setdefault(kind, []).append(position)
+        for positions in groups.values():
+            dtypes = [self._dtype(values[position]) for position in positions]
+            if None in dtypes or len(set(dtypes)) < 2:
+                continue
+            common = self._common_dtype([values[position] for position in positions])
+            for position in positions:
+                if self._dtype(values[position]) != common:
+                    values[position] = self._cast(values[position], common)
+        return values
+
+    def _common_dtype(self, values: Sequence[Any]) -> str:
+        """PyTorch's rule, in which numbers and tensors without dimensions weigh less."""
+        found = None
+        for value in values:
+            constant, dtype = self._constants.get(_key(value)), self._dtype(value)
+            shape = self._shape_of(value) if constant is None else constant.shape
+            assert dtype is not None
+            sample = torch.empty(() if shape is not None and len(shape) == 0 else (1,))
+            sample = sample.to(DTYPES[dtype])
+            if found is None:
+                found = sample
+            else:
+                common = torch.result_type(found, sample)
+                found = (found if found.dim() else sample).to(common)
+        assert found is not None
+        return dtype_name(found.dtype)
+
+    def _cast(self, value: Any, dtype: str) -> Any:
+        constant = self._constants.get(_key(value))
+        if constant is not None:
+            return self.constant(constant.to(DTYPES[dtype]))
+        return self.node("Cast", value, to=DTYPES[dtype])
+
+    def _dtype(self, value: Any) -> str | None:
+        return self._known.get(_key(value)) or self._dtype_of(value)
 
     def shape(self, value: Any) -> list[int | None]:
         """The sizes of a value; `None` for one that only the run tells.
@@ -161,9 +220,7 @@ class Emitter(abc.ABC):
                 raise ExportError(
                     f"{self._operator.name}: its ONNX form uses {value!r} as an input: {error}"
                 ) from None
-        (made,) = self._emit("", "Constant", [], [("value", "TENSOR", value)], 1)
-        self._known[_key(made)] = dtype_name(value.dtype)
-        return made
+        return self.constant(value)
 
     def _expected(self, schema: Any, position: int, inputs: Sequence[Any]) -> str | None:
         """The dtype of the inputs that must have the same as the one at `position`."""
@@ -174,7 +231,7 @@ class Emitter(abc.ABC):
             return {"float": "float32", "double": "float64"}.get(match[1], match[1])
         for kind, other in zip(kinds, inputs, strict=True):
             if kind == kinds[position] and other is not None and self._is_value(other):
-                return self._known.get(_key(other)) or self._dtype_of(other)
+                return self._dtype(other)
         return None
 
     def _remember(
@@ -193,7 +250,7 @@ class Emitter(abc.ABC):
             for index, given in enumerate(inputs):
                 formal = schema.inputs[min(index, len(schema.inputs) - 1)].type_str
                 if dtype is None and formal == kind and given is not None:
-                    dtype = self._known.get(_key(given)) or self._dtype_of(given)
+                    dtype = self._dtype(given)
             dtype = names.get(next(iter(to.values()), 0), dtype)
             if dtype is not None:
                 self._known[_key(value)] = dtype
@@ -275,8 +332,10 @@ class GraphContext:
         plain = {re.sub(r"_[ifstz]$", "", key): value for key, value in attributes.items()}
         name = name.removeprefix("onnx::").removeprefix("aten::")
         if name == "Constant" and isinstance(plain.get("value"), Tensor):
-            return self._emitter._value(None, 0, [plain["value"]])
-        return self._emitter.node(name, *inputs, outputs=outputs, **plain)
+            return self._emitter.constant(plain["value"])
+        return self._emitter.node(
+            name, *self._emitter.promoted(name, inputs), outputs=outputs, **plain
+        )
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

@@ -8,6 +8,7 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
+from opsmith.errors import ArtifactError
 from opsmith.operators.arguments import DTYPES
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.protocol import Runner
@@ -25,6 +26,12 @@ class Evaluator(Runner):
         from onnx.reference import ReferenceEvaluator
 
         self._manifest = artifact.manifest
+        foreign = artifact.manifest.details.get("foreign")
+        if foreign:
+            raise ArtifactError(
+                f"{artifact.folder} has nodes that ONNX does not define ({', '.join(foreign)}): "
+                "only a runtime that has operators of these names runs it."
+            )
         self._evaluator = ReferenceEvaluator(str(artifact.path(artifact.manifest.details["model"])))
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:

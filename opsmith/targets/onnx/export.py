@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,18 @@ _ATTEMPTS = 32
 
 @dataclass(frozen=True)
 class Exported:
-    """What became of the custom operators."""
+    """What became of the custom operators.
+
+    Attributes:
+        choices: their forms, with the number of their calls.
+        opset: the version of ONNX's operators.
+        foreign: nodes that neither ONNX nor opsmith knows, as ``domain::Name``: whoever mapped an
+            operator to one means it for a runtime that does.
+    """
 
     choices: tuple[tuple[Choice, int], ...]
     opset: int
+    foreign: tuple[str, ...] = ()
 
     @property
     def uses(self) -> list[OperatorUse]:
@@ -99,8 +107,20 @@ def export(
             _exclude_failing(lowered.kept, choosing, error)
             continue
         finish(made, model, folder / MODEL)
-        return Exported(lowered.choices, opset)
+        return Exported(lowered.choices, opset, _foreign_nodes(made, lowered.kept))
     raise AssertionError("every form of every operator was tried")
+
+
+_STANDARD_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+
+def _foreign_nodes(made: Any, kept: Sequence[Choice]) -> tuple[str, ...]:
+    own = [choice.operator.signature.namespace for choice in kept if choice.form == "library"]
+    domains = {*_STANDARD_DOMAINS, *own}
+    functions = {(domain, name) for domain, name, _ in made.functions}
+    nodes = [node for node in made.graph.all_nodes() if node.domain not in domains]
+    nodes = [node for node in nodes if (node.domain, node.op_type) not in functions]
+    return tuple(dict.fromkeys(f"{node.domain}::{node.op_type}" for node in nodes))
 
 
 def _without_objects(model: Model) -> Model:

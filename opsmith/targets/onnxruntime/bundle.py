@@ -8,14 +8,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import ExportError
 from opsmith.kernels import machine
-from opsmith.kernels.version import version
 from opsmith.operators import Operator
+from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, export
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.protocol import Outcome
+from opsmith.targets.readme import write_readme
 
 _HERE = Path(__file__).parent
 LIBRARIES = "operators"
@@ -38,10 +40,11 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         return built[operator]
 
     exported = export(model, folder, options, library=make)
+    _refuse_foreign(exported.foreign)
     operators, entries = _write_libraries(
         [choice for choice, _ in exported.choices if choice.form == "library"], folder
     )
-    _write_program(model, folder, operators)
+    _write_program(model, folder, exported.uses, operators)
     details = {
         "model": MODEL,
         "opset": exported.opset,
@@ -81,19 +84,15 @@ def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str,
     return operators, entries
 
 
-def _write_program(model: Model, folder: Path, libraries: Mapping[str, str]) -> None:
+def _write_program(
+    model: Model, folder: Path, uses: Sequence[OperatorUse], libraries: Mapping[str, str]
+) -> None:
     """``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
     shutil.copyfile(_HERE / "standalone.py", folder / "run.py")
-    (folder / "README.md").write_text(_readme(model, libraries), encoding="utf-8")
-
-
-def _readme(model: Model, libraries: Mapping[str, str]) -> str:
     feeds = ", ".join(f'"{spec.name}": {spec.name}' for spec in model.inputs)
-    lines = [
-        "# A model for ONNX Runtime",
-        "",
-        f"Exported by opsmith {version()}. It needs Python with `onnxruntime` (exported with "
-        f"{metadata.version('onnxruntime')}) and NumPy, and neither PyTorch nor opsmith:",
+    how = [
+        f"It needs Python with `onnxruntime` (exported with {metadata.version('onnxruntime')}) and "
+        "NumPy, and neither PyTorch nor opsmith:",
         "",
         "```",
         "python run.py inputs.npz outputs.npz",
@@ -110,16 +109,27 @@ def _readme(model: Model, libraries: Mapping[str, str]) -> str:
         "session = load()  # compares every file with its digest, registers the operators",
         f"outputs = session.run(None, {{{feeds}}})",
         "```",
-        "",
-        "Inputs:",
-        "",
-        *(f"- `{spec}`" for spec in model.inputs),
-        "",
-        "Outputs:",
-        "",
-        *(f"- `{spec}`" for spec in model.outputs),
     ]
     if libraries:
-        lines += ["", "Operators that are run by their own kernels:", ""]
-        lines += [f"- `{operator}` in `{file}`" for operator, file in libraries.items()]
-    return "\n".join(lines) + "\n"
+        how += ["", "Operators that are run by their own kernels:", ""]
+        how += [f"- `{operator}` in `{file}`" for operator, file in libraries.items()]
+    write_readme(folder, model, "A model for ONNX Runtime", how, uses)
+
+
+def _refuse_foreign(foreign: Sequence[str]) -> None:
+    """Refuse nodes that ONNX Runtime does not know and no library of the artifact defines.
+
+    Raises:
+        ExportError: naming them.
+    """
+    unknown = [name for name in foreign if not name.startswith(_OWN_DOMAINS)]
+    if unknown:
+        raise ExportError(
+            f"the model has nodes {', '.join(unknown)}, which a symbolic or register_onnx function "
+            "made. ONNX Runtime does not have them, and no library of the artifact defines them. "
+            'Take the operator\'s reference, form="inline"; or give it a C++ kernel and use '
+            'form="library"; or export the file alone, target="onnx", for a runtime that has them.'
+        )
+
+
+_OWN_DOMAINS = ("com.microsoft",)

@@ -1,0 +1,61 @@
+"""Constants that references make, as operations: PyTorch's decompositions lose constant tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from opsmith.errors import ExportError
+
+#: Each element may become an operation.
+_MOST = 1024
+_MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+class MakesConstants(TorchFunctionMode):
+    """Has ``torch.tensor([2])`` in a reference, and tensors from around it, made by operations."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _MAKERS and args:
+            made = _made(args[0], kwargs.get("dtype"))
+            if made is not None:
+                return made
+        args, kwargs = pytree.tree_map(_rebuilt, (tuple(args), dict(kwargs)))
+        return func(*args, **kwargs)
+
+
+def _made(data: Any, dtype: torch.dtype | None) -> Tensor | None:
+    """A tensor of numbers that Python has; `None` where `data` is something else."""
+    leaves = pytree.tree_leaves(data, is_leaf=lambda item: not isinstance(item, list | tuple))
+    if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
+        return None
+    with _disable_current_modes():
+        value = torch.tensor(data, dtype=dtype)
+    return _of(value)
+
+
+def _rebuilt(value: Any) -> Any:
+    # Whatever is traced is of a subclass.
+    return _of(value) if type(value) is Tensor and not torch._is_functional_tensor(value) else value
+
+
+def _of(value: Tensor) -> Tensor:
+    if value.numel() > _MOST:
+        raise ExportError(
+            f"a reference uses a constant of {value.numel()} elements, and one that is inlined may "
+            f"have {_MOST}. Pass it as an argument."
+        )
+    with _disable_current_modes():
+        numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()
+    shape, dtype, device = value.shape, value.dtype, value.device
+    if all(number == numbers[0] for number in numbers):
+        return torch.full(shape, numbers[0] if numbers else 0, dtype=dtype, device=device)
+    single = [torch.full((), number, dtype=dtype, device=device) for number in numbers]
+    return torch.stack(single).reshape(shape)
