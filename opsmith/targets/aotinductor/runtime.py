@@ -82,7 +82,7 @@ def _ordered(tensor: Tensor, order: Sequence[int]) -> Tensor:
     Compiled code reads memory as the example had it.
     """
     back = [order.index(axis) for axis in range(len(order))]
-    return tensor.permute(*order).contiguous().permute(*back)
+    return tensor.permute(list(order)).contiguous().permute(back)
 
 
 def _words(error: RuntimeError) -> str:

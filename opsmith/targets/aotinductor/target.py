@@ -230,7 +230,7 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
         order = sorted(range(tensor.dim()), key=strides.__getitem__, reverse=True)
         if tensor.is_contiguous():
             order = list(range(tensor.dim()))
-        if not tensor.permute(*order).is_contiguous():
+        if not tensor.permute(order).is_contiguous():
             raise ExportError(
                 f"the example of the input {spec.name!r} has shape {tuple(tensor.shape)} and "
                 f"strides {tuple(tensor.stride())}: compiled code would want every input with such "
