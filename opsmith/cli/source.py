@@ -36,7 +36,8 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
         return {"model": import_operators(source).operators}
     if not colon or not where or not name.isidentifier():
         raise LoadError(
-            f"{source!r}: say which model, as in model.py:example or package.module:example"
+            f"{source!r}: say which model, as in model.py:example or package.module:example. "
+            "(A file alone stands for its operators, where the target takes operators.)"
         )
     module = import_module(where)
     found = getattr(module, name, None)

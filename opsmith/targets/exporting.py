@@ -148,7 +148,10 @@ def _export_operators(
         return
     silent = [operator.name for operator in operators if not operator.cases]
     if silent:
-        say(f"not compared with PyTorch, without registered cases: {', '.join(silent)}")
+        say(
+            f"not compared with PyTorch: {', '.join(silent)}. There are no registered cases; "
+            "opsmith check samples some"
+        )
     if len(silent) < len(operators):
         compared = compare_operators(operators, target.load_operators(written), target.title)
         say(_said(compared, target))

@@ -175,7 +175,8 @@ def test_what_an_export_says(target, tmp_path):
     assert said == [
         "export_a::twice: reference",
         "export_a::split: reference",
-        "not compared with PyTorch, without registered cases: export_a::twice",
+        "not compared with PyTorch: export_a::twice. There are no registered cases; opsmith check "
+        "samples some",
         "largest difference between NumPy and PyTorch over 2 samples: 0 of the largest value",
         f"NumPy artifact: {tmp_path / 'dist'}",
     ]
