@@ -16,6 +16,7 @@ from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
+from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
 from opsmith.checks.worker import ElsewhereError, Worker
 from opsmith.errors import OpsmithError
@@ -198,7 +199,8 @@ def run_check(
     try:
         trial.need(not subject.missing, subject.missing)
         _build(check, subject)
-        with _without_traces():
+        # What a kernel leaves behind is a matter of one row, and not of those after it.
+        with Surroundings(), _without_traces():
             check.run(trial)
         if check.samples and not trial.count:
             raise Failure(_no_case(trial))

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.case import Case
-from opsmith.checks.comparison import compare
 from opsmith.checks.harness import Call, Fault, Phase
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
@@ -25,7 +24,7 @@ _FILLS = (0xFF, 0x7F)
 _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
 
 
-def _compiled(operator: Operator) -> list[Subject]:
+def compiled(operator: Operator) -> list[Subject]:
     """The kernels that export a C symbol which the host can call."""
     return [
         subject
@@ -34,7 +33,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     ]
 
 
-def _run(
+def call(
     trial: Trial, build: harness.Build, cases: Sequence[Case], phases: Sequence[Phase]
 ) -> list[list[Call]]:
     """Call the kernel as an adapter would: contiguous tensors unless it asked for strides."""
@@ -69,7 +68,8 @@ def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: taken(name, value) for name, value in arguments.items()}
 
 
-def _build(trial: Trial, sanitizer: str = "") -> harness.Build:
+def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
+    """The trial's kernel, built for the harness."""
     source = trial.subject.implementation.entry
     assert source is not None
     return harness.build(source, sanitizer)
@@ -82,18 +82,18 @@ def _has_floats(trial: Trial) -> tuple[str | None, ...]:
 @check(
     "bounds",
     "the kernel accesses no memory but its arguments and results, and writes every result",
-    subjects=_compiled,
+    subjects=compiled,
     order=12,
     time_limit=3.0,
 )
 def bounds(trial: Trial) -> None:
     """Memory that ends or begins where nobody may read; arguments that nobody may write."""
-    build = _build(trial)
+    build = build_for(trial)
     phases = (Phase(fill=_FILLS[0]), Phase(fill=_FILLS[1], at_end=False))
 
     def one(case: Case) -> None:
         expected = trial.truth(case)
-        (first,), (second,) = _run(trial, build, [case], phases)
+        (first,), (second,) = call(trial, build, [case], phases)
         for name, one, other in zip(expected.names, first.tensors(), second.tensors(), strict=True):
             _must_be_written(name, one, other)
         trial.compare(first.tensors(), expected)
@@ -136,75 +136,44 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
 @check(
     "splits",
     "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
-    subjects=_compiled,
+    subjects=compiled,
     order=13,
     time_limit=3.0,
 )
 def splits(trial: Trial) -> None:
     """Cuts at odd places, whatever the grain, shuffled, on one thread and on three."""
-    build = _build(trial)
+    build = build_for(trial)
     cut = False
 
-    def one(case: Case) -> None:
+    def every_way(case: Case) -> None:
         nonlocal cut
         expected = trial.truth(case)
-        for phase, (call,) in zip(_SPLITS, _run(trial, build, [case], _SPLITS), strict=True):
-            cut |= call.split
-            trial.compare(call.tensors(), expected, phase.describe())
+        for phase, (one,) in zip(_SPLITS, call(trial, build, [case], _SPLITS), strict=True):
+            cut |= one.split
+            trial.compare(one.tensors(), expected, phase.describe())
 
-    trial.each(one, examples=trial.some(3))
+    trial.each(every_way, examples=trial.some(3))
     if not cut:
         trial.notes.append("the kernel never calls parallel_for with more than one item")
-
-
-@check(
-    "afterwards",
-    "a call leaves nothing behind, and calls at the same time do not meet",
-    subjects=_compiled,
-    order=14,
-    time_limit=3.0,
-)
-def afterwards(trial: Trial) -> None:
-    """Memory that each call adds, the floating-point environment, threads, files; two at once."""
-    build = _build(trial)
-    dtypes = _has_floats(trial)
-
-    def alone(case: Case) -> None:
-        trial.truth(case)
-        _run(trial, build, [case], [Phase(calls=12)])
-
-    def both(first: Case, second: Case) -> None:
-        truths = [trial.truth(first), trial.truth(second)]
-        phases = [Phase(together=True)] * 4
-        for calls in _run(trial, build, [first, second], phases):
-            for call, expected in zip(calls, truths, strict=True):
-                if compare(call.tensors(), expected).problem is None:
-                    continue
-                ((apart,),) = _run(trial, build, [first], [Phase()])
-                trial.compare(apart.tensors(), truths[0])
-                trial.compare(call.tensors(), expected, phases[0].describe())
-
-    trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
-    trial.each_pair(both, dtypes=dtypes, wanted=Wanted(), examples=trial.some(12))
 
 
 def _sanitizer_check(sanitizer: str, finds: str) -> None:
     @check(
         f"sanitize-{sanitizer}",
         f"{finds} (rebuilt with -fsanitize={sanitizer})",
-        subjects=_compiled,
+        subjects=compiled,
         order=15,
         time_limit=10.0,
         flag=f"sanitize_{sanitizer}",
     )
     def sanitized(trial: Trial) -> None:
-        build = _build(trial, sanitizer)
+        build = build_for(trial, sanitizer)
         threads = 3 if sanitizer == "thread" else 1
         phases = (Phase(), Phase(seed=1, threads=threads), Phase(seed=2, threads=threads))
 
         def one(case: Case) -> None:
             trial.accept(case)
-            _run(trial, build, [case], phases)
+            call(trial, build, [case], phases)
 
         trial.each(one, examples=trial.some(3))
 

@@ -1,0 +1,225 @@
+"""A call leaves nothing behind, and calls at the same time do not meet."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.catalogue import native
+from opsmith.checks.comparison import compare
+from opsmith.checks.harness import Phase
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.surroundings import Surroundings
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import Truth
+
+_ROUNDS = 8
+
+
+@check(
+    "afterwards",
+    "a call leaves nothing behind, and calls at the same time do not meet",
+    order=70,
+    time_limit=2.0,
+)
+def afterwards(trial: Trial) -> None:
+    """Settings, random numbers, references; two threads at once; compiled kernels without Python.
+
+    A compiled kernel is called by the harness too, which sees what it allocates and does not free,
+    and what it changes of the floating-point environment, threads and files.
+    """
+    dtypes = (trial.subject.favourite,)
+    build = native.build_for(trial) if trial.subject in native.compiled(trial.operator) else None
+
+    def alone(case: Case) -> None:
+        trial.accept(case)
+        _leaves_settings(trial, case)
+        _keeps_no_argument(trial, case)
+        if build is not None:
+            native.call(trial, build, [case], [Phase(calls=12)])
+
+    def both(first: Case, second: Case) -> None:
+        truths = [trial.truth(first), trial.truth(second)]
+        _do_not_meet(trial, [first, second], truths)
+        if build is None:
+            return
+        phases = [Phase(together=True)] * 4
+        for calls in native.call(trial, build, [first, second], phases):
+            for call, expected in zip(calls, truths, strict=True):
+                if compare(call.tensors(), expected).problem is not None:
+                    trial.compare(call.tensors(), expected, phases[0].describe())
+
+    trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
+    trial.each_pair(both, dtypes=dtypes, wanted=Wanted(), examples=trial.some(12))
+
+
+def _leaves_settings(trial: Trial, case: Case) -> None:
+    positional, keywords = trial.operator.split(case.make(trial.subject.device))
+    with Surroundings() as before:
+        # Not `trial.call`, which puts the number of threads back.
+        trial.operator(*positional, **keywords)
+        changes = before.changes()
+    if changes:
+        raise Failure(f"a call changed {changes[0]}, and left it so")
+    seeded = torch.Tag.nondeterministic_seeded in trial.operator.overload.tags
+    if before.drew_random_numbers and not seeded:
+        raise Failure(
+            "a call drew from PyTorch's global random numbers, so it changes what comes after. If "
+            "that is meant, tag the operator torch.Tag.nondeterministic_seeded."
+        )
+
+
+def _keeps_no_argument(trial: Trial, case: Case) -> None:
+    arguments = case.make(trial.subject.device)
+    kept = {name: weakref.ref(tensor) for name, tensor in _tensors(arguments)}
+    results = trial.run(arguments)
+    # A mutated argument is among what a run gives.
+    del results, arguments
+    gc.collect()
+    for name, reference in kept.items():
+        if reference() is not None:
+            raise Failure(
+                f"argument {name!r} is still referenced after the call, so its memory is never "
+                "given back"
+            )
+
+
+def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            for position, item in enumerate(value):
+                if isinstance(item, Tensor):
+                    yield f"{name}[{position}]", item
+
+
+def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Truth]) -> None:
+    """Call from two threads at once, again and again."""
+    gave: list[list[Any]] = [[] for _ in cases]
+    ready = threading.Barrier(len(cases))
+    rounds = [[case.make(trial.subject.device) for _ in range(_ROUNDS)] for case in cases]
+
+    def work(position: int) -> None:
+        ready.wait()
+        for arguments in rounds[position]:
+            try:
+                gave[position].append(trial.run(arguments))
+            except Exception as error:
+                gave[position].append(error)
+
+    with _switching_often():
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(len(cases))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    for results, truth in zip(gave, truths, strict=True):
+        for result in results:
+            if isinstance(result, Exception):
+                raise Failure(f"called by two threads at once: {trial.raised(result)}")
+            trial.compare(result, truth, "called by two threads at once")
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@check(
+    "history",
+    "a result depends on the arguments alone: not on earlier calls, nor on later ones",
+    order=72,
+    time_limit=2.0,
+)
+def history(trial: Trial) -> None:
+    """The same tensors with other values in them, results looked at again, many calls in a row."""
+    dtypes = (trial.subject.favourite,)
+    device = trial.subject.device
+    earlier: list[tuple[list[Tensor], list[Tensor]]] = []
+
+    def one(case: Case) -> None:
+        arguments = case.make(device)
+        trial.compare(results := trial.run(arguments), trial.truth(case))
+        if not trial.signature.mutated:
+            earlier.append((results, [result.clone() for result in results]))
+        other = _rewritten(case)
+        if other is None or trial.signature.mutated:
+            return
+        truth = trial.truth(other)
+        for name, tensor in _tensors(arguments):
+            tensor.copy_(dict(_tensors(dict(other.values)))[name])
+        again = trial.run(arguments)
+        trial.compare(again, truth, "called again with the same tensors, other values in them")
+        _must_be_unchanged(earlier)
+
+    trial.each(one, dtypes=dtypes, examples=trial.some(6), most=3)
+    time.sleep(0.02)
+    _must_be_unchanged(earlier)
+    _many(trial, dtypes)
+
+
+def _must_be_unchanged(earlier: Sequence[tuple[list[Tensor], list[Tensor]]]) -> None:
+    for results, copies in earlier[-20:]:
+        for result, copy in zip(results, copies, strict=True):
+            if not torch.equal(_bytes(result), _bytes(copy)):
+                raise Failure(
+                    "the result of an earlier call changed afterwards: it lies in memory that the "
+                    "kernel still writes"
+                )
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _rewritten(case: Case) -> Case | None:
+    """The case with other values in floating tensors, but for their first elements.
+
+    `None` where there is no tensor whose values are free.
+    """
+    values = dict(case.values)
+    changed = False
+    for parameter in case.signature.parameters:
+        value = values[parameter.name]
+        free = isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
+        if not free or parameter.constraints:
+            continue
+        flat = value.flatten()
+        values[parameter.name] = torch.cat([flat[:1], flat[1:].flip(0) * -0.5]).view(value.shape)
+        changed = True
+    return Case(case.signature, values, {}, case.origin) if changed else None
+
+
+def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
+    """Hundreds of calls, the last of which has to be right as well."""
+    seconds = min(2.0, trial.settings.seconds / 4)
+
+    def many(case: Case) -> None:
+        truth = trial.truth(case)
+        started = time.monotonic()
+        for number in range(1, 601):
+            results = trial.run(case.make(trial.subject.device))
+            late = time.monotonic() - started > seconds
+            if number % 150 == 0 or late:
+                trial.compare(results, truth, f"after {number} calls")
+            if late:
+                break
+
+    trial.each(many, dtypes=dtypes, examples=1, most=1, registered_cases=True)

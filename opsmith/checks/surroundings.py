@@ -1,0 +1,92 @@
+"""What a call must leave as it finds it: the settings of the process that it runs in."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+
+Read = Callable[[], Any]
+Restore = Callable[[Any], object]
+
+
+def _keeps_denormals() -> bool:
+    return bool((torch.tensor(1e-40, dtype=torch.float32) * 1.0) != 0)
+
+
+def _set_output(value: Any) -> None:
+    sys.stdout = value
+
+
+#: What there is: how messages call it, how it is read and put back.
+_SETTINGS: dict[str, tuple[Read, Restore]] = {
+    "whether gradients are recorded": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "whether denormal numbers are kept": (
+        _keeps_denormals,
+        lambda kept: torch.set_flush_denormal(not kept),
+    ),
+    "whether deterministic algorithms are asked for": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    "whether garbage is collected": (
+        gc.isenabled,
+        lambda enabled: gc.enable() if enabled else gc.disable(),
+    ),
+    "the working directory": (os.getcwd, os.chdir),
+    "Python's standard output": (lambda: sys.stdout, _set_output),
+    "the state of Python's random numbers": (random.getstate, random.setstate),
+    "the number of Python's threads": (threading.active_count, lambda count: None),
+}
+_SHOWN = bool | int | str | torch.dtype
+
+
+class Surroundings:
+    """The settings as they were on entering; they are put back on leaving.
+
+    Example:
+        >>> torch.set_num_threads(2)
+        >>> with Surroundings() as before:
+        ...     torch.set_num_threads(1)
+        ...     before.changes()
+        ['the number of threads (2 → 1)']
+    """
+
+    def __enter__(self) -> Surroundings:
+        self._values = {what: read() for what, (read, _) in _SETTINGS.items()}
+        self._random = torch.get_rng_state()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for what, (read, restore) in _SETTINGS.items():
+            if read() != self._values[what]:
+                restore(self._values[what])
+
+    def changes(self) -> list[str]:
+        """What is not as it was, in words."""
+        found = []
+        for what, (read, _) in _SETTINGS.items():
+            before, now = self._values[what], read()
+            if before != now:
+                shown = f" ({before} → {now})" if isinstance(now, _SHOWN) else ""
+                found.append(f"{what}{shown}")
+        return found
+
+    @property
+    def drew_random_numbers(self) -> bool:
+        """Whether PyTorch's global generator has moved on."""
+        return not torch.equal(torch.get_rng_state(), self._random)

@@ -1,0 +1,125 @@
+"""What a call leaves behind is found, and so is a result that depends on other calls."""
+
+import gc
+import threading
+
+import pytest
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+
+
+def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+def operator(name, kernel):
+    made = opsmith.op(f"afterwards::{name}")(doubled)
+    made.register_kernel("cpu", kernel)
+    return made
+
+
+def failures(name, kernel):
+    report = checks.run(
+        operator(name, kernel), select=["afterwards", "history"], examples=12, isolate=False
+    )
+    return {row.check: row.message for row in report.failures}
+
+
+def left(change):
+    def kernel(x):
+        change()
+        return x * 2
+
+    return kernel
+
+
+KEPT = []
+
+
+def keeping(x):
+    KEPT.append(x)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "words"),
+    [
+        ("grad", left(lambda: torch.set_grad_enabled(False)), "whether gradients are recorded"),
+        ("dtype", left(lambda: torch.set_default_dtype(torch.float64)), "the default dtype"),
+        ("threads", left(lambda: torch.set_num_threads(7)), "the number of threads (1 → 7)"),
+        ("denormals", left(lambda: torch.set_flush_denormal(True)), "whether denormal numbers"),
+        ("collection", left(gc.disable), "whether garbage is collected (True → False)"),
+        ("random", left(lambda: torch.rand(1)), "drew from PyTorch's global random numbers"),
+        ("keeping", keeping, "argument 'x' is still referenced after the call"),
+    ],
+)
+def test_what_a_call_leaves_behind_is_named_and_put_back(name, kernel, words):
+    found = failures(name, kernel)
+    assert words in found["afterwards"]
+    assert torch.is_grad_enabled()
+    assert gc.isenabled()
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.tensor(1e-40) * 1.0 != 0
+
+
+class Remembering:
+    """Results kept under the address, the shape and the first element."""
+
+    def __init__(self):
+        self.results = {}
+
+    def __call__(self, x):
+        key = (x.data_ptr(), x.shape, tuple(x[:1].tolist()))
+        if key not in self.results:
+            self.results[key] = x * 2
+        return self.results[key].clone()
+
+
+class Counting:
+    def __init__(self, limit):
+        self.calls, self.limit = 0, limit
+
+    def __call__(self, x):
+        self.calls += 1
+        return x * (2 if self.calls < self.limit else 3)
+
+
+class Buffer:
+    def __init__(self):
+        self.memory = torch.empty(0)
+
+    def __call__(self, x):
+        if self.memory.shape[0] < x.shape[0]:
+            self.memory = x.new_empty(x.shape[0])
+        return torch.mul(x, 2, out=self.memory[: x.shape[0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "words"),
+    [
+        ("remembering", Remembering(), "with the same tensors, other values in them: the result["),
+        ("counting", Counting(300), " calls: the result[0] is"),
+        ("buffer", Buffer(), "the result of an earlier call changed afterwards"),
+    ],
+)
+def test_a_result_that_depends_on_other_calls_is_found(name, kernel, words):
+    assert words in failures(name, kernel)["history"]
+
+
+def test_two_calls_at_once_that_meet_are_found():
+    shared = {}
+
+    def meeting(x):
+        shared["x"] = x.clone()
+        threading.Event().wait(0.001)
+        return shared["x"] * 2
+
+    assert failures("meeting", meeting)["afterwards"].startswith("called by two threads at once: ")
+
+
+def test_a_kernel_that_leaves_nothing_behind_passes():
+    assert failures("right", lambda x: x * 2) == {}
