@@ -249,7 +249,10 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
             )
         if part.optional:
             raise AnnotationProblem(
-                f"{show(member)}: a result is always there; return an empty one"
+                f"{show(member)}: a result is always there, as a compiled graph has to know what "
+                "comes out; give it a size that an argument makes 0, as in "
+                'Float[Tensor, "N*{wanted}"] with wanted: Annotated[int, Between(0, 1)], or '
+                "declare two operators"
             )
         if not isinstance(type_, TensorType | TensorListType):
             raise AnnotationProblem(

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import opsmith
 from gallery.ms_deform_attn.inputs import case, cases
 from gallery.ms_deform_attn.ms_deform_attn import ms_deform_attn
 
@@ -94,3 +96,23 @@ def test_the_results_do_not_depend_on_the_number_of_threads() -> None:
         assert torch.equal(one, other)
     for one, other in zip(found[0], found[2], strict=True):
         assert torch.equal(one, other)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, value: Tensor, shapes: Tensor, starts: Tensor, at: Tensor, by: Tensor) -> Any:
+        return ms_deform_attn(value, shapes, starts, at, by)
+
+
+def test_onnx_runtime_refuses_them_in_the_same_words(tmp_path: Path) -> None:
+    arguments = case(torch.float32, 8, **SMALL)
+    opsmith.export(
+        Attention(), tuple(arguments.values()), target="onnxruntime", out=tmp_path, say=None
+    )
+    model = opsmith.load(tmp_path)
+    torch.testing.assert_close(model(*arguments.values()), ms_deform_attn(**arguments))
+    arguments["level_start_index"] = torch.tensor([0, 10**6])
+    with pytest.raises(RuntimeError) as eager:
+        ms_deform_attn(**arguments)
+    with pytest.raises(Exception, match="level_start_index") as exported:
+        model(*arguments.values())
+    assert str(eager.value).splitlines()[0] in str(exported.value)

@@ -209,7 +209,7 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (no_result, "the return annotation is missing"),
         (does_nothing, "returns nothing and mutates nothing"),
         (scalar_result, 'return a 0-dimensional one, as in Float[Tensor, ""]'),
-        (optional_result, "a result is always there"),
+        (optional_result, 'a size that an argument makes 0, as in Float[Tensor, "N*{wanted}"]'),
         (dim_named_like_parameter, "'x' is both a parameter and a dimension"),
         (named_out, "parameter 'out' has the name that the result has in a kernel"),
         (unsized_result, "'_' says no size"),
