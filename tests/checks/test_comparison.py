@@ -2,7 +2,7 @@ import re
 
 import pytest
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float8e4m3fn, Float32, Int64
 from torch import Tensor
 
 import opsmith
@@ -248,3 +248,22 @@ def test_what_is_exact_is_not_rounded():
     assert torch.equal(exact[2], -whole)
     assert torch.equal(exact[3], whole / 2)
     assert bool((rounded[whole % 3 != 0] != (whole / 3)[whole % 3 != 0]).all())
+
+
+@opsmith.op("comparison::rounded")
+def rounded(x: Float32[Tensor, "N"]) -> Float8e4m3fn[Tensor, "N"]:
+    return x.to(torch.float8_e4m3fn)
+
+
+def test_float8_may_be_one_step_off_and_no_more():
+    x = torch.tensor([1.0, -3.0, 0.01, 200.0])
+    truth = truth_of(rounded, {"x": x})
+    right = rounded(x)
+    assert compare([right], truth).error == 0
+    for steps, problem in ((1, False), (2, True), (8, True)):
+        bits = right.view(torch.uint8).clone()
+        bits[1] += steps
+        found = compare([bits.view(torch.float8_e4m3fn)], truth)
+        assert (found.problem is not None) is problem, steps
+    nan = torch.tensor([float("nan")] * 4).to(torch.float8_e4m3fn)
+    assert compare([nan], truth).problem is not None

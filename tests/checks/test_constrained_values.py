@@ -1,6 +1,6 @@
 """Constraints on values are sampled from, and breaking one is tried."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ import opsmith
 from opsmith import Between, Index, Positive, Sorted, Starts, Total, checks
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
+from opsmith.signature import binding
 
 
 @opsmith.op("constraints::all_of_them")
@@ -105,3 +106,33 @@ def test_a_dimension_that_is_looked_along_is_not_folded_by_vmap() -> None:
 
     rows = torch.tensor([[1.0, 5.0], [2.0, 3.0]])
     assert torch.equal(torch.vmap(sorted_rows)(rows), rows * 2)
+
+
+@pytest.mark.parametrize(
+    ("unchecked", "accepted"),
+    [("choice", "how='summax?': accepted"), ("named", "'xs'[1] with "), ("some", "'xs' without")],
+)
+def test_a_choice_or_a_list_that_is_not_enforced_is_found(
+    monkeypatch: pytest.MonkeyPatch, unchecked: str, accepted: str
+) -> None:
+    # Each time another one: an operator remembers which arguments fitted.
+    @opsmith.op(f"constraints::without_{unchecked}")
+    def chosen(
+        xs: list[Float[Tensor, "N C"]], how: Literal["sum", "max"] = "sum"
+    ) -> Float[Tensor, "N C"]:
+        stacked = torch.stack(xs)
+        return stacked.sum(0) if how == "sum" else stacked.amax(0)
+
+    report = checks.run(chosen, select=["refusal"], isolate=False)
+    assert [row.status for row in report.rows] == ["passed"], report.explain()
+    original = getattr(binding._Binder, unchecked)
+
+    def lenient(self: Any, *arguments: Any) -> None:
+        before, self.check = self.check, lambda condition, message: None
+        original(self, *arguments)
+        self.check = before
+
+    monkeypatch.setattr(binding._Binder, unchecked, lenient)
+    report = checks.run(chosen, select=["refusal"], isolate=False)
+    assert [row.status for row in report.rows] == ["failed"]
+    assert accepted in report.explain()
