@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import AbstractDtype, Float, Float64, Int64
 from torch import Tensor
 
 from opsmith.errors import DeclarationError
@@ -105,7 +105,11 @@ def test_a_dtype_that_the_kernel_lacks(observed) -> None:
     )
 
 
-def copy_any(x: Shaped[Tensor, "N"]) -> Shaped[Tensor, "N"]: ...
+class Every(AbstractDtype):
+    dtypes = list(ALL_DTYPES)  # noqa: RUF012
+
+
+def copy_any(x: Every[Tensor, "N"]) -> Every[Tensor, "N"]: ...
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +122,11 @@ def test_every_dtype(copied, dtype: str) -> None:
     x = torch.arange(5).to(getattr(torch, dtype))
     result = copied(x)
     assert result.dtype == x.dtype
-    assert torch.equal(result, x)
+    assert torch.equal(result.view(torch.uint8), x.view(torch.uint8))
     assert result.data_ptr() != x.data_ptr()
 
 
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2fnuz, torch.float8_e4m3fnuz])
 def test_a_dtype_that_no_declaration_can_name(copied, dtype: torch.dtype) -> None:
     with pytest.raises(RuntimeError, match=f"has dtype {str(dtype).removeprefix('torch.')}"):
         copied(torch.zeros(2).to(dtype))
