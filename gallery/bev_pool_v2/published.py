@@ -1,5 +1,6 @@
 """The function that BEVDet's users call, on top of the operator."""
 
+import torch
 from torch import Tensor
 
 from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2 as operator
@@ -16,20 +17,21 @@ def bev_pool_v2(
     interval_starts: Tensor,
     interval_lengths: Tensor,
 ) -> Tensor:
-    """Pool with the published argument order and channels first.
+    """Pool with the published argument order and channels first, casting as published.
 
     Args:
         depth: (B, N, D, H, W).
-        feat: (B, N, H, W, C).
-        ranks_depth: (P,) int32; this and the following as `bev::bev_pool_v2` has them.
-        ranks_feat: (P,) int32.
-        ranks_bev: (P,) int32.
+        feat: (B, N, H, W, C); where its dtype is not that of `depth`, both are promoted.
+        ranks_depth: (P,) of any integers, cast to int32; this and the following as
+            `bev::bev_pool_v2` has them.
+        ranks_feat: (P,), likewise.
+        ranks_bev: (P,), likewise.
         bev_feat_shape: (B, Z, Y, X, C).
-        interval_starts: (I,) int32.
-        interval_lengths: (I,) int32.
+        interval_starts: (I,), likewise.
+        interval_lengths: (I,), likewise.
 
     Returns:
-        (B, C, Z, Y, X), contiguous.
+        (B, C, Z, Y, X), contiguous, in the dtype of `depth` and `feat`.
 
     Raises:
         ArgumentError: `bev_feat_shape` names another B or C than `feat` has.
@@ -40,14 +42,15 @@ def bev_pool_v2(
             f"bev_pool_v2: bev_feat_shape is {tuple(bev_feat_shape)}, with B={batch} and "
             f"C={channels}, but feat has B={feat.shape[0]} and C={feat.shape[-1]}."
         )
+    dtype = torch.promote_types(depth.dtype, feat.dtype)
     pooled = operator(
-        depth,
-        feat,
-        ranks_depth,
-        ranks_feat,
-        ranks_bev,
-        interval_starts,
-        interval_lengths,
+        depth.to(dtype),
+        feat.to(dtype),
+        ranks_depth.int(),
+        ranks_feat.int(),
+        ranks_bev.int(),
+        interval_starts.int(),
+        interval_lengths.int(),
         bev_size,
     )
     return pooled.permute(0, 4, 1, 2, 3).contiguous()

@@ -1,19 +1,45 @@
-"""`DeformConv2d`, a layer with the constructor of torchvision's."""
+"""`DeformConv2d` and `deform_conv2d`, called as torchvision's layer and function are."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from gallery.deform_conv2d.deform_conv2d import deform_conv2d
+from gallery.deform_conv2d.deform_conv2d import deform_conv2d as operator
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
+def deform_conv2d(
+    input: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Convolve, with one number where both directions have the same; see the operator.
+
+    Args:
+        input: the images (N, C, H, W).
+        offset: see `DeformConv2d.forward`.
+        weight: (M, C / groups, kernel height, kernel width).
+        bias: (M,).
+        stride: down and right, and so the next two.
+        padding: rows and columns of zeros around the image.
+        dilation: pixels between taps.
+        mask: see `DeformConv2d.forward`.
+    """
+    steps = (_pair(stride), _pair(padding), _pair(dilation))
+    return operator(input, offset, weight, bias, *steps, mask)
+
+
 class DeformConv2d(nn.Module):
-    """Deformable convolution with a weight and a bias; see `deform_conv2d`.
+    """Deformable convolution with a weight and a bias; ``torch.jit.script`` takes it too.
 
     Args:
         in_channels: of the images.
@@ -77,16 +103,18 @@ class DeformConv2d(nn.Module):
             offset: (N, 2 * offset groups * kernel height * kernel width, Ho, Wo), y before x.
             mask: (N, offset groups * kernel height * kernel width, Ho, Wo).
         """
-        return deform_conv2d(
+        # By the name that TorchScript knows, and with the lists that it wants.
+        found: Tensor = torch.ops.vision.deform_conv2d(
             input,
             offset,
             self.weight,
             self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
+            [self.stride[0], self.stride[1]],
+            [self.padding[0], self.padding[1]],
+            [self.dilation[0], self.dilation[1]],
             mask,
         )
+        return found
 
     def extra_repr(self) -> str:
         """Say what the layer was made with, as far as it is not the default."""

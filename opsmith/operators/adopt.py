@@ -18,6 +18,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators import autograd
+from opsmith.operators.foreign_fake import give_fake
 from opsmith.operators.kernel import Kernel, PythonKernel
 from opsmith.operators.operator import Operator
 from opsmith.operators.operator import op as declare
@@ -123,8 +124,11 @@ def adopt(
 
     Returns:
         An operator. A Function's ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
-        the operator from now on, so that models need no change. A ``forward`` that takes ``ctx``
-        runs a second time where a gradient is needed, to save what ``backward`` reads.
+        the operator from now on, so that models need no change, under torch.compile either. (An
+        ``apply`` that was taken before, ``my_add = MyAdd.apply``, still is the Function's: take it
+        afterwards.) A ``forward`` that takes ``ctx`` runs a second time where a gradient is
+        needed, to save what ``backward`` reads. An operator of another library that has no fake
+        kernel gets the one that follows from the declaration.
 
     Raises:
         DeclarationError: there is no such operator; its parameters are others; or the Function
@@ -163,6 +167,7 @@ def adopt(
     _compare(signature, overload)
     operator = AdoptedOperator(signature, second, overload)
     _ADOPTED.add(overload, operator)
+    give_fake(signature, overload)
     return operator
 
 
@@ -282,6 +287,8 @@ def _adopt_function(
             raise
 
     function.apply = staticmethod(apply)
+    # Dynamo looks through Functions at what they do; this one is to be called.
+    torch.compiler.allow_in_graph(function)
     return operator
 
 

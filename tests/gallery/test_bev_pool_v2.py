@@ -151,6 +151,21 @@ def test_the_published_function_has_channels_first() -> None:
         published.bev_pool_v2(**case, bev_feat_shape=(frames, *size, 3))
 
 
+def test_the_published_function_casts_as_published() -> None:
+    case = dict(CASES[1])
+    shape = (case["feat"].shape[0], *case.pop("bev_size"), case["feat"].shape[4])
+    expected = published.bev_pool_v2(**case, bev_feat_shape=shape)
+    wide = {
+        name: value.long() if name.startswith(("ranks", "interval")) else value
+        for name, value in case.items()
+    }
+    assert torch.equal(published.bev_pool_v2(**wide, bev_feat_shape=shape), expected)
+    mixed = {**case, "depth": case["depth"].half(), "feat": case["feat"].float()}
+    pooled = published.bev_pool_v2(**mixed, bev_feat_shape=shape)
+    assert pooled.dtype is torch.float32
+    torch.testing.assert_close(pooled, expected.float(), rtol=2e-3, atol=2e-3)
+
+
 def test_geometry_puts_a_pixel_where_the_camera_looks() -> None:
     # The centre of an image looks along the camera's axis: 10 m ahead of it, at its height.
     cameras = surround_cameras()

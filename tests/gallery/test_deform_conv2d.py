@@ -1,4 +1,5 @@
 import ctypes
+import io
 import math
 import platform
 import shutil
@@ -21,6 +22,7 @@ from gallery.deform_conv2d.deform_conv2d import (
 )
 from gallery.deform_conv2d.inputs import backward_cases, case, cases
 from gallery.deform_conv2d.module import DeformConv2d
+from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
 
 CASES = list(cases(torch.float64, 0))
 FLOATS = ("input", "offset", "weight", "bias", "mask")
@@ -363,6 +365,27 @@ class TestModule:
                 image, offset, layer.weight, layer.bias, (2, 1), (1, 1), (1, 2), given
             )
             assert torch.equal(layer(image, offset, given), expected)
+
+    def test_one_number_serves_both_directions(self) -> None:
+        layer = DeformConv2d(4, 6, 3, stride=1, padding=1)
+        image, offset = torch.randn(2, 4, 5, 5), torch.randn(2, 18, 5, 5)
+        steps = {"stride": 1, "padding": 1, "dilation": 1}
+        found = as_in_torchvision(image, offset, layer.weight, layer.bias, **steps)
+        assert torch.equal(found, layer(image, offset))
+
+    def test_can_be_scripted(self) -> None:
+        layer = DeformConv2d(4, 6, 3, stride=2, padding=1)
+        image, offset, mask = (
+            torch.randn(2, 4, 5, 5),
+            torch.randn(2, 18, 3, 3),
+            torch.rand(2, 9, 3, 3),
+        )
+        file = io.BytesIO()
+        torch.jit.save(torch.jit.script(layer), file)
+        file.seek(0)
+        loaded = torch.jit.load(file)
+        assert torch.equal(loaded(image, offset, mask), layer(image, offset, mask))
+        assert torch.equal(loaded(image, offset), layer(image, offset))
 
     def test_has_the_state_of_torchvisions(self) -> None:
         layer = DeformConv2d(6, 4, 3, groups=2)

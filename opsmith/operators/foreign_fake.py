@@ -1,0 +1,42 @@
+"""A fake kernel for an adopted operator whose own library has none."""
+
+from __future__ import annotations
+
+import torch
+from torch._library import simple_registry
+from torch._library.utils import is_builtin
+from torch.library import Library
+
+from opsmith.operators.fake import fake_kernel
+from opsmith.signature import Signature
+
+_TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+# A registration lasts as long as its Library, and an operator may be adopted again.
+_GIVEN: dict[str, Library] = {}
+
+
+def give_fake(signature: Signature, overload: torch._ops.OpOverload) -> None:
+    """Derive a fake kernel from the declaration, where tracing would find none.
+
+    Nothing is done where the declaration says no shapes, or the operator can be traced already.
+    """
+    name = overload.name()
+    given = _GIVEN.pop(name, None)
+    if given is not None:
+        given._destroy()
+    if not signature.shaped or _has_fake(overload):
+        return
+    library = Library(overload.namespace, "FRAGMENT")
+    torch.library.register_fake(name, fake_kernel(signature), lib=library)
+    _GIVEN[name] = library
+
+
+def _has_fake(overload: torch._ops.OpOverload) -> bool:
+    name = overload.name()
+    if is_builtin(overload) or torch._C.DispatchKey.Meta in overload.py_kernels:
+        return True
+    # The others are kernels for every device, made of other operators.
+    if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _TRACED):
+        return True
+    entry = simple_registry.singleton.find(name)
+    return entry.fake_impl.kernel is not None
