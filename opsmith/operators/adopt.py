@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
-from opsmith.operators import autograd
+from opsmith.operators.base import Operator
 from opsmith.operators.foreign_fake import give_fake
-from opsmith.operators.kernel import Kernel, PythonKernel
-from opsmith.operators.operator import Operator
+from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.operator import op as declare
 from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, hints, signature_of
-from opsmith.signature.calls import named
 
 _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
@@ -37,45 +35,24 @@ class AdoptedOperator(Operator):
     cannot be registered.
     """
 
-    def __init__(
-        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
-    ) -> None:
-        functools.update_wrapper(self, reference)
-        self.signature = signature
-        self.reference = reference
-        self.rule = autograd.Rule()
-        self.arguments = named(signature)
-        self.cases = []
-        self.only_registered_cases = False
-        self.onnx_translations: list[OnnxTranslation] = []
-        self.written_fake = None
-        self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
-        self._opoverload = overload
-        self._disabled_kernel = set()
-
     def __repr__(self) -> str:
         return f"<adopted operator {self._opoverload}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (str(self._opoverload),)
 
-    def build(self, device: str | None = None) -> list[Any]:
-        """Nothing: whoever defined it built it."""
-        return []
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise DeclarationError(
-            f"{self.name}: is defined elsewhere, so it takes no kernel and no derivative from "
-            "here. Declare an operator of your own (opsmith.op), and call it in the reference."
-        )
+def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
+    raise DeclarationError(
+        f"{self.name}: is defined elsewhere, so it takes no kernel and no derivative from "
+        "here. Declare an operator of your own (opsmith.op), and call it in the reference."
+    )
 
-    register_kernel = _refuse
-    register_fake = _refuse
-    register_autograd = _refuse
-    register_vmap = _refuse
-    register_autocast = _refuse
-    register_torch_dispatch = _refuse
-    set_kernel_enabled = _refuse
+
+for _name in vars(DefinedOperator):
+    # torch.library.CustomOpDef has most of them too, and would touch what is not ours.
+    if not _name.startswith("_") and _name not in vars(Operator):
+        setattr(AdoptedOperator, _name, _refuse)
 
 
 def all_adopted() -> tuple[AdoptedOperator, ...]:

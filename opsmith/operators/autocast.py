@@ -12,7 +12,7 @@ from opsmith import kernels
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.base import Operator
 
 KEYS = {name: row.autocast_key for name, row in kernels.DEVICES.items() if row.autocast_key}
 """The autocast keys by device type."""

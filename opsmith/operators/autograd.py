@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from opsmith.errors import DifferentiationError
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.base import Operator
 
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _after_autograd = torch._C._after_autograd_keyset

@@ -20,7 +20,7 @@ from opsmith.errors import OpsmithError
 from opsmith.kernels import progress
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.base import Operator
 
 _NAMESPACE = "opsmith_derivative"
 _WHAT = "the autograd gate (once for this PyTorch)"

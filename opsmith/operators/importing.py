@@ -16,7 +16,7 @@ from types import ModuleType
 from opsmith.errors import OpsmithError
 from opsmith.operators import registry
 from opsmith.operators.adopt import all_adopted
-from opsmith.operators.operator import Operator
+from opsmith.operators.base import Operator
 
 
 class LoadError(OpsmithError):

@@ -14,7 +14,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.validation import Validator, checked_results
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.base import Operator
 
 
 def dispatch_key(device: str, qualname: str) -> str:

@@ -16,8 +16,8 @@ from opsmith.operators.argument_gate import ArgumentGate
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
+    from opsmith.operators.base import Operator
     from opsmith.operators.kernel import NativeKernel
-    from opsmith.operators.operator import Operator
 
 _CURRENT: dict[str, Registration] = {}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from opsmith.errors import OpsmithError
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.operator import DefinedOperator
 
 T = TypeVar("T")
 
@@ -54,25 +54,25 @@ class Registry(Generic[T]):
         return found
 
 
-_OPERATORS: Registry[Operator] = Registry("operator")
+_OPERATORS: Registry[DefinedOperator] = Registry("operator")
 
 
-def add(operator: Operator) -> None:
+def add(operator: DefinedOperator) -> None:
     """Make `operator` the one of its name."""
     _OPERATORS.add(operator.name, operator)
 
 
-def all_operators() -> tuple[Operator, ...]:
+def all_operators() -> tuple[DefinedOperator, ...]:
     """Every operator, in the order in which they were declared."""
     return _OPERATORS.all()
 
 
-def find(name: str) -> Operator | None:
+def find(name: str) -> DefinedOperator | None:
     """The operator called ``namespace::name``, or `None`."""
     return _OPERATORS.find(name)
 
 
-def get(name: str) -> Operator:
+def get(name: str) -> DefinedOperator:
     """The operator called ``namespace::name``.
 
     Raises:

@@ -26,7 +26,7 @@ from opsmith.signature.folding import Fold
 from opsmith.signature.folding import fold as fold_of
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import Operator
+    from opsmith.operators.base import Operator
 
 
 def batching_rule(operator: Operator) -> Callable[..., Any]:

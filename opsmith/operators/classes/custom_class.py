@@ -17,7 +17,7 @@ from opsmith.operators import autograd
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
 from opsmith.operators.kernel import NativeKernel, source_path
-from opsmith.operators.operator import Operator
+from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.registry import Registry
 from opsmith.operators.validation import Validator
 from opsmith.signature.calls import named
@@ -189,7 +189,9 @@ class Method:
         operator: the operator; a method that only returns a field needs none.
     """
 
-    def __init__(self, owner: CustomClass, model: MethodModel, operator: Operator | None) -> None:
+    def __init__(
+        self, owner: CustomClass, model: MethodModel, operator: DefinedOperator | None
+    ) -> None:
         self.model = model
         self._owner = owner
         self._operator = operator
@@ -202,7 +204,7 @@ class Method:
         return f"{self._owner.name}.{self.model.name}"
 
     @property
-    def operator(self) -> Operator:
+    def operator(self) -> DefinedOperator:
         """The operator that does the work.
 
         Raises:
@@ -280,10 +282,10 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def _operator(declared: Declared, method: MethodModel) -> Operator | None:
+def _operator(declared: Declared, method: MethodModel) -> DefinedOperator | None:
     if method.operator is None:
         return None
-    return Operator(
+    return DefinedOperator(
         method.operator,
         declared.references[method.name],
         rule=autograd.Rule(reference=declared.options[method.name].autograd == "reference"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.library import CustomOpDef
 
 import opsmith
 from opsmith import DeclarationError, ExportError
@@ -221,4 +222,15 @@ def test_an_adopted_operator_takes_no_kernel(asinh):
     with pytest.raises(DeclarationError, match="is defined elsewhere, so it takes no kernel"):
         asinh.register_kernel("cpu", source="asinh.cpp")
     assert asinh.build() == []
+    assert isinstance(asinh, opsmith.Operator)
     assert torch.equal(asinh(torch.ones(2)), torch.ones(2).asinh())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dir(CustomOpDef) if name.startswith(("register_", "set_"))]
+)
+def test_an_adopted_operator_takes_nothing_that_changes_what_it_does(asinh, name):
+    with pytest.raises(
+        DeclarationError, match=r"aten::asinh: (is defined elsewhere|register_effe)"
+    ):
+        getattr(asinh, name)("cpu")

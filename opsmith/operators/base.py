@@ -1,0 +1,179 @@
+"""What every operator is and can do, whoever defined it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.operators import autograd
+from opsmith.operators.kernel import Kernel, PythonKernel
+from opsmith.operators.refusal import refusal
+from opsmith.operators.translation import OnnxTranslation
+from opsmith.signature import Signature
+from opsmith.signature.calls import named
+
+Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
+
+
+class Operator(CustomOpDef):
+    """An operator, callable like the function it was declared from.
+
+    Made by `opsmith.op`, or by `opsmith.adopt` of one that somebody else defined, which takes
+    neither kernels nor derivatives. A call goes straight to PyTorch's dispatcher, as one through
+    ``torch.ops.namespace.name`` does. It is a ``torch.library.CustomOpDef``, so that
+    ``torch.library.opcheck`` and its kin take it.
+
+    Attributes:
+        signature: what the declaration says.
+        reference: the decorated function, the operator in plain PyTorch. It defines what is right,
+            and runs wherever no kernel is registered.
+        kernels: the registered kernels by device type, and the reference under ``"reference"``.
+        rule: how the operator is differentiated.
+        onnx_translations: what `register_onnx` was given.
+    """
+
+    def __init__(
+        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
+    ) -> None:
+        # CustomOpDef's own would define the operator anew.
+        functools.update_wrapper(self, reference)
+        self.signature = signature
+        self.reference = reference
+        self.rule = autograd.Rule()
+        self.arguments = named(signature)
+        self.cases: list[Cases] = []
+        self.only_registered_cases = False
+        self.onnx_translations: list[OnnxTranslation] = []
+        self.written_fake: Callable[..., Any] | None = None
+        self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
+        self._opoverload = overload
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator; arguments as the declaration says.
+
+        Raises:
+            ArgumentError: an argument does not fit the declaration.
+            OpsmithError: the kernel failed.
+        """
+        try:
+            return self._opoverload(*args, **kwargs)
+        except OpsmithError:
+            raise
+        except Exception as error:
+            refused = refusal(self.signature, args, kwargs, error)
+            if refused is None:
+                raise
+            raise refused from None
+
+    # Models hold operators; copying or pickling one must not copy the operator.
+    def __copy__(self) -> Operator:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self
+
+    @property
+    def name(self) -> str:
+        """``namespace::name``."""
+        return self.signature.qualname
+
+    _qualname = name  # as torch.library knows it
+
+    @property
+    def overload(self) -> torch._ops.OpOverload:
+        """What calls go through, and graphs hold: ``torch.ops.namespace.name.default``."""
+        return self._opoverload
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as the positional and the keyword-only ones of a call."""
+        positional, keywords = [], {}
+        for parameter in self.signature.parameters:
+            if parameter.keyword_only:
+                keywords[parameter.name] = arguments[parameter.name]
+            else:
+                positional.append(arguments[parameter.name])
+        return tuple(positional), keywords
+
+    def register_effect(self, effect: Any) -> None:
+        """Refused: an operator of opsmith computes, or writes into what mutates_args names.
+
+        Raises:
+            DeclarationError: always.
+        """
+        raise DeclarationError(
+            f"{self.name}: register_effect: operators here have no effects but on the arguments "
+            "that mutates_args names"
+        )
+
+    def build(self, device: str | None = None) -> list[Path]:
+        """Build and load the compiled kernels, of which an operator defined elsewhere has none."""
+        return []
+
+    def register_onnx(
+        self,
+        how: str | Callable[..., Any] | None = None,
+        /,
+        *,
+        opset: int = 1,
+        inputs: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Say how standard ONNX operators compute this one; both exporters then use it.
+
+        May be called again for a later opset: the latest that an export allows is taken.
+
+        Args:
+            how: the name of the ONNX operator that does the same in one node; or a function
+                ``how(op, *arguments)`` that makes nodes by calling ``op.Name(inputs…,
+                attribute=value…)`` and returns the results. Without it this is a decorator.
+            opset: the first opset of ONNX in which it holds.
+            inputs: with a name, the parameters that are the node's inputs, in its order; every
+                tensor by default.
+            attributes: with a name, the node's attributes: a parameter's name, a function of the
+                arguments by name, or the value itself.
+
+        Raises:
+            DeclarationError: `inputs` or `attributes` name no parameter.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::leaky")
+            ... def leaky(x: Float[Tensor, "*n"], slope: float = 0.1) -> Float[Tensor, "*n"]:
+            ...     return torch.where(x < 0, x * slope, x)
+            >>> leaky.register_onnx("LeakyRelu", opset=6, attributes={"alpha": "slope"})
+        """
+        if how is None:
+            return functools.partial(
+                self.register_onnx, opset=opset, inputs=inputs, attributes=attributes
+            )
+        values = (attributes or {}).values()
+        for name in [*(inputs or ()), *(v for v in values if isinstance(v, str))]:
+            if name not in self.signature.by_name:
+                raise DeclarationError(
+                    f"{self.name}: register_onnx names {name!r}, which is not a parameter; "
+                    f"there are {', '.join(self.signature.by_name)}"
+                )
+        self.onnx_translations.append(OnnxTranslation(how, opset, inputs, attributes or {}))
+        return None if isinstance(how, str) else how
+
+    def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
+        """Register cases that random sampling cannot invent; usable as a decorator.
+
+        Args:
+            function: ``function(dtype, seed)`` yields arguments by name; tensors on the CPU, those
+                of generic dtype in `dtype`.
+            only: whether random arguments make no sense for this operator.
+        """
+        if function is None:
+            return functools.partial(self.register_cases, only=only)
+        self.cases.append(function)
+        self.only_registered_cases = self.only_registered_cases or only
+        return function
