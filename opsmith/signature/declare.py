@@ -85,10 +85,12 @@ def signature_of(
         parameter.name: annotations.get(parameter.name, inspect.Parameter.empty)
         for parameter in python_signature.parameters.values()
     }
-    try:
-        stripped = {key: hints.strip(value) for key, value in raw.items()}
-    except AnnotationProblem as problem:
-        refuse(str(problem))
+    stripped: dict[str, hints.Stripped] = {}
+    for key, value in raw.items():
+        try:
+            stripped[key] = hints.strip(value)
+        except AnnotationProblem as problem:
+            refuse(f"parameter '{key}: {hints.show(value)}': {problem}")
     scalars = {
         key: part.base
         for key, part in stripped.items()

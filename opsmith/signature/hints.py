@@ -346,8 +346,8 @@ def show(annotation: Any) -> str:
         return f'{label}[{show(annotation.array_type)}, "{annotation.dim_str}"]'
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
-        inner = ", ".join([show(arguments[0]), *(repr(item) for item in arguments[1:])])
-        return f"Annotated[{inner}]"
+        marks = (show(item) if isinstance(item, type) else repr(item) for item in arguments[1:])
+        return f"Annotated[{', '.join([show(arguments[0]), *marks])}]"
     if origin in (typing.Union, types.UnionType):
         return " | ".join(show(argument) for argument in arguments)
     if origin is typing.Literal:
