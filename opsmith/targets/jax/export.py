@@ -19,6 +19,7 @@ from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.jax import library, vendor
+from opsmith.targets.jax.derivative import Derivative, derivative
 from opsmith.targets.protocol import Outcome
 
 _HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
@@ -32,11 +33,13 @@ class Exported:
         operator: the operator.
         attribute: its name in the package.
         path: the library that was built.
+        gradient: its derivative, or why it has none.
     """
 
     operator: Operator
     attribute: str
     path: Path
+    gradient: Derivative | str
 
     @property
     def signature(self) -> Signature:
@@ -50,11 +53,13 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     import jaxlib
 
     name = _package_name(operators, options["package"])
-    sources = [library.kernel_of(operator) for operator in operators]
-    attributes = _attributes([operator.signature for operator in operators])
+    for operator in operators:
+        library.kernel_of(operator)  # what cannot be exported is found before the slow part
+    gradients = _gradients(operators)
+    attributes = _attributes([operator.signature for operator in gradients])
     found = [
-        Exported(operator, attribute, library.build(source))
-        for operator, attribute, source in zip(operators, attributes, sources, strict=True)
+        Exported(operator, attribute, library.build(library.kernel_of(operator)), gradient)
+        for (operator, gradient), attribute in zip(gradients.items(), attributes, strict=True)
     ]
     package = folder / name
     for place, text in vendor.modules().items():
@@ -64,13 +69,33 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     for item in found:
         shutil.copyfile(item.path, package / item.path.name)
     (package / "declarations.py").write_text(_declarations(found), encoding="utf-8")
+    (package / "gradients.py").write_text(_gradients_text(found), encoding="utf-8")
     (package / "__init__.py").write_text(_init(found), encoding="utf-8")
     (folder / "pyproject.toml").write_text(_project(name), encoding="utf-8")
     return Outcome(
-        operators=[OperatorUse(item.operator.name, "library") for item in found],
+        operators=[OperatorUse(item.operator.name, "library", note=_note(item)) for item in found],
         versions={"jax": jax.__version__, "jaxlib": jaxlib.__version__},
         details={"package": name},
     )
+
+
+def _gradients(operators: Sequence[Operator]) -> dict[Operator, Derivative | str]:
+    """The derivative of each operator, and of those that derivatives call."""
+    found: dict[Operator, Derivative | str] = {}
+    waiting = list(operators)
+    for operator in waiting:
+        if operator not in found:
+            found[operator] = derivative(operator)
+            waiting += getattr(found[operator], "calls", ())
+    return found
+
+
+def _note(item: Exported) -> str:
+    if isinstance(item.gradient, str):
+        return item.gradient.rstrip(".")
+    calls = ", ".join(operator.name for operator in item.gradient.calls)
+    how = "its backward" if item.gradient.how == "ByHand" else "its reference"
+    return f"gradient by {how}{f', which calls {calls}' if calls else ''}"
 
 
 def _package_name(operators: Sequence[Operator], chosen: str | None) -> str:
@@ -125,7 +150,7 @@ def _init(found: Sequence[Exported]) -> str:
         f'"""Operators for JAX: {listed}."""\n\n',
         _HEAD.format(version=version()),
         "from pathlib import Path\n\n",
-        "from . import declarations\n",
+        "from . import declarations, gradients\n",
         f"from .{vendor.place_of('targets.jax.package.function')} import Function\n",
         f"from .{vendor.place_of('targets.jax.package.library')} import Library\n\n",
         "_HERE = Path(__file__).parent\n",
@@ -141,12 +166,46 @@ def _init(found: Sequence[Exported]) -> str:
             f'        "{library.symbol(item.signature)}",\n',
             f'        "{kernels.calls_symbol(item.signature, "cpu")}",\n',
             "    ),\n",
-            '    "has no gradient in JAX.",\n',
+            f"    gradients.{item.attribute},\n",
             ")\n",
         ]
     lines.append("\nFUNCTIONS = {\n")
     lines += [f'    "{item.operator.name}": {item.attribute},\n' for item in found]
-    lines.append("}\n")
+    lines.append("}\n\ngradients.operators.update(FUNCTIONS)\n")
+    return "".join(lines)
+
+
+def _gradients_text(found: Sequence[Exported]) -> str:
+    """The derivatives as Python source."""
+    lines = [
+        _HEAD.format(version=version()),
+        "import math  # noqa: F401\n\n",
+        "from . import declarations\n",
+        f"from .{vendor.place_of('targets.jax.package')} import aten  # noqa: F401\n",
+        f"from .{vendor.place_of('targets.jax.package.derivative')} import "
+        "ByHand, ByReference, Variant  # noqa: F401\n\n",
+        "operators = {}\n",
+    ]
+    for item in found:
+        name = item.attribute
+        if isinstance(item.gradient, str):
+            lines.append(f"\n{name} = {item.gradient!r}\n")
+            continue
+        variants = []
+        for number, path in enumerate(item.gradient.paths):
+            lines.append(f"\n\ndef _{name}_{number}({', '.join(path.inputs)}):\n")
+            lines += [f"    {line}\n" for line in path.body]
+            conditions = [f"({text!r}, {text}, {minor})" for text, minor in path.conditions]
+            taken = ", ".join(path.inputs[: path.count])
+            holds = f"lambda {taken}: [{', '.join(conditions)}]"
+            variants += [
+                f"    Variant({kinds}, {holds}, _{name}_{number}),\n" for kinds in path.kinds
+            ]
+        lines += [
+            f"\n\n{name} = {item.gradient.how}(declarations.{name}, [\n",
+            *variants,
+            "])\n",
+        ]
     return "".join(lines)
 
 

@@ -136,7 +136,9 @@ def _gradient(found: Any, value: Any) -> Any:
     def one(gradient: Any, array: Any) -> Any:
         if not jax.numpy.issubdtype(array.dtype, jax.numpy.inexact):
             return np.zeros(array.shape, jax.dtypes.float0)
-        return jax.numpy.zeros_like(array) if gradient is None else gradient
+        if gradient is None:
+            return jax.numpy.zeros_like(array)
+        return jax.numpy.asarray(gradient, array.dtype)
 
     if value is None:
         return None

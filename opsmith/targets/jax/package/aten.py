@@ -1,0 +1,328 @@
+"""PyTorch's operators in JAX: those that translated derivatives are made of.
+
+Each function is called as PyTorch's operator of the same name, with dtypes by their names.
+"""
+# ruff: noqa: D103 (what each does is PyTorch's to say)
+
+from __future__ import annotations
+
+import builtins
+import operator as _operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+_LAST = 2**63 - 1
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda x, **_: function(x)
+
+
+abs = _unary(jnp.abs)
+acos = _unary(jnp.arccos)
+alias = clone = detach = contiguous = lift_fresh_copy = _unary(lambda x: x)
+asin = _unary(jnp.arcsin)
+atan = _unary(jnp.arctan)
+bitwise_not = _unary(jnp.bitwise_not)
+ceil = _unary(jnp.ceil)
+conj_physical = _unary(jnp.conj)
+cos = _unary(jnp.cos)
+cosh = _unary(jnp.cosh)
+erf = _unary(jax.scipy.special.erf)
+exp = _unary(jnp.exp)
+expm1 = _unary(jnp.expm1)
+floor = _unary(jnp.floor)
+isinf = _unary(jnp.isinf)
+isnan = _unary(jnp.isnan)
+log = _unary(jnp.log)
+log1p = _unary(jnp.log1p)
+log2 = _unary(jnp.log2)
+logical_not = _unary(jnp.logical_not)
+neg = _unary(jnp.negative)
+reciprocal = _unary(jnp.reciprocal)
+relu = _unary(jax.nn.relu)
+rsqrt = _unary(jax.lax.rsqrt)
+sigmoid = _unary(jax.nn.sigmoid)
+sign = _unary(jnp.sign)
+sin = _unary(jnp.sin)
+sinh = _unary(jnp.sinh)
+sqrt = _unary(jnp.sqrt)
+tan = _unary(jnp.tan)
+tanh = _unary(jnp.tanh)
+trunc = _unary(jnp.trunc)
+
+atan2 = jnp.arctan2
+bitwise_and = jnp.bitwise_and
+bitwise_or = jnp.bitwise_or
+bitwise_xor = jnp.bitwise_xor
+eq = _operator.eq
+ge = _operator.ge
+gt = _operator.gt
+le = _operator.le
+lt = _operator.lt
+ne = _operator.ne
+logical_and = jnp.logical_and
+logical_or = jnp.logical_or
+logical_xor = jnp.logical_xor
+maximum = jnp.maximum
+minimum = jnp.minimum
+mul = _operator.mul
+remainder = jnp.remainder
+fmod = jnp.fmod
+pow = jnp.power
+mm = bmm = matmul = jnp.matmul
+where = jnp.where
+permute = jnp.transpose
+
+
+def round(x: Any, *, decimals: int = 0) -> Any:
+    return jnp.round(x, decimals)
+
+
+def add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    return x + (y if alpha == 1 else alpha * y)
+
+
+def sub(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    return x - (y if alpha == 1 else alpha * y)
+
+
+def div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode == "floor":
+        return jnp.floor_divide(x, y)
+    return x / y if rounding_mode is None else jnp.trunc(x / y).astype(jnp.result_type(x, y))
+
+
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    return jnp.clip(x, min, max)
+
+
+def gelu(x: Any, *, approximate: str = "none") -> Any:
+    return jax.nn.gelu(x, approximate=approximate == "tanh")
+
+
+def addmm(bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return beta * bias + alpha * jnp.matmul(x, y)
+
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+def _axes(dim: Any) -> Any:
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return None
+    return tuple(dim) if isinstance(dim, list | tuple) else dim
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
+        value = x if dtype is None else x.astype(dtype)
+        return function(value, axis=_axes(dim), keepdims=keepdim)
+
+    return reduce
+
+
+sum = _reduction(jnp.sum)
+mean = _reduction(jnp.mean)
+prod = _reduction(jnp.prod)
+amax = _reduction(jnp.max)
+amin = _reduction(jnp.min)
+any = _reduction(jnp.any)
+all = _reduction(jnp.all)
+argmax = _reduction(jnp.argmax)
+argmin = _reduction(jnp.argmin)
+
+
+def cumsum(x: Any, dim: int, *, dtype: str | None = None) -> Any:
+    return jnp.cumsum(x, axis=dim, dtype=dtype)
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def view(x: Any, size: Sequence[int]) -> Any:
+    return x.reshape(tuple(size))
+
+
+reshape = _unsafe_view = view
+
+
+def expand(x: Any, size: Sequence[int], *, implicit: bool = False) -> Any:
+    del implicit
+    new = len(size) - x.ndim
+    kept = [x.shape[i - new] if s == -1 else s for i, s in enumerate(size)]
+    return jnp.broadcast_to(x, tuple(kept))
+
+
+def t(x: Any) -> Any:
+    return x.T
+
+
+def transpose(x: Any, first: int, second: int) -> Any:
+    return jnp.swapaxes(x, first, second)
+
+
+def unsqueeze(x: Any, dim: int) -> Any:
+    return jnp.expand_dims(x, dim)
+
+
+def squeeze(x: Any, dim: Any = None) -> Any:
+    if dim is None:
+        return jnp.squeeze(x)
+    dims = [dim] if isinstance(dim, int) else dim
+    return jnp.squeeze(x, tuple(d for d in dims if x.shape[d] == 1))
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return jnp.concatenate(tensors, axis=dim)
+
+
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return jnp.stack(tensors, axis=dim)
+
+
+def split_with_sizes(x: Any, sizes: Sequence[int], dim: int = 0) -> list[Any]:
+    ends, at = [], 0
+    for size in sizes[:-1]:
+        at += size
+        ends.append(at)
+    return jnp.split(x, ends, axis=dim)
+
+
+def unbind(x: Any, dim: int = 0) -> list[Any]:
+    return [select(x, dim, i) for i in range(x.shape[dim])]
+
+
+def repeat(x: Any, repeats: Sequence[int]) -> Any:
+    return jnp.tile(x, tuple(repeats))
+
+
+def flip(x: Any, dims: Sequence[int]) -> Any:
+    return jnp.flip(x, tuple(dims))
+
+
+def constant_pad_nd(x: Any, pad: Sequence[int], value: Any = 0) -> Any:
+    widths = [(0, 0)] * x.ndim
+    for i in range(len(pad) // 2):
+        widths[-1 - i] = (pad[2 * i], pad[2 * i + 1])
+    config = [(low, high, 0) for low, high in widths]
+    return jax.lax.pad(x, jnp.asarray(value, x.dtype), config)
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def _at(x: Any, dim: int, part: Any) -> tuple[Any, ...]:
+    index: list[Any] = [builtins.slice(None)] * x.ndim
+    index[dim] = part
+    return tuple(index)
+
+
+def slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    stop = None if end is None or end >= _LAST else end
+    return x[_at(x, dim, builtins.slice(start, stop, step))]
+
+
+def select(x: Any, dim: int, index: int) -> Any:
+    return x[_at(x, dim, index)]
+
+
+def slice_scatter(
+    x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    stop = None if end is None or end >= _LAST else end
+    return x.at[_at(x, dim, builtins.slice(start, stop, step))].set(source)
+
+
+def select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
+    return x.at[_at(x, dim, index)].set(source)
+
+
+def _indices(indices: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(builtins.slice(None) if index is None else index for index in indices)
+
+
+def index(x: Any, indices: Sequence[Any]) -> Any:
+    return x[_indices(indices)]
+
+
+def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    place = x.at[_indices(indices)]
+    return place.add(values) if accumulate else place.set(values)
+
+
+def index_select(x: Any, dim: int, index: Any) -> Any:
+    return jnp.take(x, index, axis=dim)
+
+
+def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    return x.at[_at(x, dim, index)].add(alpha * source)
+
+
+def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    del sparse_grad
+    return x[_along(x, dim, index)]
+
+
+def scatter_add(x: Any, dim: int, index: Any, source: Any) -> Any:
+    cut = source[tuple(builtins.slice(size) for size in index.shape)]
+    return x.at[_along(x, dim, index)].add(cut)
+
+
+def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
+    places = list(jnp.indices(index.shape, sparse=True))
+    places[dim] = index
+    return tuple(places)
+
+
+# --- new ones ------------------------------------------------------------------------------------
+
+
+def full(size: Sequence[int], value: Any, *, dtype: str | None = None) -> Any:
+    return jnp.full(tuple(size), value, dtype)
+
+
+def full_like(x: Any, value: Any, *, dtype: str | None = None) -> Any:
+    return jnp.full_like(x, value, dtype=dtype)
+
+
+def zeros_like(x: Any, *, dtype: str | None = None) -> Any:
+    return jnp.zeros_like(x, dtype=dtype)
+
+
+def ones_like(x: Any, *, dtype: str | None = None) -> Any:
+    return jnp.ones_like(x, dtype=dtype)
+
+
+def zeros(size: Sequence[int], *, dtype: str | None = None) -> Any:
+    return jnp.zeros(tuple(size), dtype)
+
+
+empty = zeros
+
+
+def ones(size: Sequence[int], *, dtype: str | None = None) -> Any:
+    return jnp.ones(tuple(size), dtype)
+
+
+def new_zeros(x: Any, size: Sequence[int], *, dtype: str | None = None) -> Any:
+    return jnp.zeros(tuple(size), dtype or x.dtype)
+
+
+def scalar_tensor(value: Any, *, dtype: str | None = None) -> Any:
+    return jnp.asarray(value, dtype)
+
+
+def fill(x: Any, value: Any) -> Any:
+    return jnp.full_like(x, value)
+
+
+def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: str | None = None) -> Any:
+    return jnp.arange(start, end, step, dtype=dtype)
+
+
+def _to_copy(x: Any, *, dtype: str | None = None) -> Any:
+    return x if dtype is None else x.astype(dtype)
