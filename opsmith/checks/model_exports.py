@@ -218,6 +218,8 @@ class ModelExports:
 
 
 def _reason(error: ExportError) -> str:
-    """The first line of a message, and the line of the reference that it names."""
-    first, *rest = str(error).splitlines()
-    return " ".join([first, *(line.strip() for line in rest[:1] if line.startswith("  at "))])
+    """The first line that says something, and the line of the reference that it names."""
+    first, *rest = [line for line in str(error).splitlines() if line.strip()]
+    # What PyTorch had to say comes after a line of ours.
+    more = rest[:1] if first.endswith(":") else [line for line in rest[:1] if "  at " in line[:5]]
+    return " ".join([first, *(line.strip() for line in more)])

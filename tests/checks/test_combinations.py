@@ -137,3 +137,21 @@ def test_what_no_case_shows_is_said():
     found = row(scaled, "onnx-inline")
     assert found.status == "passed"
     assert "no two cases show what 'factor' does; register_cases can give some" in found.notes
+
+
+def test_what_pytorch_says_of_an_export_that_it_refuses_is_said():
+    @opsmith.op("telling_test::boxed")
+    def boxed(x: Tensor, size: int) -> Tensor:
+        return x[:size].clone()
+
+    @boxed.register_fake
+    def _(x: Tensor, size: int) -> Tensor:
+        raise RuntimeError("no such box")
+
+    @boxed.register_cases(only=True)
+    def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+        yield {"x": torch.randn(3).to(dtype), "size": 2}
+
+    found = row(boxed, "onnx-inline")
+    assert found.status == "not applicable"
+    assert "could not trace" in found.message and "no such box" in found.message
