@@ -118,3 +118,19 @@ def test_apply_of_an_adopted_function_is_one_call_in_a_full_graph(takes_ctx):
     (got,) = torch.autograd.grad(result.sum(), a)
     (expected,) = torch.autograd.grad(call(a, b).sum(), a)
     torch.testing.assert_close(got, expected)
+
+
+def test_aotinductor_says_that_an_adopted_operator_may_be_inlined(foreign, tmp_path):
+    adopt()
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.adopted_tracing.scaled(x, 2.0)
+
+    with pytest.raises(opsmith.ExportError) as caught:
+        opsmith.export(
+            Model(), (torch.randn(2, 3),), target="aotinductor", out=tmp_path / "dist", say=None
+        )
+    message = str(caught.value)
+    assert message.startswith("adopted_tracing::scaled: is ")
+    assert 'form={"adopted_tracing::scaled": "inline"} to have its reference compiled' in message
