@@ -1,4 +1,4 @@
-"""Declarations in one line, and what opsmith answers to them."""
+"""Declarations in one line, calls of them, and what opsmith answers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,30 @@ import numpy as np
 import torch
 
 import opsmith
-from opsmith import DeclarationError
-from opsmith.signature import Signature, annotations, signature_of
+from opsmith import ArgumentError, DeclarationError
+from opsmith.signature import (
+    Signature,
+    TensorInfo,
+    annotations,
+    bind,
+    result_shapes,
+    signature_of,
+)
 
-PAGE = Path(__file__).with_suffix(".md")
+HERE = Path(__file__).parent
+
+
+def _tensor(*shape: int, dtype: str = "float32", device: str = "cpu") -> TensorInfo:
+    return TensorInfo(shape, dtype, device)
+
+
 NAMES: dict[str, Any] = {
     **vars(typing),
     **vars(jaxtyping),
     **{name: getattr(opsmith, name) for name in opsmith.__all__},
     **vars(annotations),
     "Sequence": Sequence,
+    "T": _tensor,
     "Tensor": torch.Tensor,
     "jaxtyping": jaxtyping,
     "np": np,
@@ -47,7 +61,23 @@ def message_of(line: str) -> str | None:
     return None
 
 
-def cases() -> list[tuple[str, str]]:
-    """The declarations of the page, and the words that it has for each."""
-    found = re.findall(r"^    (f\(.*)\n\n((?:> .*\n)+)", PAGE.read_text(), flags=re.MULTILINE)
-    return [(line, re.sub(r"^> ", "", said, flags=re.MULTILINE).rstrip()) for line, said in found]
+def outcome_of(line: str, call: str) -> str:
+    """What comes of calling the declared operator with ``name=value, ...``."""
+    signature = declared(line)
+    arguments = eval(f"dict({call})", dict(NAMES))
+    try:
+        bound = bind(signature, arguments)
+        shapes = result_shapes(signature, bound, arguments) if signature.shaped else "any"
+    except ArgumentError as error:
+        return str(error)
+    return f"binds {bound.text() or 'nothing'}; dtype {bound.dtype}; results {shapes}"
+
+
+def cases(page: str) -> list[tuple[str, ...]]:
+    """The blocks of a page: the indented lines, and the words quoted under them."""
+    text = (HERE / page).read_text()
+    found = re.findall(r"((?:^    .*\n)+)\n((?:^> .*\n)+)", text, flags=re.MULTILINE)
+    return [
+        (*code.replace("    ", "").splitlines(), re.sub(r"(?m)^> ", "", said).rstrip())
+        for code, said in found
+    ]

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration is said in the words of declarations.md, every one of them."""
+"""What a declaration or a call is answered with stands whole on a page, and is said so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import declarations
 import pytest
 
 
-@pytest.mark.parametrize(("line", "said"), declarations.cases())
+@pytest.mark.parametrize(("line", "said"), declarations.cases("declarations.md"))
 def test_a_mistake_is_said_in_these_words(line: str, said: str) -> None:
     assert declarations.message_of(line) == f"ns::f: {said}"
+
+
+@pytest.mark.parametrize(("line", "call", "outcome"), declarations.cases("calls.md"))
+def test_a_call_binds_this_or_is_refused_in_these_words(line: str, call: str, outcome: str) -> None:
+    assert declarations.outcome_of(line, call) == outcome
