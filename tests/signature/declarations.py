@@ -22,6 +22,7 @@ from opsmith.signature import (
     result_shapes,
     signature_of,
 )
+from opsmith.signature.folding import fold
 
 HERE = Path(__file__).parent
 
@@ -71,6 +72,16 @@ def outcome_of(line: str, call: str) -> str:
     except ArgumentError as error:
         return str(error)
     return f"binds {bound.text() or 'nothing'}; dtype {bound.dtype}; results {shapes}"
+
+
+def fold_of(line: str, batched: str) -> str:
+    """Where a batch of the arguments named lies, as ``x at 0, y at 1; results at 0``."""
+    found = fold(declared(line), batched.split())
+    if found is None:
+        return "one call per sample"
+    axes = ", ".join(f"{name} at {axis}" for name, axis in found.axes.items())
+    kind = "of its own" if found.variadic else "multiplied"
+    return f"{axes}; results at {', '.join(map(str, found.out_axes)) or 'none'}; {kind}"
 
 
 def cases(page: str) -> list[tuple[str, ...]]:

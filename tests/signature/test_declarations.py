@@ -14,3 +14,10 @@ def test_a_mistake_is_said_in_these_words(line: str, said: str) -> None:
 @pytest.mark.parametrize(("line", "call", "outcome"), declarations.cases("calls.md"))
 def test_a_call_binds_this_or_is_refused_in_these_words(line: str, call: str, outcome: str) -> None:
     assert declarations.outcome_of(line, call) == outcome
+
+
+@pytest.mark.parametrize(("line", "batched", "said"), declarations.cases("folds.md"))
+def test_a_batch_lies_where_each_slice_is_computed_alone(
+    line: str, batched: str, said: str
+) -> None:
+    assert declarations.fold_of(line, batched) == said

@@ -1,0 +1,253 @@
+"""What is derived from a declaration: schema, which names bind where, what may be empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import declarations
+import pytest
+
+from opsmith.signature import shapes
+from opsmith.signature.class_model import ClassModel, MethodModel, is_number
+from opsmith.signature.declare import split_qualname
+from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
+from opsmith.signature.model import NO_DEFAULT
+
+FLOATS = "float16 bfloat16 float32 float64"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            'f(x: Float[Tensor, "N"], y: Float[Tensor, "N"], z: Tensor) -> None; '
+            "mutates_args=('x', 'z')",
+            "f(Tensor(a!) x, Tensor y, Tensor(b!) z) -> ()",
+        ),
+        ("f(x: list[Tensor]) -> list[Tensor]", "f(Tensor[] x) -> Tensor[]"),
+        ("f(x: Tensor) -> tuple[Tensor, list[Tensor]]", "f(Tensor x) -> (Tensor, Tensor[])"),
+        (
+            "f(x: Tensor, *, k: int, j: int) -> Tensor",
+            "f(Tensor x, *, SymInt k, SymInt j) -> Tensor",
+        ),
+        ("f(x: Tensor | None = None) -> Tensor", "f(Tensor? x=None) -> Tensor"),
+        ("f(k: tuple[float, float] = (1, 2.5)) -> Tensor", "f(float[] k=[1, 2.5]) -> Tensor"),
+        ("f(k: tuple[int, int] = (1, 2)) -> Tensor", "f(SymInt[2] k=[1, 2]) -> Tensor"),
+        ("f(k: list[str] = ['a', 'b']) -> Tensor", 'f(str[] k=["a", "b"]) -> Tensor'),
+        (r"f(k: str = 'a\\b\"c') -> Tensor", r'f(str k="a\\b\"c") -> Tensor'),
+        ("f(k: list[bool] = [True]) -> Tensor", "f(bool[] k=[True]) -> Tensor"),
+        ("f(k: float = 1) -> Tensor", "f(float k=1) -> Tensor"),
+    ],
+)
+def test_the_schema_is_what_pytorch_reads(line: str, expected: str) -> None:
+    assert declarations.declared(line).schema() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "property_", "expected"),
+    [
+        ('f(x: Float[Tensor, "N"], y: Int32[Tensor, "M"]) -> Tensor', "dims", ("N", "M")),
+        ('f(x: Float[Tensor, "N *s"]) -> Tensor', "variadic_dims", {"s"}),
+        ('f(x: Float[Tensor, "N ..."]) -> Tensor', "variadic_dims", set()),
+        # A required tensor binds before a list, and a list before what may be absent.
+        (
+            'f(a: Float[Tensor, "N"] | None, b: list[Float[Tensor, "N M"]], '
+            'c: Float[Tensor, "N"], d: Float[Tensor, "M"] | None) -> Tensor',
+            "dim_sources",
+            {"M": "b", "N": "c"},
+        ),
+        (
+            'f(a: Float[Tensor, "N"] | None, b: Float[Tensor, "K"]) -> Tensor',
+            "certain_dims",
+            {"K"},
+        ),
+        ('f(a: list[Float32[Tensor, "N"]]) -> Float32[Tensor, "N"]', "certain_dims", {"N"}),
+        ('f(a: list[Float32[Tensor, "N"]]) -> Tensor', "certain_dims", set()),
+        ('f(a: list[Float32[Tensor, "N"]]) -> Tensor', "nonempty", {}),
+        ('f(a: list[Float[Tensor, "N"]]) -> Float[Tensor, "3"]', "nonempty", {"a": ("the dtype",)}),
+        (
+            'f(a: list[Float32[Tensor, "N M"]]) -> Float32[Tensor, "M+N"]',
+            "nonempty",
+            {"a": ("M", "N")},
+        ),
+        ('f(a: list[Float32[Tensor, "*s"]]) -> Float32[Tensor, "*s"]', "nonempty", {"a": ("s",)}),
+        ('f(a: list[Float32[Tensor, "N 2*N"]]) -> Tensor', "nonempty", {}),
+        (
+            'f(a: list[Float32[Tensor, "N"]], b: Float32[Tensor, "2*N"]) -> Tensor',
+            "nonempty",
+            {"a": ("N",)},
+        ),
+        (
+            'f(a: list[Float32[Tensor, "N"]], k: Annotated[int, Index("N")]) -> Tensor',
+            "nonempty",
+            {"a": ("N",)},
+        ),
+        ('f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]', "shaped", True),
+        ('f(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Tensor]', "shaped", False),
+        ('f(x: Float[Tensor, "N"]) -> list[Float[Tensor, "N"]]', "shaped", False),
+        ('f(x: Float32[Tensor, "N"]) -> Tensor', "generic", None),
+        ("f(x: Tensor) -> Tensor", "generic", None),
+        (
+            'f(x: Annotated[Float[Tensor, "N"], NonDifferentiable()], y: Tensor) -> Tensor',
+            "nondifferentiable",
+            {"x"},
+        ),
+        (
+            'f(x: Annotated[Int64[Tensor, "N M"], Index("K*2")], y: Float[Tensor, "K"]) -> Tensor',
+            "constrained_dims",
+            {"K"},
+        ),
+        (
+            'f(x: Annotated[Int64[Tensor, "N M"], Sorted()]) -> Tensor',
+            "constrained_dims",
+            {"M"},
+        ),
+        (
+            'f(x: Annotated[Int64[Tensor, "N M K"], Total(1, of="shapes")]) -> Tensor',
+            "constrained_dims",
+            {"M", "K"},
+        ),
+        (
+            'f(x: Float[Tensor, "N M"], k: Annotated[list[int], Sorted(0, "N")], '
+            'j: Annotated[list[int], Index("M")], i: Annotated[int, Index("M")]) -> Tensor',
+            "told_dims",
+            {"N"},
+        ),
+        ('f(x: Annotated[Int64[Tensor, "N"], Total("N")]) -> Tensor', "told_dims", set()),
+    ],
+)
+def test_what_follows_from_a_declaration(line: str, property_: str, expected: Any) -> None:
+    found = getattr(declarations.declared(line), property_)
+    assert found == expected
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "names", "label"),
+    [
+        ('f(x: Num[Tensor, "N"], y: Float[Tensor, "N"]) -> Tensor', FLOATS, "Float"),
+        ('f(x: Float[Tensor, "N"]) -> Num[Tensor, "N"]', FLOATS, "Float"),
+        (
+            'f(x: Int[Tensor, "N"], y: Tensor, z: Bool[Tensor, "N"]) -> Tensor',
+            "int8 int16 int32 int64",
+            "Int",
+        ),
+    ],
+)
+def test_a_call_has_the_dtypes_that_every_generic_tensor_has(
+    line: str, names: str, label: str
+) -> None:
+    generic = declarations.declared(line).generic
+    assert generic is not None
+    assert (" ".join(generic.names), generic.label) == (names, label)
+
+
+def test_a_parameter_says_what_it_is() -> None:
+    signature = declarations.declared(
+        'f(x: Tensor, xs: list[Float[Tensor, "N"]], k: int, s: tuple[int, int] = (1, 2), '
+        "*, m: Annotated[float, Positive(), Between(high=3)] = 1.0) -> Tensor"
+    )
+    kinds = ("is_tensor", "is_tensor_list", "is_scalar", "is_sequence", "keyword_only")
+    assert [[bool(getattr(p, kind)) for kind in kinds] for p in signature.parameters] == [
+        [True, False, False, False, False],
+        [False, True, False, False, False],
+        [False, False, True, False, False],
+        [False, False, False, True, False],
+        [False, False, True, False, True],
+    ]
+    assert [str(p.type) for p in signature.parameters] == [
+        "Tensor", 'list[Float[Tensor, "N"]]', "int", "tuple[int, int]", "float",
+    ]  # fmt: skip
+    assert [p.name for p in signature.tensors] == ["x", "xs"]
+    assert [p.tensor_type is None for p in signature.parameters] == [False, False, True, True, True]
+    assert len(signature.parameter("m").ranges) == 2
+    assert repr(signature.parameter("k").default) == repr(NO_DEFAULT) == "NO_DEFAULT"
+    assert signature.parameter("s").default == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("f", ""),
+        ("ns.f", " (overloads are not declared: give each its own name)"),
+        ("ns::f.x", " (overloads are not declared: give each its own name)"),
+        ("ns::1f", ""),
+        (3, ""),
+    ],
+)
+def test_an_operator_has_a_namespace_and_a_name(name: Any, hint: str) -> None:
+    with pytest.raises(declarations.DeclarationError) as caught:
+        split_qualname(name)
+    assert str(caught.value) == (
+        f"an operator is named 'namespace::name', both identifiers; got {name!r}{hint}"
+    )
+    assert split_qualname("ns::f_1") == ("ns", "f_1")
+
+
+def test_the_words_of_a_shape_are_what_spaces_separate() -> None:
+    shape = shapes.parse("  N  *s _x 2*(N + 1) rows=4 {k [0]} ", ("k",))
+    assert [str(dim) for dim in shape.dims] == ["N", "*s", "_", "2*(N+1)", "4", "k[0]"]
+    assert (shape.rank, shape.variadic, shape.binds()) == (5, 1, ("N", "s"))
+    other = shapes.parse("a *_ a b")
+    assert [str(dim) for dim in other.dims] == ["a", "...", "a", "b"]
+    assert (other.rank, other.variadic, other.binds()) == (3, 1, ("a", "b"))
+    assert shapes.parse("").dims == ()
+    assert shapes.parse("a b").variadic is None
+    for text, said in (
+        ("*a *b", "has more than one '*name' or '...'; one is the most that can be matched"),
+        ("*1", "dimension '*1': a name must follow the *"),
+        ("*", "dimension '*': a name must follow the *"),
+    ):
+        with pytest.raises(shapes.ShapeError) as caught:
+            shapes.parse(text)
+        assert str(caught.value) == said
+
+
+def test_dtypes_come_in_one_order() -> None:
+    assert known_dtypes(["int64", "bool", "quint8"]) == ("bool", "int64")
+    assert known_dtypes(reversed(ALL_DTYPES)) == ALL_DTYPES
+
+
+def test_a_class_is_described_to_the_runtime_line_by_line() -> None:
+    constructor = declarations.declared(
+        r"f(count: int, total: Float[Tensor, 'C'], pair: tuple[int, int] = (1, 2), "
+        r"*, name: str = 'a\tb\nc', eps: float | None = None) -> Tensor"
+    )
+    forward = declarations.declared(
+        "f(count: int, total: Float[Tensor, 'C'], x: Float[Tensor, 'N']) "
+        "-> tuple[Float[Tensor, 'N'], Int64[Tensor, '']]; mutates_args=('total',)"
+    )
+    model = ClassModel(
+        "ns",
+        "Counter",
+        constructor,
+        (
+            MethodModel("get", getter="total"),
+            MethodModel(
+                "forward", forward.parameters[2:], ("tensor", "int"), ("total", "count"),
+                operator=forward,
+            ),
+            MethodModel("reset", (), (), ("count",), operator=forward),
+            MethodModel("show", returns=("tensor",), operator=forward),
+        ),
+    )  # fmt: skip
+    assert model.description() == (
+        "opsmith-class\t1\n"
+        "class\tns\tCounter\n"
+        "constructor\t__init__(int count, Tensor total, int[2] pair=[1, 2], *, "
+        'str name="a\\tb\\nc", float? eps=None) -> ()\n'
+        "getter\tget\t1\n"
+        "method\tforward(Tensor x) -> ()\tns::f\ttensor,int\t0\n"
+        "method\treset() -> ()\tns::f\t\t0\n"
+        "method\tshow() -> ()\tns::f\ttensor\t\n"
+    )
+    assert (model.qualname, model.torch_name) == (
+        "ns::Counter",
+        "__torch__.torch.classes.ns.Counter",
+    )
+    assert model.mutable == ("count", "total")
+    assert [method.returns_scalars for method in model.methods] == [False, True, False, False]
+    assert [method.updates for method in model.methods] == [(), ("count",), ("count",), ()]
+    assert list(model.by_name) == ["get", "forward", "reset", "show"]
+    assert [is_number(field) for field in model.fields] == [True, False, False, False, False]
