@@ -24,8 +24,15 @@ from torch.fx import Node
 from opsmith.operators import Operator, registry
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature.binding import bind
-from opsmith.signature.expressions import evaluate
-from opsmith.signature.model import NO_DEFAULT, Parameter, ScalarType, SequenceType
+from opsmith.signature.expressions import Scalar, evaluate
+from opsmith.signature.model import (
+    NO_DEFAULT,
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    Signature,
+)
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.jax.library import obstacle
 
@@ -220,7 +227,9 @@ class _Translation:
         graph.graph.eliminate_dead_code()
         writer = _Writer(self.found, names)
         body = writer.body(graph.graph, self._outputs)
-        return Path([], names, count, symbols.conditions(), body)
+        return Path(
+            [], names, count, symbols.conditions(_numbers_that_are_sizes(self.signature)), body
+        )
 
     def _positional(self, arguments: dict[str, Any]) -> list[Any]:
         return [arguments[parameter.name] for parameter in self.signature.parameters]
@@ -313,8 +322,12 @@ class _Symbols:
         symbol = self.env.create_unspecified_symbol(value, source, dynamic_dim=dynamic)
         return self.env.create_symfloatnode(symbol, hint=value, source=source)
 
-    def conditions(self) -> list[tuple[str, bool]]:
-        """What held of sizes and numbers when the path was taken, as Python over the inputs."""
+    def conditions(self, sizes: frozenset[str]) -> list[tuple[str, bool]]:
+        """What held of sizes and numbers when the path was taken, as Python over the inputs.
+
+        Args:
+            sizes: the inputs that are numbers, and sizes of tensors as they are.
+        """
         from torch.utils._sympy.printers import PythonPrinter
 
         places: dict[str, str] = {}
@@ -331,17 +344,35 @@ class _Symbols:
             if not free <= set(places):
                 continue  # about strides or offsets, which are always the same in JAX
             text = PythonPrinter().doprint(guard.expr)
-            minor = _is_minor(guard.expr) and all(".shape" in places[name] for name in free)
+            minor = _is_minor(guard.expr) and all(
+                ".shape" in places[name] or places[name] in sizes for name in free
+            )
             for name in sorted(free, key=len, reverse=True):
                 text = re.sub(rf"\b{name}\b", places[name], text)
             found[text] = minor
         return list(found.items())
 
 
+def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    return frozenset(
+        dim.expression.parameter
+        if dim.expression.index is None
+        else f"{dim.expression.parameter}_{dim.expression.index}"
+        for owner in owners
+        if owner.tensor_type is not None and owner.tensor_type.shape is not None
+        for dim in owner.tensor_type.shape.dims
+        if isinstance(dim, Fixed) and isinstance(dim.expression, Scalar)
+    )
+
+
 def _is_minor(expression: Any) -> bool:
-    """Whether it only says that sizes are larger than 0 or 1, or are not."""
+    """Whether it only says that sizes are larger than 0 or 1, or how a tensor lies in memory."""
     import sympy  # type: ignore[import-untyped]
 
+    # The stride of a contiguous tensor: a product of max(1, size).
+    if any(type(part).__name__ == "Max" for part in sympy.preorder_traversal(expression)):
+        return True
     if not isinstance(expression, sympy.Ne | sympy.Gt | sympy.Ge | sympy.Lt | sympy.Le):
         return False
     sides = [expression.lhs, expression.rhs]

@@ -112,6 +112,21 @@ def test_a_path_that_pytorch_did_not_take_is_refused(loaded) -> None:
     )
 
 
+def test_a_number_that_is_a_size_may_be_one(loaded) -> None:
+    from gallery.bev_pool_v2.inputs import camera_case
+
+    case = camera_case(torch.float32, 0)
+    assert case["bev_size"][0] == 1
+    same(loaded, bev_pool_v2, **{**case, "feat": case["feat"][..., :2].contiguous()})
+
+
+def test_sizes_of_zero_have_a_gradient(loaded) -> None:
+    case = next(iter(bev_pool_v2.cases[0](torch.float32, 0)))
+    empty = torch.zeros(0, dtype=torch.int32)
+    points = {name: empty for name in case if name.startswith(("ranks", "interval"))}
+    same(loaded, bev_pool_v2, **{**case, **points, "bev_size": (1, 0, 3)})
+
+
 def test_gradients_under_vmap_and_jit(loaded) -> None:
     x = jnp.arange(24.0).reshape(4, 2, 3)
     each = jax.jit(jax.vmap(jax.grad(lambda x: (x * loaded.ops.my_add(x, x)).sum())))(x)
