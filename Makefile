@@ -64,6 +64,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/custom_class.py
 	$(BIN)/python benchmarks/aotinductor.py
 	$(BIN)/python benchmarks/in_onnxruntime.py
+	$(BIN)/python benchmarks/in_jax.py
 
 .PHONY: clean
 clean:
