@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import declarations
 import pytest
 
+HERE = Path(__file__).parent
 
-@pytest.mark.parametrize(("line", "said"), declarations.cases("declarations.md"))
+
+@pytest.mark.parametrize(("line", "said"), declarations.cases(HERE / "declarations.md"))
 def test_a_mistake_is_said_in_these_words(line: str, said: str) -> None:
     assert declarations.message_of(line) == f"ns::f: {said}"
 
 
-@pytest.mark.parametrize(("line", "call", "outcome"), declarations.cases("calls.md"))
+@pytest.mark.parametrize(("line", "call", "outcome"), declarations.cases(HERE / "calls.md"))
 def test_a_call_binds_this_or_is_refused_in_these_words(line: str, call: str, outcome: str) -> None:
     assert declarations.outcome_of(line, call) == outcome
 
 
-@pytest.mark.parametrize(("line", "batched", "said"), declarations.cases("folds.md"))
+@pytest.mark.parametrize(("line", "batched", "said"), declarations.cases(HERE / "folds.md"))
 def test_a_batch_lies_where_each_slice_is_computed_alone(
     line: str, batched: str, said: str
 ) -> None:

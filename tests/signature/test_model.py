@@ -7,8 +7,9 @@ from typing import Any
 import declarations
 import pytest
 
-from opsmith.signature import shapes
+from opsmith.signature import expressions, shapes
 from opsmith.signature.class_model import ClassModel, MethodModel, is_number
+from opsmith.signature.constraints import Bound, Order, PartStarts, Sum, ValueRange, range_text
 from opsmith.signature.declare import split_qualname
 from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
 from opsmith.signature.model import NO_DEFAULT
@@ -251,3 +252,21 @@ def test_a_class_is_described_to_the_runtime_line_by_line() -> None:
     assert [method.updates for method in model.methods] == [(), ("count",), ("count",), ()]
     assert list(model.by_name) == ["get", "forward", "reset", "show"]
     assert [is_number(field) for field in model.fields] == [True, False, False, False, False]
+
+
+def test_a_constraint_says_what_it_compares() -> None:
+    half, total = Bound(0.5), Bound(expressions.parse("N*2"))
+    assert (str(half), half.reason, half.shown({}, {})) == ("0.5", None, "0.5")
+    assert (str(total), total.reason, total.shown({"N": 3}, {})) == ("N*2", "N*2", "6 (N*2)")
+    assert Bound(expressions.Integer(3)).reason is None
+    assert Sum(total).text(4) == "adds up to 4"
+    assert Sum(total, shapes=True).text(4) == "has shapes of 4 elements together"
+    assert PartStarts("n").text == "the sum of 'n' before it"
+    assert PartStarts("n", shapes=True).text == "the elements of the shapes in 'n' before it"
+    run = ValueRange(Bound(expressions.Integer(0)), total, start="a")
+    assert range_text(run, {"N": 3}, {}) == "0 <= value and a + value <= 6 (N*2)"
+    assert [c.along for c in (run, Order(None, None), Sum(half), Sum(half, True))] == [0, 1, 1, 2]
+    assert (run.reads, Order(None, None).reads, PartStarts("n").reads) == (("a",), (), ("n",))
+    assert (Order(half, total).bounds, Order(None, half).bounds) == ((half, total), (half,))
+    assert (PartStarts("n").bounds, Sum(total).expressions()) == ((), (total.value,))
+    assert ValueRange(half, None).expressions() == ()

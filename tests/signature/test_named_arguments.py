@@ -10,9 +10,7 @@ import pytest
 from opsmith import ArgumentError
 from opsmith.signature.calls import named
 
-ARGUMENTS = named(
-    declarations.declared("f(x: Tensor, k: int = 2, *, s: float = 0.5, t: int) -> Tensor")
-)
+LINE = "f(x: Tensor, k: int = 2, *, s: float = 0.5, t: int) -> Tensor"
 
 
 @pytest.mark.parametrize(
@@ -26,7 +24,7 @@ ARGUMENTS = named(
 def test_arguments_are_named_in_order_and_defaults_filled_in(
     args: tuple[Any, ...], kwargs: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert list(ARGUMENTS(args, kwargs).items()) == list(expected.items())
+    assert list(named(declarations.declared(LINE))(args, kwargs).items()) == list(expected.items())
 
 
 @pytest.mark.parametrize(
@@ -45,5 +43,5 @@ def test_a_call_that_names_them_wrongly_is_refused(
     args: tuple[Any, ...], kwargs: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ArgumentError) as caught:
-        ARGUMENTS(args, kwargs)
+        named(declarations.declared(LINE))(args, kwargs)
     assert str(caught.value) == f"ns::f: {said}"

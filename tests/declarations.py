@@ -14,6 +14,8 @@ import torch
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError
+from opsmith.operators.refusal import refusal
+from opsmith.operators.validation import Validator
 from opsmith.signature import (
     Signature,
     TensorInfo,
@@ -23,8 +25,6 @@ from opsmith.signature import (
     signature_of,
 )
 from opsmith.signature.folding import fold
-
-HERE = Path(__file__).parent
 
 
 def _tensor(*shape: int, dtype: str = "float32", device: str = "cpu") -> TensorInfo:
@@ -84,9 +84,35 @@ def fold_of(line: str, batched: str) -> str:
     return f"{axes}; results at {', '.join(map(str, found.out_axes)) or 'none'}; {kind}"
 
 
-def cases(page: str) -> list[tuple[str, ...]]:
+def values_of(line: str, call: str) -> str:
+    """What validation in Python says of a call with real tensors: ``I([1, 2])``, ``t(values)``."""
+    arguments = eval(f"dict({call})", {**NAMES, "t": torch.tensor, "I": _integers})
+    try:
+        valid = Validator(declared(line))(arguments)
+    except ArgumentError as error:
+        return str(error)
+    return f"fits; results {valid.shapes}"
+
+
+def refusal_of(line: str, call: str) -> str:
+    """What a call that PyTorch refused is answered with."""
+
+    def capture(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, kwargs
+
+    scope = {**NAMES, "t": torch.tensor, "I": _integers, "capture": capture}
+    args, kwargs = eval(f"capture({call})", scope)
+    refused = refusal(declared(line), args, kwargs, TypeError("PyTorch's own words"))
+    return "nothing to say" if refused is None else str(refused)
+
+
+def _integers(values: Any, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def cases(page: Path) -> list[tuple[str, ...]]:
     """The blocks of a page: the indented lines, and the words quoted under them."""
-    text = (HERE / page).read_text()
+    text = page.read_text()
     found = re.findall(r"((?:^    .*\n)+)\n((?:^> .*\n)+)", text, flags=re.MULTILINE)
     return [
         (*code.replace("    ", "").splitlines(), re.sub(r"(?m)^> ", "", said).rstrip())
