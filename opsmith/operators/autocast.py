@@ -14,8 +14,11 @@ from opsmith.signature import Signature
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
 
-KEYS = {name: row.autocast_key for name, row in kernels.DEVICES.items() if row.autocast_key}
-"""The autocast keys by device type."""
+
+def autocast_keys() -> dict[str, str]:
+    """The autocast keys by device type."""
+    rows = kernels.DEVICES.items()
+    return {name: row.autocast_key for name, row in rows if row.autocast_key is not None}
 
 
 def needs_promotion(signature: Signature) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,10 +11,11 @@ import torch
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
+from opsmith.operators import argument_gate, gate, registry
 from opsmith.operators.validation import Validator, checked_results
 
 if TYPE_CHECKING:
-    from opsmith.operators.base import Operator
+    from opsmith.operators.operator import DefinedOperator
 
 
 def dispatch_key(device: str, qualname: str) -> str:
@@ -52,6 +53,21 @@ class Kernel(Protocol):
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The generic dtypes that it has, once it is loaded; none where nobody says."""
+
+    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+        """What the dispatcher calls until the kernel is built, if it has to be."""
+
+    def build(self, operator: DefinedOperator) -> Path | None:
+        """Build it, load it and make it the operator's.
+
+        Returns:
+            The library's path; `None` where there is nothing to build.
+
+        Raises:
+            BuildError: it does not compile or load.
+            MissingError: something that building needs is not there.
+            DeclarationError: the source defines the operator with another schema.
+        """
 
 
 @dataclass
@@ -91,8 +107,12 @@ class PythonKernel:
             return repr(self.function)
         return f"{code.co_filename}:{code.co_firstlineno}"
 
-    def implementation(self, operator: Operator) -> Callable[..., Any]:
-        """What the dispatcher calls: validates, runs, compares the results with the signature."""
+    def build(self, operator: DefinedOperator) -> None:
+        """See `Kernel.build`."""
+        del operator
+
+    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`: validates, runs, compares results with the signature."""
         signature, function = operator.signature, self.function
         validate = Validator(signature)
         arguments_of, split = operator.arguments, operator.split
@@ -153,13 +173,6 @@ class NativeKernel:
         return self.source if self.source.language.has_entry else None
 
     @property
-    def defines_operator(self) -> bool:
-        """Whether loading the library defines the operator too, where nobody else did."""
-        return self.entry is None and kernels.defines_operator(
-            self.source.path, self.source.signature
-        )
-
-    @property
     def where(self) -> str:
         """See `Kernel.where`."""
         return str(self.source.path)
@@ -175,6 +188,58 @@ class NativeKernel:
     def dtypes(self) -> tuple[str, ...]:
         """See `Kernel.dtypes`."""
         return () if self.library is None else self.library.dtypes()
+
+    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`: it builds first, so that importing operators is cheap."""
+        self.library = None
+
+        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+            self.build(operator)
+            return operator.overload(*args, **kwargs)
+
+        return build_then_run
+
+    def build(self, operator: DefinedOperator) -> Path:
+        """See `Kernel.build`."""
+        if self.library is None:
+            _load([(operator, self), *self._sharing(operator)])
+        assert self.library is not None
+        return self.library.path
+
+    def _sharing(self, operator: DefinedOperator) -> list[tuple[DefinedOperator, NativeKernel]]:
+        """The other operators whose kernels the same library holds, with these."""
+        found = []
+        for other in registry.all_operators():
+            kernel = other.kernels.get(self.device)
+            if (
+                other is not operator
+                and isinstance(kernel, NativeKernel)
+                and self.source.shares_library(kernel.source)
+            ):
+                found.append((other, kernel))
+        return found
+
+
+def _load(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
+    """Build kernels that one library holds, load it, and make each its operator's."""
+    with gate.built_beside():
+        # Which may fail; whatever is registered stays until it has not.
+        for operator, kernel in loading:
+            kernel.source.build()
+            if not kernel.validates:
+                argument_gate.build(operator.signature)
+    keys = [(o, k, dispatch_key(k.device, o.name)) for o, k in loading]
+    for operator, _, key in keys:
+        operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
+    try:
+        for operator, kernel, key in keys:
+            kernel.library = operator._registration.native(key, kernel)
+            operator._registration.native_autograd(operator)
+    finally:
+        for operator, kernel, _ in keys:
+            # The library registered the kernels of disabled operators as well.
+            if kernel.library is None or not operator.is_enabled(kernel.device):
+                operator.install_kernel(kernel.device)
 
 
 def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:

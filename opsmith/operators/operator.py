@@ -14,10 +14,8 @@ import torch
 from opsmith.errors import DeclarationError
 from opsmith.kernels import KernelSource
 from opsmith.operators import (
-    argument_gate,
     autocast,
     autograd,
-    gate,
     registry,
     vmap,
     written_schema,
@@ -62,7 +60,7 @@ class DefinedOperator(Operator):
         self._registration.vmap(vmap.batching_rule(self))
         self._registration.autograd(self)
         if autocast.needs_promotion(signature):
-            for key in autocast.KEYS.values():
+            for key in autocast.autocast_keys().values():
                 self._registration.implement(
                     key, autocast.promoting_kernel(self, key), with_keyset=True
                 )
@@ -116,7 +114,7 @@ class DefinedOperator(Operator):
             return functools.partial(self.register_kernel, device_types)
         for device in devices:
             self.kernels[device] = PythonKernel(device, function)
-            self._install(device)
+            self.install_kernel(device)
         return function
 
     def _register_source(
@@ -134,22 +132,16 @@ class DefinedOperator(Operator):
             KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags),
             lambda: self._registration.guarded_calls(key),
         )
-        self._install(device)
+        self.install_kernel(device)
 
-    def _install(self, device: str) -> None:
+    def install_kernel(self, device: str) -> None:
         """Make the kernel of a device type the one that calls reach, the reference if disabled."""
-        kernel = self.kernels["reference" if device in self._disabled_kernel else device]
-        if isinstance(kernel, NativeKernel):
-            # Building when first called keeps importing a package of operators cheap.
-            def build_then_run(*args: Any, **kwargs: Any) -> Any:
-                self.build(device)
-                return self._opoverload(*args, **kwargs)
+        kernel = self.kernels[device if self.is_enabled(device) else "reference"]
+        self._registration.implement(dispatch_key(device, self.name), kernel.implementation(self))
 
-            kernel.library, run = None, build_then_run
-        else:
-            assert isinstance(kernel, PythonKernel)
-            run = kernel.implementation(self)
-        self._registration.implement(dispatch_key(device, self.name), run)
+    def is_enabled(self, device: str) -> bool:
+        """Whether calls reach the kernel of a device type; see `set_kernel_enabled`."""
+        return device not in self._disabled_kernel
 
     @contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
@@ -190,7 +182,7 @@ class DefinedOperator(Operator):
         def disable(disabled: bool) -> None:
             if disabled != (device_type in self._disabled_kernel):
                 self._disabled_kernel ^= {device_type}
-                self._install(device_type)
+                self.install_kernel(device_type)
 
         disable(not enabled)
         try:
@@ -233,29 +225,11 @@ class DefinedOperator(Operator):
         """
         built = []
         for name, kernel in self.kernels.items():
-            if name in self._disabled_kernel:
-                continue
-            if isinstance(kernel, NativeKernel) and device in (None, name):
-                if kernel.library is None:
-                    load_together(self._sharing(name, kernel))
-                assert kernel.library is not None
-                built.append(kernel.library.path)
+            if self.is_enabled(name) and device in (None, name):
+                path = kernel.build(self)
+                if path is not None:
+                    built.append(path)
         return built
-
-    def _sharing(
-        self, device: str, kernel: NativeKernel
-    ) -> list[tuple[DefinedOperator, NativeKernel]]:
-        """The operators whose kernels one library holds, with these."""
-        found = [(self, kernel)]
-        for other in registry.all_operators():
-            theirs = other.kernels.get(device)
-            if (
-                other is not self
-                and isinstance(theirs, NativeKernel)
-                and kernel.source.shares_library(theirs.source)
-            ):
-                found.append((other, theirs))
-        return found
 
     def register_fake(self, function: Callable[..., Any] | None = None, /) -> Any:
         """Register a fake kernel in place of the derived one; usable as a decorator.
@@ -315,42 +289,14 @@ class DefinedOperator(Operator):
         Raises:
             DeclarationError: there is no autocast for that device type.
         """
-        key = autocast.KEYS.get(device_type)
+        keys = autocast.autocast_keys()
+        key = keys.get(device_type)
         if key is None:
             raise DeclarationError(
-                f"{self.name}: register_autocast({device_type!r}): there are "
-                f"{', '.join(autocast.KEYS)}"
+                f"{self.name}: register_autocast({device_type!r}): there are {', '.join(keys)}"
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
-
-
-def load_together(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
-    """Build kernels that one library holds, load it, and make each its operator's.
-
-    Raises:
-        BuildError: something does not compile or load.
-        MissingError: something that building needs is not there.
-        DeclarationError: the source defines an operator with another schema.
-    """
-    with gate.built_beside():
-        # Which may fail; whatever is registered stays until it has not.
-        for operator, kernel in loading:
-            kernel.source.build()
-            if not kernel.validates:
-                argument_gate.build(operator.signature)
-    keys = [(o, k, dispatch_key(k.device, o.name)) for o, k in loading]
-    for operator, _, key in keys:
-        operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
-    try:
-        for operator, kernel, key in keys:
-            kernel.library = operator._registration.native(key, kernel)
-            operator._registration.native_autograd(operator)
-    except BaseException:
-        for operator, kernel, _ in keys:
-            if kernel.library is None:
-                operator._install(kernel.device)
-        raise
 
 
 @overload

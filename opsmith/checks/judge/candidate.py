@@ -54,7 +54,6 @@ def _shown(error: BaseException) -> str:
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Import the declaration, then the kernels; what they are registered for."""
     from opsmith.operators.importing import import_module, import_operators
-    from opsmith.operators.kernel import NativeKernel
 
     operators = import_operators(request["spec"]).operators
     before = {operator.name: operator.kernels.get("cpu") for operator in operators}
@@ -65,8 +64,7 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if kernel is None or kernel is before[operator.name]:
             continue
         operator.build("cpu")
-        own = kernel.library.dtypes() if isinstance(kernel, NativeKernel) and kernel.library else ()
-        found[operator.name] = sorted(own) or None
+        found[operator.name] = sorted(kernel.dtypes) or None
     return {"event": "loaded", "operators": found}, b""
 
 

@@ -16,7 +16,7 @@ from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import autograd
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
-from opsmith.operators.kernel import NativeKernel, source_path
+from opsmith.operators.kernel import Kernel, source_path
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.registry import Registry
 from opsmith.operators.validation import Validator
@@ -263,14 +263,14 @@ class Method:
         return self
 
     @property
-    def native(self) -> Mapping[str, NativeKernel]:
+    def native(self) -> Mapping[str, Kernel]:
         """The compiled kernels by device type; none where the method runs in Python only."""
         if self._operator is None:
             return {}
         return {
             device: kernel
             for device, kernel in self._operator.kernels.items()
-            if isinstance(kernel, NativeKernel)
+            if kernel.source is not None
         }
 
 

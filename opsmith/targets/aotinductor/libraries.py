@@ -20,7 +20,6 @@ from opsmith.kernels.audit import dynamic_symbols
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.operators import Operator, argument_gate
 from opsmith.operators.classes import CustomClass, all_classes
-from opsmith.operators.kernel import NativeKernel
 from opsmith.signature.class_model import MethodModel
 from opsmith.signature.model import TensorListType
 from opsmith.targets.aotinductor import shims
@@ -64,7 +63,7 @@ class Plan:
 
     Attributes:
         operator: the operator.
-        kernel: its compiled kernel.
+        source: what its kernel is compiled from.
         calls: the calls of the model.
         proxy: why compiled code must go through the dispatcher; empty where it calls directly.
         tag: what sets this build apart; see `shims.symbol`.
@@ -72,7 +71,7 @@ class Plan:
     """
 
     operator: Operator
-    kernel: NativeKernel
+    source: kernels.KernelSource
     calls: Sequence[Node]
     proxy: str = ""
     tag: str = ""
@@ -81,7 +80,7 @@ class Plan:
     @property
     def device(self) -> str:
         """The device type."""
-        return self.kernel.device
+        return self.source.device
 
     @property
     def use(self) -> OperatorUse:
@@ -101,13 +100,13 @@ class Plan:
             BuildError: the kernel does not compile.
             MissingError: there is no compiler.
         """
-        source, signature = self.kernel.source, self.operator.signature
+        source, signature = self.source, self.operator.signature
         own = source.build()
         name = f"{signature.namespace}__{signature.name}__{self.device}"
         what = f"{source.what} for AOTInductor"
-        if self.kernel.entry is None:
+        if not source.language.has_entry:
             _refuse_python(own, source.what)
-            if not self.kernel.defines_operator:
+            if not kernels.defines_operator(source.path, signature):
                 text = adapters.render(DEFINITION, signature)
                 defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
                 self.files.append((defined, "definition"))
@@ -137,7 +136,7 @@ class Plan:
         self.files.append((path, "direct"))
 
     def _generated(self) -> kernels.Generated:
-        source, signature = self.kernel.source, self.operator.signature
+        source, signature = self.source, self.operator.signature
 
         def render() -> dict[str, str]:
             shim = shims.source(signature, self.device, source.strided, self.tag)
@@ -161,7 +160,7 @@ def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -
         ExportError: an operator has no compiled kernel for a device that the model uses.
     """
     plans = [
-        Plan(operator, _native(operator, device, len(calls)), calls)
+        Plan(operator, _source(operator, device, len(calls)), calls)
         for operator, all_calls in operators.items()
         for device, calls in _by_device(all_calls).items()
     ]
@@ -187,7 +186,7 @@ def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str
         if model.operator is not None:
             operator = getattr(owner, model.name).operator
             kernel = operator.kernels.get(device)
-            if not isinstance(kernel, NativeKernel):
+            if kernel is None or kernel.source is None:
                 raise ExportError(
                     f"{owner.name}.{model.name}: has no compiled kernel for {device!r}, and an "
                     "AOTInductor artifact runs without Python. The artifact carries the object, "
@@ -195,14 +194,14 @@ def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str
                     f"take the kernel's place. Add a C++ kernel: {owner.model.name}.{model.name}"
                     f'.register_kernel("{device}", source="….cpp").'
                 )
-            found.append(Plan(operator, kernel, [], f"{owner.name} is carried as an object"))
+            found.append(Plan(operator, kernel.source, [], f"{owner.name} is carried as an object"))
     return found
 
 
-def _native(operator: Operator, device: str, count: int) -> NativeKernel:
+def _source(operator: Operator, device: str, count: int) -> kernels.KernelSource:
     kernel = operator.kernels.get(device)
-    if isinstance(kernel, NativeKernel):
-        return kernel
+    if kernel is not None and kernel.source is not None:
+        return kernel.source
     what = "only a Python kernel" if kernel is not None else "no kernel"
     calls = "once" if count == 1 else f"{count} times"
     name, spoken = operator.name, operator.signature.name
@@ -233,7 +232,7 @@ def _why_proxy(item: Plan) -> str:
     from torch._inductor import config
 
     signature = item.operator.signature
-    if item.kernel.entry is None:
+    if not item.source.language.has_entry:
         return "the kernel registers itself with PyTorch"
     if not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
         return "this PyTorch compiles no direct calls"

@@ -8,7 +8,7 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.operators.kernel import NativeKernel
+from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
 from opsmith.signature.model import Parameter
 
@@ -23,24 +23,24 @@ def kernel_of(operator: Operator) -> KernelSource:
     Raises:
         ExportError: the operator has none, or JAX cannot call it; says why, and what to do.
     """
-    problem = obstacle(operator, operator.kernels.get("cpu"))
+    kernel = operator.kernels.get("cpu")
+    problem = obstacle(operator, kernel)
     if problem is not None:
         raise ExportError(f"{operator.name}: {problem}")
-    kernel = operator.kernels["cpu"]
-    assert isinstance(kernel, NativeKernel)
-    return kernel.source
+    assert kernel is not None and kernel.entry is not None
+    return kernel.entry
 
 
-def obstacle(operator: Operator, kernel: object) -> str | None:
+def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
     """Why JAX cannot call the operator by this kernel; `None` if it can."""
     signature = operator.signature
     name = signature.name
-    if not isinstance(kernel, NativeKernel):
+    if kernel is None or kernel.source is None:
         return (
             "JAX calls a C++ kernel, and the operator has none for the CPU. Add one: "
             f'{name}.register_kernel("cpu", source="{name}.cpp").'
         )
-    if kernel.source.api != "opsmith":
+    if kernel.entry is None:
         return (
             f"its CPU kernel {kernel.where} is written against PyTorch "
             f'(api="{kernel.source.api}"), which JAX does not have. Write it against '

@@ -11,6 +11,7 @@ from torch import Tensor
 from opsmith.errors import CheckError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
+from opsmith.operators.kernel import Kernel
 from opsmith.signature import Parameter
 from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
@@ -101,7 +102,7 @@ def _compare(operator: Operator, name: str, right: Tensor, found: Tensor) -> Non
         ) from error
 
 
-def _no_gradient(operator: Operator, kernel: object) -> str | None:
+def _no_gradient(operator: Operator, kernel: Kernel) -> str | None:
     signature, rule = operator.signature, operator.rule
     problem = obstacle(operator, kernel)
     if problem is not None:
@@ -122,7 +123,7 @@ def _may_be_float(parameter: Parameter) -> bool:
     return any(DTYPES[name].is_floating_point or DTYPES[name].is_complex for name in names)
 
 
-def _no_batch(operator: Operator, kernel: object) -> str | None:
+def _no_batch(operator: Operator, kernel: Kernel) -> str | None:
     if not operator.signature.tensors:
         return "takes no tensor"
     return obstacle(operator, kernel)
