@@ -81,8 +81,8 @@ def is_float(name: str) -> bool:
 
 def subjects_of(operator: Operator) -> list[Subject]:
     """The kernels of an operator that calls can reach, one by one."""
-    devices = [device for device in operator.kernels if device != REFERENCE]
-    found = [Subject(operator, device, device, _missing(device)) for device in devices]
+    devices = [name for name in operator.kernels if name != REFERENCE]
+    found = [Subject(operator, name, name, _device(operator, name).missing()) for name in devices]
     if "cpu" not in devices and _reaches_reference(operator, "cpu"):
         found.insert(0, Subject(operator, REFERENCE, "cpu"))
     if not found:
@@ -93,22 +93,14 @@ def subjects_of(operator: Operator) -> list[Subject]:
 
 
 def _reaches_reference(operator: Operator, device: str) -> bool:
-    key = kernels.get_device(device, operator.name).dispatch_key
+    key = _device(operator, device).dispatch_key
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = has(operator.name, "CompositeExplicitAutograd")
     return bool(composite or has(operator.name, key))
 
 
-def _missing(device: str) -> str:
-    if device == "cpu":
-        return ""
-    name = torch._C._get_privateuse1_backend_name() if device == "privateuseone" else device
-    backend = getattr(torch, name, None)
-    try:
-        here = backend is not None and backend.is_available()
-    except Exception:
-        here = False
-    return "" if here else f"no {device} device on this machine"
+def _device(operator: Operator, name: str) -> kernels.Device:
+    return kernels.get_device(name, operator.name)
 
 
 def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dict[str, Any]]:

@@ -32,6 +32,16 @@ class Device:
     stream: str = ""
     host_reads: bool = False
 
+    def missing(self) -> str:
+        """Why nothing can run on it here; empty where it can."""
+        import torch
+
+        try:
+            here = torch.get_device_module(self.name).is_available()
+        except Exception:  # unknown to this PyTorch, or its extension is broken
+            here = False
+        return "" if here else f"no {self.name} device on this machine"
+
     @property
     def compile_definitions(self) -> tuple[str, ...]:
         """The preprocessor definitions of everything that is compiled for the device.

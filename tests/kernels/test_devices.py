@@ -10,10 +10,67 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import opsmith
+from opsmith.checks.subject import subjects_of
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import DEVICES, KernelSource, build_library, find_device
+from opsmith.kernels import (
+    DEVICES,
+    INCLUDE,
+    Device,
+    KernelSource,
+    adapters,
+    build_library,
+    find_device,
+)
 from opsmith.kernels.torch_paths import TorchPaths
 from opsmith.signature import Signature, signature_of
+
+
+def test_a_device_is_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    row = Device("fake", "PrivateUse2", "AutocastXPU", 14, "aoti_torch_device_type_meta")
+    monkeypatch.setitem(DEVICES, "fake", row)
+
+    @opsmith.op("kernels_devices::on_fake")
+    def on_fake(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x + y
+
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    assert not has(on_fake.name, "PrivateUse2")
+    assert has(on_fake.name, "AutocastXPU")  # for its arguments may differ in dtype
+    on_fake.register_kernel("fake", lambda x, y: x + y)
+    assert has(on_fake.name, "PrivateUse2")
+    on_fake.register_autocast("fake", torch.float32)
+    (subject,) = [one for one in subjects_of(on_fake) if one.device == "fake"]
+    assert subject.missing == "no fake device on this machine"
+    source = tmp_path / "on_fake.cpp"
+    source.write_text("")
+    on_fake.register_kernel("fake", source=source)
+    built = on_fake.kernels["fake"].source
+    assert built is not None
+    assert built.language.inputs(built)["defines"] == (
+        "OPSMITH_EXTENSION_NAME=fake",
+        "OPSMITH_EXTENSION_TYPE=14",
+        "OPSMITH_EXTENSION_TORCH_TYPE=aoti_torch_device_type_meta",
+    )
+    adapter = adapters.torch_adapter(built.signature, "fake", strided=False)
+    assert "PrivateUse2" in adapter
+    with pytest.raises(DeclarationError, match=r"there are cpu, cuda, .*, fake"):
+        on_fake.register_kernel("other", lambda x, y: x)
+
+
+def test_a_renamed_backend_has_the_row_of_privateuse1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "renamed")
+    device = find_device("renamed")
+    assert device is not None
+    assert device.dispatch_key == "PrivateUse1"
+    assert "OPSMITH_EXTENSION_NAME=renamed" in device.compile_definitions
+    assert "OPSMITH_EXTENSION_NAME=renamed" in DEVICES["cpu"].compile_definitions
+
+
+def test_cpp_numbers_the_devices_that_every_library_knows_as_the_table_does() -> None:
+    text = (INCLUDE / "opsmith" / "abi.h").read_text()
+    for name in ("cpu", "cuda"):
+        assert f"device_{name} = {DEVICES[name].dlpack};" in text
 
 
 @pytest.fixture

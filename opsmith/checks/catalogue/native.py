@@ -18,6 +18,7 @@ from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
+from opsmith.kernels.devices import host_reads
 from opsmith.operators import Operator
 
 _FILLS = (0xFF, 0x7F)
@@ -29,7 +30,7 @@ def compiled(operator: Operator) -> list[Subject]:
     return [
         subject
         for subject in subjects_of(operator)
-        if subject.implementation.entry is not None and subject.device == "cpu"
+        if subject.implementation.entry is not None and host_reads(subject.device)
     ]
 
 

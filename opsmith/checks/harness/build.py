@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsmith import kernels
@@ -80,13 +80,15 @@ def build(source: KernelSource, sanitizer: str = "") -> Build:
 
     key = kernels.generated_key(signature, _TEMPLATE.read_text(), *_texts(_INCLUDE))
     suffix = f"__{sanitizer}" if sanitizer else ""
-    library = kernels.build_library(
-        f"{signature.namespace}__{signature.name}__harness{suffix}",
-        [source.path],
-        kernels.Generated(key, render),
-        include_dirs=[_INCLUDE, *source.include_dirs],
-        link_libraries=[*links, *source.link_libraries],
+    instrumented = replace(
+        source,
         flags=(*source.flags, *flags),
+        link_libraries=(*links, *source.link_libraries),
+    )
+    library = instrumented.build_beside(
+        f"{signature.namespace}__{signature.name}__harness{suffix}",
+        kernels.Generated(key, render),
+        include_dirs=[_INCLUDE],
         torch="none",
         what=f"{signature.qualname} (the checks' harness{', ' + sanitizer if sanitizer else ''})",
     )
