@@ -1,0 +1,85 @@
+"""Three operators of one source with TORCH_LIBRARY blocks, in one model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from aoti_models import QUICK, export
+from jaxtyping import Float32
+from torch import Tensor, nn
+
+import opsmith
+
+SOURCE = Path(__file__).parent / "sources" / "extension.cpp"
+
+
+@opsmith.op("aoti_extension::mymuladd", autograd="reference")
+def mymuladd(a: Float32[Tensor, "*n"], b: Float32[Tensor, "*n"], c: float) -> Float32[Tensor, "*n"]:
+    """`a * b + c`."""
+    return a * b + c
+
+
+@opsmith.op("aoti_extension::mymul", autograd="reference")
+def mymul(a: Float32[Tensor, "*n"], b: Float32[Tensor, "*n"]) -> Float32[Tensor, "*n"]:
+    """`a * b`."""
+    return a * b
+
+
+@opsmith.op("aoti_extension::myadd_out", mutates_args=("out",))
+def myadd_out(
+    a: Float32[Tensor, "*n"], b: Float32[Tensor, "*n"], out: Float32[Tensor, "*n"]
+) -> None:
+    """Write `a + b` into `out`."""
+    out.copy_(a + b)
+
+
+for operator in (mymuladd, mymul, myadd_out):
+    operator.register_kernel("cpu", source=SOURCE, api="torch", flags=("-O0",))
+
+
+class All(nn.Module):
+    """Calls the three."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        out = torch.empty_like(a)
+        myadd_out(mymuladd(a, b, 0.5), mymul(a, b), out)
+        return out
+
+
+PLAIN = """
+import sys, torch, opsmith
+loaded = opsmith.load(sys.argv[1])
+again = opsmith.load(sys.argv[1])
+a = torch.tensor([1.0, 2.0])
+print(loaded(a, a).tolist(), again(a, a).tolist())
+try:
+    torch.ops.aoti_extension.mymul(a, a[:1])
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.slow
+def test_operators_of_one_source_run_in_one_artifact(tmp_path: Path) -> None:
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    artifact = export(All(), (a, b), tmp_path / "out", inductor=QUICK)
+    # The source is there once, for all three, and a gate before each.
+    entries = artifact.manifest.details["libraries"]
+    (source,) = (entry for entry in entries if len(entry["defines"]) == 3)
+    assert sorted(source["defines"]) == sorted(o.name for o in (mymuladd, mymul, myadd_out))
+    assert len(entries) == 4
+    before = [o.kernels["cpu"].calls for o in (mymuladd, mymul, myadd_out)]
+    assert opsmith.load(artifact.folder)(a, b).tolist() == [6.5, 16.5]
+    after = [o.kernels["cpu"].calls for o in (mymuladd, mymul, myadd_out)]
+    assert after == [count + 1 for count in before]
+    command = [sys.executable, "-c", PLAIN, artifact.folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "[2.5, 8.5] [2.5, 8.5]",
+        "aoti_extension::mymul: argument 'b' does not fit Float32[Tensor, \"*n\"]: dimensions "
+        "from 0 (*n) are (1,), expected (2,).",
+    ], done.stderr
