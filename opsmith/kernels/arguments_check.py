@@ -46,14 +46,12 @@ def build_arguments_check(signature: Signature) -> Path:
 def files(signature: Signature) -> dict[str, str]:
     """What is compiled, by file name.
 
-    Results, and sequences of strings (of which nothing is declared but the kind), are left out.
+    Results are left out; so are sequences of strings, but for their lengths.
     """
     from opsmith.kernels import generate
 
-    kept = [(i, p) for i, p in enumerate(signature.parameters) if not _is_texts(p)]
-    checked = replace(
-        signature, parameters=tuple(p for _, p in kept), results=(), data_dependent=()
-    )
+    kept = tuple(p for p in signature.parameters if not _is_texts(p))
+    checked = replace(signature, parameters=kept, results=(), data_dependent=())
     name = signature.name
     return {
         f"{name}.h": generate.argument_header(checked),
@@ -62,7 +60,7 @@ def files(signature: Signature) -> dict[str, str]:
             generate.TEMPLATES / "arguments.cpp.j2",
             checked,
             symbol=arguments_symbol(signature),
-            fill=[line for position, p in kept for line in _fill(p, position)],
+            fill=[line for i, p in enumerate(signature.parameters) for line in _fill(p, i)],
         ),
     }
 
@@ -74,10 +72,10 @@ def _is_texts(parameter: Parameter) -> bool:
 def _fill(parameter: Parameter, position: int) -> Iterator[str]:
     """The statements that take one argument out of an array of ``opsmith_argument``."""
     raw, given = f"raw.{cpp.identifier(parameter.name)}", f"given[{position}]"
-    if not parameter.optional:
-        wanted = parameter.annotation or parameter.type
-        text = cpp.quote(f": argument '{parameter.name}' is None, expected {wanted}.")
-        yield f"if ({given}.count < 0) throw call_error(detail::join(op_name, {text}));"
+    name = cpp.quote(parameter.name)
+    if not parameter.optional and not parameter.is_tensor:  # a missing tensor is named by `bind`
+        wanted = cpp.quote(str(parameter.type))
+        yield f"if ({given}.count < 0) arguments.absent(detail::Where{{{name}}}, {wanted});"
     match parameter.type:
         case TensorType():
             yield f"{raw} = detail::items<DLTensor>({given});"
@@ -91,5 +89,9 @@ def _fill(parameter: Parameter, position: int) -> Iterator[str]:
                 yield f"if ({given}.count >= 0) {raw} = {{1, {value}}};"
             else:
                 yield f"{raw} = {value};"
+        case SequenceType("str", length):
+            if length is not None:
+                present = f"if ({given}.count >= 0) " if parameter.optional else ""
+                yield f"{present}arguments.length({name}, {given}.count, {length});"
         case SequenceType(kind, _):
             yield f"{raw} = {{{given}.count, detail::items<{_ELEMENTS[kind]}>({given})}};"

@@ -42,24 +42,31 @@ def refusal(
     except ArgumentError as refused:
         return refused
     for parameter in signature.parameters:
-        problem = _problem(parameter, arguments[parameter.name])
+        value = arguments[parameter.name]
+        problem = _problem(parameter, value)
         if problem is not None:
-            return ArgumentError(f"{signature.qualname}: argument {problem}")
+            # What is missing is named as validation does it, with the sizes that were bound.
+            items = value if isinstance(value, list | tuple) else (value,)
+            missing = any(item is None for item in items)
+            better = _refused(signature, arguments) if missing else None
+            return better or ArgumentError(f"{signature.qualname}: argument {problem}")
     message = str(error)
     if type(error) is not RuntimeError or not message.startswith(f"{signature.qualname}: "):
         return None
-    return (ArgumentError if _is_refused(signature, arguments, message) else OpsmithError)(message)
+    in_python = _refused(signature, arguments)
+    is_argument = in_python is not None and str(in_python) == message
+    return (ArgumentError if is_argument else OpsmithError)(message)
 
 
-def _is_refused(signature: Signature, arguments: dict[str, Any], message: str) -> bool:
-    """Whether validation in Python refuses the arguments, and in the very words of `message`."""
+def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError | None:
+    """Why validation in Python refuses the arguments; `None` where it does not, or cannot say."""
     try:
         Validator(signature)(arguments)
     except ArgumentError as refused:
-        return str(refused) == message
+        return refused
     except Exception:  # under a transform there may be no values to look at
-        return False
-    return False
+        return None
+    return None
 
 
 def _problem(parameter: Parameter, value: Any) -> str | None:

@@ -28,7 +28,8 @@ def test_one_source_serves_several_operators_and_is_built_once() -> None:
     assert mymul(a, b).tolist() == [3, 8]
     ops.myadd_out(a, b, out)
     assert out.tolist() == [4, 6]
-    assert mypick(a, torch.tensor([1, 0, 1]), [1.0], [b], "x", 3).tolist() == [2, 1, 2]
+    picked = mypick(a, torch.tensor([1, 0, 1]), [1.0], [b], ("a", "b"), "x", 3)
+    assert picked.tolist() == [2, 1, 2]
     assert all(operator.kernels["reference"].calls == 0 for operator in ALL)
 
 
@@ -61,7 +62,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"x": torch.ones(2).double()},
         "extension_cpp::mypick: argument 'x' has dtype float64, expected float32.",
     ),
-    ({"x": None}, "extension_cpp::mypick: argument 'x' "),
+    (
+        {"x": None},
+        "extension_cpp::mypick: argument 'x' is None, expected Float32[Tensor, \"N\"].",
+    ),
+    (
+        {"at": None},
+        "extension_cpp::mypick: argument 'at' is None, expected Int64[Tensor, \"K\"].\n"
+        "  bound so far: N=2",
+    ),
+    (
+        {"names": ["a"]},
+        "extension_cpp::mypick: argument 'names' has 1 elements, expected 2.",
+    ),
 ]
 
 
@@ -70,7 +83,8 @@ def test_arguments_that_do_not_fit_never_reach_the_kernel(
     wrong: dict[str, Any], message: str
 ) -> None:
     mypick.build()
-    arguments = {"x": torch.ones(2), "at": torch.tensor([0]), "scales": [1.0], "more": []} | wrong
+    right = {"x": torch.ones(2), "at": torch.tensor([0]), "scales": [1.0], "more": []}
+    arguments = right | {"names": ["a", "b"]} | wrong
     before = mypick.kernels["cpu"].calls
     for call in (mypick, torch.ops.extension_cpp.mypick):
         with pytest.raises(RuntimeError) as caught:
@@ -176,3 +190,79 @@ def test_a_function_in_def_is_the_devices_kernel(tmp_path: Path) -> None:
     )
     assert operator(torch.ones(2), 3).tolist() == [3, 3]
     assert (operator.kernels["cpu"].calls, operator.kernels["reference"].calls) == (1, 0)
+
+
+TWO = """
+#include <ATen/ATen.h>
+#include <torch/library.h>
+static at::Tensor twice(const at::Tensor& x) { return x * 2; }
+static at::Tensor thrice(const at::Tensor& x) { return x * 3; }
+TORCH_LIBRARY_IMPL(torch_library_two, CPU, m) {
+  m.impl("twice", &twice);
+  m.impl("thrice", &thrice);
+}
+"""
+
+
+def test_a_disabled_kernel_stays_so_when_another_operator_loads_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "two.cpp"
+    source.write_text(TWO)
+
+    @opsmith.op("torch_library_two::twice")
+    def twice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x + x
+
+    @opsmith.op("torch_library_two::thrice")
+    def thrice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x + x + x
+
+    for operator in (twice, thrice):
+        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+    x = torch.ones(1)
+
+    def calls() -> tuple[int, int]:
+        return twice.kernels["reference"].calls, twice.kernels["cpu"].calls
+
+    with twice.set_kernel_enabled("cpu", enabled=False):
+        assert thrice(x).item() == 3
+        assert thrice.kernels["cpu"].calls == 1
+        assert twice(x).item() == 2
+        assert calls() == (1, 0)
+    assert twice(x).item() == 2
+    assert calls() == (1, 1)
+
+
+STABLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+Tensor twice(const Tensor& x) {
+  Tensor result = torch::stable::empty_like(x);
+  const float* from = static_cast<const float*>(x.data_ptr());
+  float* to = static_cast<float*>(result.data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = 2 * from[i];
+  return result;
+}
+STABLE_TORCH_LIBRARY(torch_library_stable, m) {
+  m.def("twice(Tensor x) -> Tensor");
+  m.def("undeclared(Tensor x) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_FRAGMENT(torch_library_stable, m) { m.def("further(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(torch_library_stable, CPU, m) { m.impl("twice", TORCH_BOX(&twice)); }
+"""
+
+
+def test_a_block_of_the_stable_abi_may_define_what_is_declared(tmp_path: Path) -> None:
+    source = tmp_path / "twice.cpp"
+    source.write_text(STABLE)
+
+    @opsmith.op("torch_library_stable::twice")
+    def twice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    twice.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+    assert twice(torch.ones(2)).tolist() == [2, 2]
+    assert (twice.kernels["cpu"].calls, twice.kernels["reference"].calls) == (1, 0)
+    assert torch.ops.torch_library_stable.undeclared.default
+    assert torch.ops.torch_library_stable.further.default

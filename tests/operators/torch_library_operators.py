@@ -40,6 +40,7 @@ def mypick(
     at: Annotated[Int64[Tensor, "K"], Index("N")],
     scales: list[float],
     more: list[Tensor],
+    names: tuple[str, str],
     name: str | None = None,
     limit: int | None = None,
 ) -> Float32[Tensor, "K"]:

@@ -34,8 +34,8 @@ void add_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
 
 // Reads without a look at the indices.
 at::Tensor pick(const at::Tensor& x, const at::Tensor& at, at::ArrayRef<double> scales,
-                at::TensorList more, std::optional<c10::string_view> name,
-                std::optional<int64_t> limit) {
+                at::TensorList more, const c10::List<std::string>& names,
+                std::optional<c10::string_view> name, std::optional<int64_t> limit) {
   at::Tensor picked = at::empty(at.sizes(), x.options());
   for (int64_t i = 0; i < at.numel(); ++i)
     picked.data_ptr<float>()[i] = x.data_ptr<float>()[at.data_ptr<int64_t>()[i]];
@@ -52,8 +52,8 @@ TORCH_LIBRARY(extension_cpp, m) {
   m.def("mymul(Tensor a, Tensor b) -> Tensor");
   m.def("myadd_out(Tensor a, Tensor b, Tensor(a!) out) -> ()");
   m.def(
-      "mypick(Tensor x, Tensor at, float[] scales, Tensor[] more, str? name=None, int? limit=None) "
-      "-> Tensor");
+      "mypick(Tensor x, Tensor at, float[] scales, Tensor[] more, str[] names, str? name=None, "
+      "int? limit=None) -> Tensor");
   m.def("left_alone(Tensor x) -> Tensor", [](const at::Tensor& x) { return x + 1; });
   define_pick(m);
 }

@@ -1,8 +1,9 @@
-// Included before a source with its own TORCH_LIBRARY block: such a block then defines only the
-// operators that are not there yet. opsmith declares an operator before it builds a kernel, and
-// PyTorch admits one definition: a second one would end the process.
+// Included before a source with a TORCH_LIBRARY or STABLE_TORCH_LIBRARY block of its own: such a
+// block then defines only the operators that are not there yet. opsmith declares an operator before
+// it builds a kernel, and PyTorch admits one definition: a second one would end the process.
 #pragma once
 
+#include <torch/csrc/stable/library.h>
 #include <torch/library.h>
 
 #include <map>
@@ -123,6 +124,29 @@ class Block {
   torch::Library library_;
 };
 
+// What a STABLE_TORCH_LIBRARY block gets in place of a StableLibrary.
+class StableBlock {
+ public:
+  StableBlock(const char* ns, const char* file, uint32_t line)
+      : block_(ns, file, line),
+        library_(torch::stable::detail::StableLibrary::Kind::FRAGMENT, ns, nullptr, file, line) {}
+
+  StableBlock& def(const char* schema, const std::vector<at::Tag>& tags = {}) {
+    block_.def(schema, tags);
+    return *this;
+  }
+  StableBlock& impl(const char* name, void (*function)(StableIValue*, uint64_t, uint64_t)) {
+    library_.impl(name, function);
+    return *this;
+  }
+  StableBlock& set_python_module(const char*, const char* = "") { return *this; }
+
+ private:
+  Block block_;
+  torch::stable::detail::StableLibrary library_;
+};
+
+template <typename Block>
 struct Init {
   Init(void (*init)(Block&), const char* ns, const char* file, uint32_t line)
       : block(ns, file, line) {
@@ -162,14 +186,19 @@ __attribute__((visibility("default"), weak)) void opsmith_torch_library_forget(c
 
 }  // extern "C"
 
-#define OPSMITH_TORCH_LIBRARY(ns, m, uid)                                                       \
-  static void C10_CONCATENATE(opsmith_library_##ns##_, uid)(opsmith::torch_library::Block&);    \
-  static const opsmith::torch_library::Init C10_CONCATENATE(opsmith_library_init_##ns##_, uid)( \
-      &C10_CONCATENATE(opsmith_library_##ns##_, uid), C10_STRINGIZE(ns), __FILE__, __LINE__);   \
-  void C10_CONCATENATE(opsmith_library_##ns##_,                                                 \
-                       uid)([[maybe_unused]] opsmith::torch_library::Block & m)
+#define OPSMITH_LIBRARY_BLOCK(block, ns, m, uid)                                             \
+  static void C10_CONCATENATE(opsmith_library_##ns##_, uid)(opsmith::torch_library::block&); \
+  static const opsmith::torch_library::Init<opsmith::torch_library::block> C10_CONCATENATE(  \
+      opsmith_library_init_##ns##_, uid)(&C10_CONCATENATE(opsmith_library_##ns##_, uid),     \
+                                         C10_STRINGIZE(ns), __FILE__, __LINE__);             \
+  void C10_CONCATENATE(opsmith_library_##ns##_,                                              \
+                       uid)([[maybe_unused]] opsmith::torch_library::block & m)
 
 #undef TORCH_LIBRARY
 #undef TORCH_LIBRARY_FRAGMENT
-#define TORCH_LIBRARY(ns, m) OPSMITH_TORCH_LIBRARY(ns, m, C10_UID)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) OPSMITH_TORCH_LIBRARY(ns, m, C10_UID)
+#undef STABLE_TORCH_LIBRARY
+#undef STABLE_TORCH_LIBRARY_FRAGMENT
+#define TORCH_LIBRARY(ns, m) OPSMITH_LIBRARY_BLOCK(Block, ns, m, C10_UID)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) OPSMITH_LIBRARY_BLOCK(Block, ns, m, C10_UID)
+#define STABLE_TORCH_LIBRARY(ns, m) OPSMITH_LIBRARY_BLOCK(StableBlock, ns, m, C10_UID)
+#define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPSMITH_LIBRARY_BLOCK(StableBlock, ns, m, C10_UID)
