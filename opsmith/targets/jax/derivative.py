@@ -36,7 +36,7 @@ from opsmith.signature.model import (
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.jax.library import obstacle
 
-_MOST_TRACES = 8
+_MOST_TRACES = 12
 _MOST_CASES = 24
 _SIZES = (5, 7, 11, 13, 17, 19, 23, 29)
 _INFIX = {
@@ -56,6 +56,10 @@ _CALLS = {
     math.floor: "math.floor",
     math.ceil: "math.ceil",
 }
+# The files in which PyTorch says what its operators do to sizes and strides.
+_INTERNAL = re.compile(
+    r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses)\b"
+)
 # Where a tensor lies, and how, is not JAX's business.
 _LAYOUT = ("device", "layout", "memory_format", "pin_memory", "non_blocking")
 
@@ -72,7 +76,7 @@ class Path:
         kinds: the ``repr`` of what the variant is for, one per call that took it.
         inputs: the names of what it takes: the arguments, then results and their gradients.
         count: how many of them are arguments.
-        conditions: text of each, and whether only layouts depend on it.
+        conditions: text of each, and whether it is PyTorch's own concern.
         body: the statements.
     """
 
@@ -344,9 +348,8 @@ class _Symbols:
             if not free <= set(places):
                 continue  # about strides or offsets, which are always the same in JAX
             text = PythonPrinter().doprint(guard.expr)
-            minor = _is_minor(guard.expr) and all(
-                ".shape" in places[name] or places[name] in sizes for name in free
-            )
+            of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)
+            minor = (_is_stride(guard.expr) and of_sizes) or _is_internal(guard)
             for name in sorted(free, key=len, reverse=True):
                 text = re.sub(rf"\b{name}\b", places[name], text)
             found[text] = minor
@@ -366,19 +369,23 @@ def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
     )
 
 
-def _is_minor(expression: Any) -> bool:
-    """Whether it only says that sizes are larger than 0 or 1, or how a tensor lies in memory."""
+def _is_stride(expression: Any) -> bool:
+    """Whether it compares strides of contiguous tensors, which are products of max(1, size)."""
     import sympy  # type: ignore[import-untyped]
 
-    # The stride of a contiguous tensor: a product of max(1, size).
-    if any(type(part).__name__ == "Max" for part in sympy.preorder_traversal(expression)):
-        return True
-    if not isinstance(expression, sympy.Ne | sympy.Gt | sympy.Ge | sympy.Lt | sympy.Le):
-        return False
-    sides = [expression.lhs, expression.rhs]
-    numbers = [side for side in sides if side.is_Integer and abs(int(side)) <= 2]
-    products = [side for side in sides if side.is_Symbol or side.is_Mul]
-    return len(numbers) == 1 and len(products) == 1
+    return any(type(part).__name__ == "Max" for part in sympy.preorder_traversal(expression))
+
+
+def _is_internal(guard: Any) -> bool:
+    """Whether PyTorch's own operators ask for it, and took their general way.
+
+    The graph then holds for other sizes too. An equation is another matter: what is equal to a
+    number is replaced by the number.
+    """
+    import sympy
+
+    location = str(getattr(guard.sloc, "framework_loc", ""))
+    return not isinstance(guard.expr, sympy.Eq) and bool(_INTERNAL.search(location))
 
 
 def _filled(arguments: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
@@ -525,6 +532,10 @@ def _made_up(operator: Operator, dtype: torch.dtype) -> Iterator[dict[str, Any]]
             picked = {p.name: value for p, value in zip(free, chosen, strict=True)}
             with contextlib.suppress(Exception):  # sizes that do not fit each other
                 yield _made(operator, dtype, rank, picked)
+    # A size of 1 may be a path of its own.
+    for name in signature.dims:
+        with contextlib.suppress(Exception):
+            yield _made(operator, dtype, 2, {}, single=name)
 
 
 def _is_bool(parameter: Parameter) -> bool:
@@ -532,7 +543,11 @@ def _is_bool(parameter: Parameter) -> bool:
 
 
 def _made(
-    operator: Operator, dtype: torch.dtype, rank: int, picked: Mapping[str, bool]
+    operator: Operator,
+    dtype: torch.dtype,
+    rank: int,
+    picked: Mapping[str, bool],
+    single: str | None = None,
 ) -> dict[str, Any]:
     signature = operator.signature
     arguments: dict[str, Any] = {}
@@ -541,6 +556,8 @@ def _made(
             continue
         arguments[parameter.name] = _number(parameter, picked)
     dims = {name: _SIZES[i % len(_SIZES)] for i, name in enumerate(signature.dims)}
+    if single is not None:
+        dims[single] = 1
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
         if parameter.optional and not picked.get(parameter.name, True):

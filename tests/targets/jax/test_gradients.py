@@ -135,6 +135,19 @@ def test_gradients_under_vmap_and_jit(loaded) -> None:
     assert (whole == 6 * x).all()
 
 
+def test_a_branch_on_a_size_of_one_is_a_path_of_its_own() -> None:
+    @opsmith.op("jax_test::sized", autograd="reference")
+    def sized(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2 if x.shape[0] != 1 else x * 3
+
+    found = derivative(sized)
+    assert not isinstance(found, str)
+    general, single = found.paths
+    assert "aten.mul(x, 2)" in general.body[0]
+    assert "aten.mul(x, 3)" in single.body[0]
+    assert ("x.shape[0] == 1", False) in single.conditions
+
+
 def test_an_operator_without_a_gradient_says_so(tmp_path: Path) -> None:
     @opsmith.op("jax_test::plain")
     def plain(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
