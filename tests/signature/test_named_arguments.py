@@ -10,7 +10,7 @@ import pytest
 from opsmith import ArgumentError
 from opsmith.signature.calls import named
 
-LINE = "f(x: Tensor, k: int = 2, *, s: float = 0.5, t: int) -> Tensor"
+LINE = "f(x: Tensor, k: int = 2, *, s: float = 0.5, t: int, u: bool = True) -> Tensor"
 
 
 @pytest.mark.parametrize(

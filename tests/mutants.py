@@ -1,0 +1,262 @@
+"""Whether a test fails when a line of opsmith is wrong: ``make mutants PART=signature``.
+
+mutmut writes the mutants: copies of every function with one small mistake each. Its own runner
+collects the tests anew for each of them; this one collects once, notes which test reaches which
+function, and forks for every mutant, so that two thousand take minutes.
+
+`mutants.txt` holds the mistakes that no test can see, as ``function: the changed line: why``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import contextlib
+import difflib
+import gc
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+from _pytest.runner import runtestprotocol
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BUILD = ROOT / "build" / "mutants"
+
+# The files of a part, and the tests that hold it without compiling anything.
+PARTS = {
+    "signature": (
+        ["opsmith/signature/*.py"],
+        ["tests/signature", "tests/operators/test_custom_class_read.py"],
+    ),
+    "operators": (
+        ["opsmith/operators/*.py"],
+        [
+            "tests/operators/test_words.py",
+            "tests/operators/test_results.py",
+            "tests/operators/test_python_operators.py",
+            "tests/operators/test_operator.py",
+            "tests/operators/test_derivatives.py",
+            "tests/operators/test_vmap.py",
+            "tests/operators/test_importing.py",
+        ],
+    ),
+    "targets": (
+        ["opsmith/targets/*.py", "opsmith/targets/lowering/*.py"],
+        [
+            "tests/targets/test_artifact.py",
+            "tests/targets/test_partial.py",
+            "tests/targets/test_own_targets.py",
+            "tests/targets/test_lowering.py",
+            "tests/targets/test_shared.py",
+        ],
+    ),
+}
+
+NOT_COMPILING = "not compil and not existing_torch_library and not gate_is_there and not export"
+
+
+def write_mutants(patterns: list[str]) -> list[str]:
+    """Copy the project to `BUILD` with every function's mutants in it; their names."""
+    from mutmut.mutation.file_mutation import mutate_file_contents
+
+    shutil.rmtree(BUILD, ignore_errors=True)
+    for folder in ("opsmith", "tests", "gallery"):
+        ignore = shutil.ignore_patterns("__pycache__", "build")
+        shutil.copytree(ROOT / folder, BUILD / folder, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", BUILD)
+    names: list[str] = []
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            relative = path.relative_to(ROOT)
+            mutated = mutate_file_contents(str(relative), path.read_text())
+            (BUILD / relative).write_text(mutated.code)
+            module = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+            names += [f"{module}.{name}" for name in mutated.mutant_names]
+    return names
+
+
+class Runner:
+    """A pytest plugin that runs every mutant in place of every test."""
+
+    def __init__(self, names: list[str], children: int) -> None:
+        self.names = names
+        self.children = children
+        self.reached: dict[str, list[tuple[float, pytest.Item]]] = collections.defaultdict(list)
+        self.outcome: dict[str, str] = {}
+        # What found the last mutants of a function finds the next one soonest.
+        self.killers: dict[str, list[int]] = collections.defaultdict(list)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.note_what_is_reached(session.items)
+        running: dict[int, tuple[str, int]] = {}
+        gc.freeze()  # what is not collected is not copied
+        for count, name in enumerate(self.names):
+            if count % 100 == 0:
+                print(f"{count} of {len(self.names)}", file=sys.stderr, flush=True)
+            if not self.reached[function_of(name)]:
+                self.outcome[name] = "not reached"
+                continue
+            if len(running) == self.children:
+                self.finish(running)
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                self.child(name, writer)
+            os.close(writer)
+            running[pid] = name, reader
+        while running:
+            self.finish(running)
+        return True
+
+    def note_what_is_reached(self, items: list[pytest.Item]) -> None:
+        from mutmut.mutation import trampoline
+
+        hits: set[str] = set()
+        trampoline.record_trampoline_hit = lambda name, caller: hits.add(name)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            hits.clear()
+            start = time.perf_counter()
+            with mutant("stats"):
+                reports = runtestprotocol(item, log=False, nextitem=following)
+            took = time.perf_counter() - start
+            if any(report.failed for report in reports):
+                raise SystemExit(f"{item.nodeid} fails without a mutant: {reports}")
+            for name in hits:
+                self.reached[name].append((took, item))
+        for found in self.reached.values():
+            found.sort(key=lambda pair: pair[0])
+
+    def child(self, name: str, writer: int) -> None:
+        try:
+            reached = self.reached[function_of(name)]
+            signal.alarm(30 + 10 * int(sum(took for took, _ in reached)))
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            first = self.killers[function_of(name)]
+            rest = [position for position in range(len(reached)) if position not in first]
+            with mutant(name):
+                for position in [*first, *rest]:
+                    reports = runtestprotocol(reached[position][1], log=False, nextitem=None)
+                    if any(report.failed for report in reports):
+                        os.write(writer, str(position).encode())
+                        os._exit(1)
+            os._exit(0)
+        finally:
+            os._exit(2)
+
+    def finish(self, running: dict[int, tuple[str, int]]) -> None:
+        pid, status = os.wait()
+        name, reader = running.pop(pid)
+        self.outcome[name] = "survived" if status == 0 else "killed"
+        with open(reader) as pipe:
+            killer = pipe.read()
+        if killer:
+            earlier = self.killers[function_of(name)]
+            position = int(killer)
+            self.killers[function_of(name)] = [position, *(p for p in earlier if p != position)]
+
+
+@contextlib.contextmanager
+def mutant(name: str) -> Iterator[None]:
+    os.environ["MUTANT_UNDER_TEST"] = name
+    try:
+        yield
+    finally:
+        del os.environ["MUTANT_UNDER_TEST"]
+
+
+def function_of(name: str) -> str:
+    """``opsmith.signature.calls.x_named`` of ``opsmith.signature.calls.x_named__mutmut_3``."""
+    return name.rpartition("__mutmut_")[0]
+
+
+def changes(names: list[str]) -> dict[str, str]:
+    """What each mutant changed: the new line, or ``-`` and the line that it lost."""
+    by_module: dict[str, list[str]] = collections.defaultdict(list)
+    for name in names:
+        by_module[name.rpartition(".")[0]].append(name)
+    found: dict[str, str] = {}
+    for module, inside in by_module.items():
+        path = BUILD.joinpath(*module.split("."))
+        path = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+        functions = {
+            node.name: node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef)
+        }
+        for name in inside:
+            short = name.rpartition(".")[2]
+            old, new = (
+                [line.strip() for line in ast.unparse(functions[one]).splitlines()[1:]]
+                for one in (f"{function_of(short)}__mutmut_orig", short)
+            )
+            lines = [line for line in difflib.ndiff(old, new) if line[0] in "+-"]
+            plus = [line[2:] for line in lines if line[0] == "+"]
+            found[name] = " ".join(plus or [line[:1] + line[2:] for line in lines]).strip()
+    return found
+
+
+def explained(name: str, change: str) -> bool:
+    """Whether `mutants.txt` says why no test can see it."""
+    function = re.sub(r"\.x[_ǁ]", ".", function_of(name)).replace("ǁ", ".")
+    for line in (HERE / "mutants.txt").read_text().splitlines():
+        if line.strip() and not line.startswith(("#", " ")):
+            where, _, what = line.partition(": ")
+            if re.fullmatch(where, function.removeprefix("opsmith.")) and re.search(what, change):
+                return True
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--only", default="", help="what a mutant's name contains")
+    parser.add_argument("--sample", type=int, help="so many mutants, drawn by chance (seed 0)")
+    parser.add_argument("--children", type=int, default=2, help="how many at a time")
+    options = parser.parse_args()
+
+    patterns, tests = PARTS[options.part]
+    names = [name for name in write_mutants(patterns) if options.only in name]
+    if options.sample is not None and options.sample < len(names):
+        names = sorted(random.Random(0).sample(names, options.sample))
+    os.chdir(BUILD)
+    sys.path.insert(0, str(BUILD))
+    torch.set_num_threads(1)  # a forked process has no threads but one
+    hypothesis.settings.register_profile(
+        "mutants", deadline=None, database=None, derandomize=True, max_examples=25
+    )
+    hypothesis.settings.load_profile("mutants")
+    runner = Runner(names, options.children)
+    pytest.main(["-q", "-p", "no:cacheprovider", "-k", NOT_COMPILING, *tests], plugins=[runner])
+
+    left = [name for name in names if runner.outcome.get(name) != "killed"]
+    what = changes(left)
+    known = [name for name in left if explained(name, what[name])]
+    for name in left:
+        if name not in known:
+            print(f"{runner.outcome.get(name, 'not run')}: {name}\n    {what[name]}")
+    killed = len(names) - len(left)
+    print(
+        f"{options.part}: {len(names)} mutants, {killed} killed, {len(known)} explained, "
+        f"{len(left) - len(known)} neither; "
+        f"{100 * killed / max(1, len(names)):.1f} % killed, "
+        f"{100 * killed / max(1, len(names) - len(known)):.1f} % of those that a test can see"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""What can be said of an operator before anything is compiled."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+import opsmith
+from opsmith import ArgumentError, DeclarationError
+from opsmith.operators import autocast, written_schema
+from opsmith.operators.translation import OnnxTranslation
+
+
+@pytest.fixture
+def twice() -> Any:
+    @opsmith.op("test_python::twice")
+    def twice(x: Float[Tensor, "N"], k: int = 2, *, s: float = 1.0) -> Float[Tensor, "N"]:
+        """Double."""
+        return x * k * s
+
+    return twice
+
+
+def refused(function: Any, *args: Any, **options: Any) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        function(*args, **options)
+    return str(caught.value)
+
+
+def test_an_operator_says_what_it_is(twice: Any) -> None:
+    assert repr(twice) == (
+        "<opsmith operator test_python::twice(Tensor x, SymInt k=2, *, float s=1.0) -> Tensor>"
+    )
+    assert (twice.name, twice.overload) == (
+        "test_python::twice",
+        torch.ops.test_python.twice.default,
+    )
+    assert twice.split({"s": 3.0, "k": 4, "x": 1}) == ((1, 4), {"s": 3.0})
+    assert (twice.__name__, twice.__doc__) == ("twice", "Double.")
+    assert list(twice.kernels) == ["reference"]
+    assert (twice.cases, twice.only_registered_cases, twice.onnx_translations) == ([], False, [])
+    assert (twice.written_fake, twice.rule.backward, twice.rule.reference) == (None, None, False)
+    assert twice.build() == []
+    assert pickle.loads(pickle.dumps(twice)) is twice
+
+
+def test_options_that_cannot_be_are_refused(twice: Any) -> None:
+    assert refused(opsmith.op, "test_python::a", lambda x: x, autograd="numeric") == (
+        "test_python::a: autograd='numeric'; there is \"reference\", or register_autograd for a "
+        "backward written by hand"
+    )
+    assert refused(twice.register_autocast, "tpu", torch.float16).startswith(
+        "test_python::twice: register_autocast('tpu'): there are cpu, cuda"
+    )
+    assert refused(twice.register_effect, None) == (
+        "test_python::twice: register_effect: operators here have no effects but on the arguments "
+        "that mutates_args names"
+    )
+    assert refused(twice.register_onnx, "Mul", inputs=["x", "y"]) == (
+        "test_python::twice: register_onnx names 'y', which is not a parameter; there are x, k, s"
+    )
+    assert refused(twice.register_onnx, "Mul", attributes={"a": "z", "b": 3}) == (
+        "test_python::twice: register_onnx names 'z', which is not a parameter; there are x, k, s"
+    )
+    assert refused(twice.set_kernel_enabled("cpu").__enter__) == (
+        "test_python::twice: set_kernel_enabled('cpu'): no kernel is registered for it; there are "
+        "none"
+    )
+    assert refused(twice.set_kernel_enabled("reference").__enter__).endswith("there are none")
+    twice.register_kernel("cpu", lambda x, k, s: x)
+    assert refused(twice.set_kernel_enabled("cuda").__enter__).endswith("there are cpu")
+
+    def writes(x: Float[Tensor, "N"]) -> None: ...
+
+    writing = opsmith.op("test_python::writes", writes, mutates_args=("x",))
+    assert refused(writing.register_autograd, lambda ctx: None) == (
+        "test_python::writes: mutates 'x'; a mutating operator has no gradient. Declare a "
+        "functional one, and mutate around it."
+    )
+    options = {"mutates_args": ("x",), "autograd": "reference"}
+    assert refused(opsmith.op, "test_python::writes", writes, **options) == (
+        'test_python::writes: autograd="reference", but a mutating operator has no gradient'
+    )
+
+
+def test_every_registration_can_be_a_decorator(twice: Any) -> None:
+    def cases(dtype: Any, seed: int) -> Any:
+        return []
+
+    def function(*args: Any) -> Any:
+        return args[0]
+
+    assert twice.register_kernel("cpu")(function) is function
+    assert list(twice.kernels) == ["reference", "cpu"]
+    assert twice.register_fake()(function) is function
+    assert twice.written_fake is function
+    assert twice.register_autograd(setup_context=cases)(function) is function
+    assert (twice.rule.backward, twice.rule.setup_context) == (function, cases)
+    assert twice.register_vmap()(function) is function
+    assert twice.register_cases(only=True)(cases) is cases
+    assert twice.register_cases(cases) is cases
+    assert (twice.cases, twice.only_registered_cases) == ([cases, cases], True)
+    assert twice.register_onnx(opset=7)(function) is function
+    assert twice.register_onnx("Mul", opset=9, inputs=["x"], attributes={"a": "k"}) is None
+    assert twice.register_onnx("Mul") is None
+    assert twice.onnx_translations == [
+        OnnxTranslation(function, 7, None, {}),
+        OnnxTranslation("Mul", 9, ["x"], {"a": "k"}),
+        OnnxTranslation("Mul", 1, None, {}),
+    ]
+
+
+def test_a_disabled_kernel_gives_way_to_the_reference_and_comes_back(twice: Any) -> None:
+    twice.register_kernel("cpu", lambda x, k, s: x * 100)
+    x = torch.ones(1)
+    assert twice(x).item() == 100
+    with twice.set_kernel_enabled("cpu", False):
+        assert twice(x).item() == 2
+        with twice.set_kernel_enabled("cpu"):
+            assert twice(x).item() == 100
+        assert twice(x).item() == 2
+        twice.register_kernel("cpu", lambda x, k, s: x * 50)
+        assert twice(x).item() == 2
+    assert twice(x).item() == 50
+    with pytest.raises(ZeroDivisionError), twice.set_kernel_enabled("cpu", False):
+        raise ZeroDivisionError
+    assert twice(x).item() == 50
+
+
+def test_autocast_casts_what_floats_and_is_not_written() -> None:
+    seen: list[Any] = []
+
+    @opsmith.op("test_python::mixed")
+    def mixed(
+        x: Float[Tensor, "N"],
+        ys: list[Float[Tensor, "N"]],
+        i: Int64[Tensor, "N"],
+        z: Float[Tensor, "N"] | None = None,
+    ) -> Float[Tensor, "N"]:
+        seen.append((x.dtype, [y.dtype for y in ys], i.dtype, z if z is None else z.dtype))
+        return x.clone()
+
+    half, single = torch.ones(1, dtype=torch.bfloat16), torch.ones(1)
+    index = torch.ones(1, dtype=torch.int64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed(half, [single, half], index)
+        mixed(half, [half], index, half)
+        mixed.register_autocast("cpu", torch.float64)
+        mixed(half, [single], index, single)
+    f64, f32, f16, i64 = torch.float64, torch.float32, torch.bfloat16, torch.int64
+    assert seen == [
+        (f32, [f32, f32], i64, None),
+        (f16, [f16], i64, f16),
+        (f64, [f64], i64, f64),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "needed"),
+    [
+        ('x: Float[Tensor, "N"]', False),
+        ('x: Float[Tensor, "N"], y: Float[Tensor, "N"]', True),
+        ('x: list[Float[Tensor, "N"]]', True),
+        ('x: Float[Tensor, "N"], y: Tensor', False),
+        ('x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]', False),
+    ],
+)
+def test_only_several_generic_tensors_need_promotion(annotation: str, needed: bool) -> None:
+    import declarations
+
+    signature = declarations.declared(f"f({annotation}) -> Tensor")
+    assert autocast.needs_promotion(signature) is needed
+
+
+@pytest.mark.parametrize(
+    ("schema", "declared"),
+    [
+        ("(Tensor x, int k=1) -> Tensor", "f(Tensor x, SymInt k=1) -> Tensor"),
+        ("(Tensor x, SymInt k) -> (Tensor, Tensor)", "f(Tensor x, SymInt k) -> (Tensor, Tensor)"),
+        ("(Tensor? x, int[2] k) -> Tensor[]", "f(Tensor? x, SymInt[2] k) -> Tensor[]"),
+        ("(Tensor[] x, float[] k) -> Tensor", "f(Tensor[] x, float[] k) -> Tensor"),
+        ("(Tensor x, str? k=None) -> Tensor", "f(Tensor x, str? k=None) -> Tensor"),
+        ("(bool x, float k) -> Tensor", "f(bool x, float k) -> Tensor"),
+    ],
+)
+def test_a_schema_stands_for_annotations(schema: str, declared: str) -> None:
+    from opsmith.signature import signature_of
+
+    def f(x, k): ...
+
+    signature = signature_of(written_schema.annotated(f, "ns::f", schema), "ns::f")
+    assert signature.schema() == declared
+    written_schema.refuse_others(signature, schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("(Tensor x -> Tensor", "schema='(Tensor x -> Tensor' does not parse: "),
+        ("(Tensor x) -> Tensor", "schema='(Tensor x) -> Tensor' has the parameters (x), the "
+         "function has (x, k)"),
+        ("(Tensor x, Device k) -> Tensor", "the schema has the type Device, which operators do not "
+         "take here"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_stand_there_is_refused(schema: str, said: str) -> None:
+    def f(x, k): ...
+
+    assert refused(written_schema.annotated, f, "ns::f", schema).startswith(f"ns::f: {said}")
+
+
+def test_a_schema_that_says_something_else_is_refused() -> None:
+    def f(x: Tensor, *, k: int = 3) -> Tensor: ...
+
+    import declarations
+
+    signature = declarations.declared("f(x: Tensor, *, k: int) -> Tensor")
+    for schema in (
+        "(Tensor x, int k) -> Tensor",
+        "(Tensor x, *, float k) -> Tensor",
+        "(Tensor x, *, int j) -> Tensor",
+        "(Tensor(a!) x, *, int k) -> Tensor",
+        "(Tensor x, *, int k) -> (Tensor, Tensor)",
+    ):
+        said = refused(written_schema.refuse_others, signature, schema)
+        assert said.startswith(
+            f"ns::f: the schema is another than the declaration's.\n  schema=:     ns::f{schema}\n"
+        )
+        assert said.endswith("  declaration: ns::f(Tensor x, *, SymInt k) -> Tensor")
+    written_schema.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
+
+
+def test_a_call_says_which_argument_it_cannot_take(twice: Any) -> None:
+    for args, said in (
+        ((3,), "argument 'x' is 3 (int), expected Float[Tensor, \"N\"]."),
+        ((torch.ones(1, 1),), "argument 'x' has 2 dimensions, expected 1 for "),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            twice(*args)
+        assert str(caught.value).startswith(f"test_python::twice: {said}")
+
+
+ADOPTIONS = [
+    ("aten::asinh", None, "aten::asinh: is declared otherwise than it is.\n  declared: "
+     "aten::asinh(Tensor x) -> Tensor\n  is:       aten::asinh(Tensor self) -> Tensor"),
+    ("aten::nothing", None, "aten::nothing: PyTorch has no such operator. Import the package that "
+     "defines it first."),
+    ("nothing", None, "nothing: PyTorch has no such operator. Import the package that defines it "
+     "first."),
+    ("aten::asinh.Nothing", None, "aten::asinh.Nothing: there is no such overload; there are "
+     "aten::asinh, aten::asinh.out"),
+    (3, None, "adopt(3): takes an operator's name or a torch.autograd.Function"),
+    (torch.autograd.Function, None, "adopt(Function): give the new operator a name, "
+     'adopt(Function, "my_ops::function")'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "second", "said"), ADOPTIONS)
+def test_what_cannot_be_adopted_is_said(what: Any, second: Any, said: str) -> None:
+    def declared(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]: ...
+
+    function = second if isinstance(what, type) else declared
+    assert refused(opsmith.adopt, what, function).startswith(said)
+
+
+def test_an_adopted_operator_is_the_one_that_was_there() -> None:
+    @opsmith.adopt("aten::asinh")
+    def asinh(self: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        """Inverse of sinh."""
+        return torch.log(self + torch.sqrt(self * self + 1))
+
+    assert repr(asinh) == "<adopted operator aten.asinh.default>"
+    assert (asinh.overload, asinh.build()) == (torch.ops.aten.asinh.default, [])
+    assert pickle.loads(pickle.dumps(asinh)) is asinh
+    assert asinh(torch.zeros(2)).tolist() == [0, 0]
+    assert asinh.__doc__ == "Inverse of sinh."
+    for name in ("kernel", "fake", "autograd", "vmap", "autocast", "torch_dispatch"):
+        assert refused(getattr(asinh, f"register_{name}"), "cpu") == (
+            "aten::asinh: is defined elsewhere, so it takes no kernel and no derivative from here. "
+            "Declare an operator of your own (opsmith.op), and call it in the reference."
+        )
