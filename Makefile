@@ -14,6 +14,7 @@ help:
 	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
 	@echo "make test    lint, types, layers and all tests"
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
+	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
 	@echo "make bench   measure what the README states"
@@ -39,6 +40,13 @@ test: lint
 .PHONY: seeds
 seeds: .venv/installed
 	$(BIN)/python tests/checks/seeds.py
+
+# mutmut writes the mutants; tests/mutants.py runs them, and tests/mutants.txt explains some.
+PART ?= signature
+.PHONY: mutants
+mutants: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
+	$(BIN)/python tests/mutants.py $(PART) --children $(JOBS)
 
 .PHONY: lint
 lint: .venv/installed

@@ -16,9 +16,9 @@ LINE = "f(x: Tensor, k: int = 2, *, s: float = 0.5, t: int, u: bool = True) -> T
 @pytest.mark.parametrize(
     ("args", "kwargs", "expected"),
     [
-        ((1, 3), {"t": 4}, {"x": 1, "k": 3, "s": 0.5, "t": 4}),
-        ((1,), {"t": 4, "s": 1.5}, {"x": 1, "k": 2, "s": 1.5, "t": 4}),
-        ((), {"t": 4, "k": None, "x": 0}, {"x": 0, "k": None, "s": 0.5, "t": 4}),
+        ((1, 3), {"t": 4}, {"x": 1, "k": 3, "s": 0.5, "t": 4, "u": True}),
+        ((1,), {"t": 4, "s": 1.5}, {"x": 1, "k": 2, "s": 1.5, "t": 4, "u": True}),
+        ((), {"t": 4, "k": None, "x": 0}, {"x": 0, "k": None, "s": 0.5, "t": 4, "u": True}),
     ],
 )
 def test_arguments_are_named_in_order_and_defaults_filled_in(
@@ -30,10 +30,10 @@ def test_arguments_are_named_in_order_and_defaults_filled_in(
 @pytest.mark.parametrize(
     ("args", "kwargs", "said"),
     [
-        ((1, 2, 3, 4, 5), {}, "takes 4 arguments, got 5."),
+        ((1, 2, 3, 4, 5, 6), {}, "takes 5 arguments, got 6."),
         ((1, 2, 3, 4), {}, "argument 's' must be given by name: s=..."),
         ((1, 2, 3), {}, "argument 's' must be given by name: s=..."),
-        ((1,), {"u": 2}, "has no argument 'u'; there are x, k, s, t."),
+        ((1,), {"u": 2}, "has no argument 'u'; there are x, k, s, t, u."),
         ((1, 2), {"k": 2, "t": 1}, "argument 'k' is given twice."),
         ((1, 2), {}, "argument 't' is missing."),
         ((), {}, "argument 'x' is missing."),

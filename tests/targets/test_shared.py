@@ -1,0 +1,292 @@
+"""Artifacts and loaded models say what they hold, and why they do not take something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from opsmith import ArgumentError, ArtifactError
+from opsmith.targets import artifact as artifacts
+from opsmith.targets.artifact import (
+    Agreement,
+    Artifact,
+    CallSpec,
+    File,
+    Manifest,
+    OperatorUse,
+    TensorSpec,
+)
+from opsmith.targets.loaded import LoadedModel, LoadedOperators, load_artifact
+
+WHOLE = Manifest(
+    "onnx",
+    {"torch": "2.13.0"},
+    (TensorSpec("x", "float32", ("N", 3)), TensorSpec("y", "int64", ("2*N", "N - K"))),
+    (TensorSpec("output", "float32", ("N",)),),
+    {"N": (2, 5), "K": (0, None)},
+    CallSpec("", "", (0, 1, {"is": 4}), (0, {"is": None})),
+    "model",
+    (OperatorUse("ns::f", "library", 2, "a note"),),
+    {"model": "model.onnx"},
+    Agreement(3, 0.5, "output"),
+    {"model.onnx": File("00", 3)},
+)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+        self.functions = {"a::f": len, "b::f": max, "b::g": min}
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self.inputs = list(inputs)
+        return [inputs[0] * 2]
+
+
+def loaded(tmp_path: Path, manifest: Manifest = WHOLE) -> Any:
+    return LoadedModel(Artifact(tmp_path, manifest), Recorder())  # type: ignore[arg-type]
+
+
+def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    assert Manifest.from_json(WHOLE.to_json(), tmp_path) == WHOLE
+    assert json.loads(WHOLE.to_json())["manifest"] == artifacts.VERSION
+    bare = Manifest("jax", {}, kind="operators")
+    assert Manifest.from_json(bare.to_json(), tmp_path) == bare
+    assert bare.agreement is None
+    first = {**json.loads(WHOLE.to_json()), "manifest": 1}
+    del first["kind"]
+    assert Manifest.from_json(json.dumps(first), tmp_path) == WHOLE
+    assert [spec.type for spec in WHOLE.inputs] == ["float32 (N, 3)", "int64 (2*N, N - K)"]
+    assert str(WHOLE.outputs[0]) == "output: float32 (N,)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", "is not the manifest of an opsmith artifact"),
+        ("[1]", "is not the manifest of an opsmith artifact"),
+        ("{}", "is not the manifest of an opsmith artifact"),
+        (
+            '{"manifest": 9}',
+            "has version 9, and this opsmith reads versions 1 and 2. Export again, or install the "
+            "opsmith that exported it.",
+        ),
+        ('{"manifest": 2}', "is damaged: KeyError: 'target'"),
+    ],
+)
+def test_what_is_no_manifest_is_said(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        Manifest.from_json(text, tmp_path)
+    assert str(caught.value) == f"{tmp_path} {said}"
+
+
+def write(folder: Path, **files: str) -> None:
+    with artifacts.replacing(folder, overwrite=False) as made:
+        for name, text in files.items():
+            (made / name).write_text(text)
+        manifest = Manifest("onnx", {}, files=artifacts.list_files(made))
+        (made / artifacts.MANIFEST).write_text(manifest.to_json())
+
+
+def refused(function: Any, *args: Any, **options: Any) -> str:
+    with pytest.raises(ArtifactError) as caught:
+        function(*args, **options)
+    return str(caught.value)
+
+
+def test_a_file_that_is_not_what_was_exported_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    assert refused(Artifact.open, folder) == (
+        f"{folder} is not an opsmith artifact: no such folder"
+    )
+    folder.mkdir()
+    assert refused(Artifact.open, folder) == (
+        f"{folder} is not an opsmith artifact: it has no manifest.json"
+    )
+    write(folder, model="abc", weights="d")
+    opened = Artifact.open(folder)
+    assert opened.path("model") == folder / "model"
+    assert sorted(opened.manifest.files) == ["model", "weights"]
+    assert refused(opened.path, "other") == f"{folder / 'manifest.json'} lists no file 'other'"
+    (folder / "model").write_text("abcd")
+    said = refused(Artifact.open, str(folder)).splitlines()
+    assert said[0] == f"{folder / 'model'} is not the file that was exported, and is not loaded."
+    assert said[1].startswith("  SHA-256 in the manifest: ba7816bf") and said[1].endswith(
+        "(3 bytes)"
+    )
+    assert said[2].startswith("  SHA-256 of the file:     88d4266f") and said[2].endswith(
+        "(4 bytes)"
+    )
+    (folder / "model").unlink()
+    assert refused(Artifact.open, folder) == (
+        f"{folder / 'model'} is missing; the manifest lists it. Export the model again."
+    )
+    (folder / "model").mkdir()
+    assert refused(Artifact.open, folder).startswith(f"{folder / 'model'} cannot be read: ")
+    (folder / "manifest.json").write_bytes(b"\xff")
+    assert refused(Artifact.open, folder).startswith(f"{folder / 'manifest.json'} cannot be read: ")
+    for name in ("../model", "/model"):
+        outside = Artifact(folder, Manifest("onnx", {}, files={name: File("0", 1)}))
+        assert refused(outside.verify, name) == (
+            f"{folder / 'manifest.json'} names {name!r}, outside the artifact"
+        )
+
+
+def test_what_is_there_is_replaced_only_where_it_may_be(tmp_path: Path) -> None:
+    folder = tmp_path / "sub" / "made"
+    write(folder, model="abc")
+    assert folder.stat().st_mode & 0o777 == (tmp_path / "sub").stat().st_mode & 0o777
+    said = (
+        f"{folder} holds an artifact already. Pass overwrite=True (--overwrite) to replace it, "
+        "or choose another folder."
+    )
+    assert refused(write, folder, model="x") == said
+    assert (folder / "model").read_text() == "abc"
+    with artifacts.replacing(folder, overwrite=True) as made:
+        (made / "new").write_text("n")
+        assert (folder / "model").exists()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert refused(artifacts.refuse_to_replace, folder, overwrite=True) == (
+        f"{folder} exists and is not an opsmith artifact, so it is not replaced. Choose another "
+        "folder."
+    )
+    with pytest.raises(ZeroDivisionError), artifacts.replacing(tmp_path / "b", overwrite=False):
+        raise ZeroDivisionError
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sub"]
+    assert [path.name for path in (tmp_path / "sub").iterdir()] == ["made"]
+
+
+GOOD = (torch.ones(4, 3), torch.ones(8, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (GOOD[:1], "takes 2 inputs (x, y), got 1."),
+        (
+            (torch.ones(4, 3, dtype=torch.float64), GOOD[1]),
+            "input 'x' has dtype float64, expected float32.\n  got: shape (4, 3), dtype float64",
+        ),
+        (
+            (torch.ones(4), GOOD[1]),
+            "input 'x' has 1 dimensions, expected 2 for float32 (N, 3).\n"
+            "  got: shape (4,), dtype float32",
+        ),
+        (
+            (torch.ones(4, 2), GOOD[1]),
+            "input 'x' does not fit float32 (N, 3): dimension 1 is 2, expected 3: the model was "
+            "exported for this size alone. Name it in dynamic_shapes to allow others.\n"
+            "  got: shape (4, 2), dtype float32",
+        ),
+        (
+            (torch.ones(1, 3), GOOD[1]),
+            "input 'x' does not fit float32 (N, 3): dimension 0 (N) is 1, the export allows "
+            "2 <= N <= 5.\n  got: shape (1, 3), dtype float32",
+        ),
+        (
+            (torch.ones(6, 3), GOOD[1]),
+            "input 'x' does not fit float32 (N, 3): dimension 0 (N) is 6, the export allows "
+            "2 <= N <= 5.\n  got: shape (6, 3), dtype float32",
+        ),
+        (
+            (torch.ones(4, 3), torch.ones(7, 4, dtype=torch.int64)),
+            "input 'y' does not fit int64 (2*N, N - K): dimension 0 (2*N) is 7, expected 8.",
+        ),
+        ((3, GOOD[1]), None),
+        ((object(), GOOD[1]), "input 'x' is object, expected a dense tensor."),
+        (
+            (GOOD[0].to_sparse(), GOOD[1]),
+            "input 'x' is a tensor of layout sparse_coo, expected a dense tensor.",
+        ),
+        ((*GOOD, object()), "input '2' is object, expected a dense tensor."),
+    ],
+)
+def test_an_input_that_does_not_fit_is_said(tmp_path: Path, inputs: Any, said: str | None) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        loaded(tmp_path).run(inputs)
+    assert said is None or str(caught.value) == f"{tmp_path}: {said}"
+
+
+def test_one_name_is_one_size(tmp_path: Path) -> None:
+    inputs = (TensorSpec("x", "float32", ("N",)), TensorSpec("y", "float32", ("M", "N")))
+    model = loaded(tmp_path, Manifest("onnx", {}, inputs, dims={"N": (0, None), "M": (1, None)}))
+    model.run((torch.ones(0), torch.ones(1, 0)))
+    with pytest.raises(ArgumentError) as caught:
+        model.run((torch.ones(2), torch.ones(1, 3)))
+    assert str(caught.value) == (
+        f"{tmp_path}: input 'y' does not fit float32 (M, N): dimension 1 (N) is 3, expected 2.\n"
+        "  got: shape (1, 3), dtype float32\n  bound so far: N=2, M=1 (N by 'x')"
+    )
+    with pytest.raises(ArgumentError, match=r"dimension 0 \(M\) is 0, the export allows 1 <= M\."):
+        model.run((torch.ones(2), torch.ones(0, 2)))
+    one = loaded(tmp_path, Manifest("onnx", {}, inputs[:1], dims={"N": (0, None)}))
+    with pytest.raises(ArgumentError, match=r"takes 1 input \(x\), got 2\."):
+        one.run((torch.ones(2), torch.ones(2)))
+
+
+def test_a_loaded_model_is_called_as_the_model_was(tmp_path: Path) -> None:
+    model = loaded(tmp_path)
+    assert repr(model) == f"<onnx artifact {tmp_path} (x: float32 (N, 3), y: int64 (2*N, N - K))>"
+    x = torch.ones(3, 4).T.requires_grad_()
+    got, nothing = model(x, GOOD[1], 4)
+    assert (got.tolist(), nothing) == ((torch.ones(4, 3) * 2).tolist(), None)
+    assert all(t.is_contiguous() and not t.requires_grad for t in model.runner.inputs)
+    model(x, GOOD[1].numpy(), 4)
+    with pytest.raises(ArgumentError) as caught:
+        model(x, GOOD[1], 5)
+    assert str(caught.value) == (
+        f"{tmp_path}: an argument is 5, but the model was exported for 4, which is now part of it"
+    )
+    with pytest.raises(ArgumentError) as caught:
+        model(x, GOOD[1])
+    said = str(caught.value).splitlines()
+    assert said[0] == f"{tmp_path}: the arguments are not nested as the exported model's."
+    assert said[1] == "  expected: None"
+    assert said[-1] == "  inputs: x: float32 (N, 3), y: int64 (2*N, N - K)"
+
+
+def test_keywords_come_in_any_order(tmp_path: Path) -> None:
+    _, structure = pytree.tree_flatten(((), {"a": 0, "b": 0}))
+    _, returned = pytree.tree_flatten({"out": 0})
+    call = CallSpec(pytree.treespec_dumps(structure), pytree.treespec_dumps(returned), (0, 1), (0,))
+    inputs = (TensorSpec("a", "float32", (1,)), TensorSpec("b", "float32", (2,)))
+    model = loaded(tmp_path, Manifest("onnx", {}, inputs, call=call))
+    a, b = torch.ones(1), torch.ones(2)
+    assert model(b=b, a=a)["out"].tolist() == [2]
+    for wrong in ({"a": a}, {"a": a, "c": b}, {"a": a, "b": [b]}):
+        with pytest.raises(ArgumentError, match="the arguments are not nested as the exported"):
+            model(**wrong)
+
+
+def test_loaded_operators_are_found_by_either_name(tmp_path: Path) -> None:
+    manifest = Manifest("jax", {}, kind="operators")
+    made = LoadedOperators(Artifact(tmp_path, manifest), Recorder())  # type: ignore[arg-type]
+    assert repr(made) == f"<jax artifact {tmp_path} (operators a::f, b::f, b::g)>"
+    assert (made["a::f"], made.ops.g, len(made), dir(made.ops)) == (len, min, 3, ["f", "g"])
+    with pytest.raises(KeyError) as missing:
+        made["h"]
+    assert missing.value.args == (f"{tmp_path} has no operator 'h'; it has a::f, b::f, b::g",)
+    for name, said in (
+        ("f", 'has a::f and b::f; take one by its whole name, loaded["a::f"]'),
+        ("h", "has no operator 'h'; it has a::f, b::f, b::g"),
+    ):
+        with pytest.raises(AttributeError) as caught:
+            getattr(made.ops, name)
+        assert str(caught.value) == f"{tmp_path} {said}"
+    assert not hasattr(made.ops, "__deepcopy__")
+
+
+def test_an_artifact_of_a_kind_that_its_target_does_not_load_is_refused(tmp_path: Path) -> None:
+    for kind, held in (("operators", "operators"), ("other", "other")):
+        artifact = Artifact(tmp_path, Manifest("aotinductor", {}, kind=kind))
+        assert refused(load_artifact, artifact) == (
+            f"{tmp_path} holds {held}, which the target 'aotinductor' (AOTInductor) of this "
+            "opsmith does not load"
+        )
