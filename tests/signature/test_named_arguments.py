@@ -33,7 +33,7 @@ def test_arguments_are_named_in_order_and_defaults_filled_in(
         ((1, 2, 3, 4, 5, 6), {}, "takes 5 arguments, got 6."),
         ((1, 2, 3, 4), {}, "argument 's' must be given by name: s=..."),
         ((1, 2, 3), {}, "argument 's' must be given by name: s=..."),
-        ((1,), {"u": 2}, "has no argument 'u'; there are x, k, s, t, u."),
+        ((1,), {"v": 2}, "has no argument 'v'; there are x, k, s, t, u."),
         ((1, 2), {"k": 2, "t": 1}, "argument 'k' is given twice."),
         ((1, 2), {}, "argument 't' is missing."),
         ((), {}, "argument 'x' is missing."),
