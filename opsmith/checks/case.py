@@ -27,12 +27,14 @@ class Case:
         values: every argument by name; tensors on the CPU, which nobody writes into.
         layouts: how tensors are to lie in memory, by parameter; contiguous where nothing is said.
         origin: where the arguments come from; empty for sampled ones.
+        same: two arguments that are the same tensor.
     """
 
     signature: Signature
     values: Mapping[str, Any]
     layouts: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    same: tuple[str, str] | tuple[()] = ()
 
     def make(self, device: str = "cpu") -> dict[str, Any]:
         """The arguments by name, every tensor a fresh copy in its layout on `device`."""
@@ -45,6 +47,9 @@ class Case:
                 made[name] = [layouts.lay_out(item.to(device), layout) for item in value]
             else:
                 made[name] = value
+        if self.same:
+            one, other = self.same
+            made[other] = made[one]
         return made
 
     def with_layouts(self, wanted: Mapping[str, str]) -> Case:
@@ -102,6 +107,8 @@ class Case:
             else:
                 parts.append(f"{name}={value!r}")
         text = ", ".join(parts) or "no arguments"
+        if self.same:
+            text += "; {} and {} are the same tensor".format(*self.same)
         return f"{text} ({self.origin})" if self.origin else text
 
 

@@ -113,8 +113,10 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tenso
     """Take into account how the reference itself does in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
     if value.is_floating_point() or value.is_complex():
-        reached = torch.maximum(allowed, _SLACK * truth.rounding[position])
+        rounding = truth.rounding[position]
+        reached = torch.maximum(allowed, _SLACK * rounding)
         ratio = torch.minimum(ratio, _ratios(value, expected, reached))
+        ratio = torch.where(rounding.isinf(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     narrow = truth.narrow

@@ -9,7 +9,7 @@ dynamic shapes needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import reject
@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from opsmith.checks import layouts
 from opsmith.checks.case import Case
+from opsmith.checks.extremes import takes
 from opsmith.checks.lines import NoValue
 from opsmith.checks.values import fill
 from opsmith.errors import ArgumentError
+from opsmith.operators.arguments import DTYPES
 from opsmith.operators.values import check_values
 from opsmith.signature import (
     NO_DEFAULT,
@@ -54,6 +56,13 @@ class Wanted:
         forced: sizes of some dimensions.
         layouts: what each tensor's layout is drawn from.
         max_elements: how many elements the arguments and the results may each have together.
+        ranks: how many dimensions ``*names`` may stand for.
+        lengths: how long lists may be; ``()`` for a handful.
+        values: of which kind the values of tensors are (`opsmith.checks.extremes`); empty for
+            normally distributed ones.
+        given: arguments that are not drawn.
+        same: two arguments that are the same tensor.
+        square: whether all dimensions of a case have the same size.
     """
 
     dtype: str | None = None
@@ -62,6 +71,12 @@ class Wanted:
     forced: Mapping[str, int] = field(default_factory=dict)
     layouts: tuple[str, ...] = (layouts.CONTIGUOUS,)
     max_elements: int = 8192
+    ranks: tuple[int, ...] = (1, 2, 0, 3)
+    lengths: tuple[int, ...] = ()
+    values: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    same: tuple[str, str] | tuple[()] = ()
+    square: bool = False
 
 
 @st.composite
@@ -83,22 +98,26 @@ class _Sampler:
         self.draw = draw
         self.signature = signature
         self.wanted = wanted
-        self.in_shapes = _scalars_in_shapes(signature)
+        self.in_shapes = scalars_in_shapes(signature)
         self.absent = {
             p.name: draw(st.booleans())
             for p in signature.parameters
             if (p.optional and p.default is None) or (p.optional and p.is_tensor)
         }
         self.lengths = {
-            p.name: draw(
-                st.sampled_from((2, 1, 3) if p.name in signature.nonempty else (2, 1, 3, 0))
-            )
+            p.name: draw(st.sampled_from(wanted.lengths or _lengths(p, signature)))
             for p in signature.tensors
             if p.is_tensor_list
         }
         self.ranks: dict[tuple[str, str], int] = {}
         self.scalars: dict[str, Any] = {}
         self.axis_layouts: dict[str, str] = {}
+        self.side = draw(st.sampled_from(wanted.sizes)) if wanted.square else None
+        # One argument alone, or all of them.
+        takers = [p.name for p in signature.tensors if self._takes(p)]
+        self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
+        if wanted.same:
+            self.absent.update(dict.fromkeys(wanted.same, False))
 
     def case(self) -> Case:
         """The sampler's skeleton with sizes and values drawn anew."""
@@ -127,7 +146,12 @@ class _Sampler:
                 values[parameter.name] = self._tensors(
                     parameter, shapes[parameter.name], dims, values
                 )
-        case = Case(signature, values)
+        if self.wanted.same:
+            one, other = self.wanted.same
+            if values[one].shape != values[other].shape:
+                raise NoValue
+            values[other] = values[one]
+        case = Case(signature, values, same=self.wanted.same)
         bindings = bind(signature, case.described())
         for parameter in signature.tensors:
             if parameter.constraints:
@@ -155,6 +179,8 @@ class _Sampler:
                     size = self._size(room >> left, taken)
                     sizes.append(size)
                     room //= max(size, 1)
+                if name in self.wanted.forced:
+                    sizes[-1:] = [self.wanted.forced[name]]
                 variadic[name] = tuple(sizes)
                 continue
             forced = self.wanted.forced.get(name)
@@ -164,6 +190,8 @@ class _Sampler:
         return dims, variadic
 
     def _size(self, largest: int, taken: set[int]) -> int:
+        if self.side is not None:
+            return self.side
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
         if self.wanted.distinct:
             allowed = [size for size in allowed if size not in taken] or allowed
@@ -174,7 +202,7 @@ class _Sampler:
     def _rank(self, owner: str, name: str) -> int:
         key = (owner, name)
         if key not in self.ranks:
-            self.ranks[key] = self.draw(st.sampled_from((1, 2, 0, 3)))
+            self.ranks[key] = self.draw(st.sampled_from(self.wanted.ranks))
         return self.ranks[key]
 
     def _shapes(
@@ -233,10 +261,24 @@ class _Sampler:
         assert type_ is not None
         dtype = self._dtype(type_)
         made = [
-            fill(parameter, shape, dtype, self.draw(st.integers(0, 2**16)), dims, values)
+            fill(
+                parameter,
+                shape,
+                dtype,
+                self.draw(st.integers(0, 2**16)),
+                dims,
+                values,
+                self.wanted.values if self.taker in (None, parameter.name) else "",
+            )
             for shape in shapes
         ]
         return made if parameter.is_tensor_list else made[0]
+
+    def _takes(self, parameter: Parameter) -> bool:
+        type_ = parameter.tensor_type
+        if not self.wanted.values or type_ is None:
+            return False
+        return takes(parameter, DTYPES[self._dtype(type_)], self.wanted.values)
 
     def _dtype(self, type_: TensorType) -> str:
         if type_.shape is None:
@@ -252,6 +294,10 @@ class _Sampler:
         if not isinstance(parameter.type, ScalarType | SequenceType):
             return
         if name in self.scalars:
+            self._require_in_range(parameter, dims)
+            return
+        if name in self.wanted.given:
+            self.scalars[name] = self.wanted.given[name]
             self._require_in_range(parameter, dims)
             return
         if self.absent.get(name):
@@ -271,6 +317,8 @@ class _Sampler:
         else:
             length = parameter.type.length
             least, most = (0, 4) if length is None else (length, length)
+            if length is None and self.wanted.lengths:
+                least, most = min(self.wanted.lengths), max(self.wanted.lengths)
             if any(constraint.along for constraint in parameter.constraints):
                 self.scalars[name] = self._line(parameter, least, most, dims)
                 return
@@ -346,7 +394,11 @@ class _Sampler:
                     dim = self.draw(st.sampled_from(wide))
                     values[parameter.name] = layouts.make_constant(values[parameter.name], dim)
             chosen[parameter.name] = layout
-        return Case(case.signature, values, chosen, case.origin)
+        return replace(case, values=values, layouts=chosen)
+
+
+def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:
+    return (2, 1, 3) if parameter.name in signature.nonempty else (2, 1, 3, 0)
 
 
 def _reads(parameter: Parameter) -> frozenset[str]:
@@ -382,7 +434,8 @@ def _floats(low: Any, high: Any) -> st.SearchStrategy[float]:
     return st.sampled_from(ordered) if ordered else st.floats(lowest, highest)
 
 
-def _scalars_in_shapes(signature: Signature) -> frozenset[str]:
+def scalars_in_shapes(signature: Signature) -> frozenset[str]:
+    """The numbers that decide a size."""
     found = set()
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for owner in owners:

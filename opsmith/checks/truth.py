@@ -26,8 +26,9 @@ one dominates.
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
 last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
-the largest rounding error that it makes at an element is granted. (For double precision this is
-seen in single precision, and scaled.) Where the reference jumps
+the largest rounding error that it makes at an element is granted, and anything where it is
+infinite or NaN there alone, since something on the way is too large for the dtype. (For double
+precision this is seen in single precision, and scaled.) Where the reference jumps
 (``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
 right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
 Integers and booleans are compared exactly.
@@ -123,7 +124,11 @@ class Truth:
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
                     if one.shape == right.shape == largest[position].shape and _is_inexact(right):
                         error = _size(one.detach().to(right.dtype) - right.detach()) * scale
-                        error = torch.nan_to_num(error, nan=0.0, posinf=0.0)  # overflow
+                        # Nothing is right or wrong where something on the way is too large.
+                        fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
+                        overflows = fits & ~one.isfinite()
+                        error = torch.nan_to_num(error, nan=0.0, posinf=0.0)
+                        error = torch.where(overflows, torch.inf, error)
                         largest[position] = torch.maximum(largest[position], error)
         return largest
 

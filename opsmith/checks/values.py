@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks import lines
+from opsmith.checks.extremes import FLOATS, arranged, extreme, takes
 from opsmith.checks.lines import NoValue
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Order, Parameter, PartStarts, Sum
@@ -24,6 +25,7 @@ def fill(
     seed: int,
     dims: Mapping[str, int],
     arguments: Mapping[str, Any],
+    kind: str = "",
 ) -> Tensor:
     """A contiguous CPU tensor of random values, made to satisfy the parameter's constraints.
 
@@ -36,13 +38,50 @@ def fill(
         seed: decides the values.
         dims: the call's dimensions.
         arguments: the call's scalar arguments, and the tensors that a constraint reads.
+        kind: of which kind the values are, where the declaration allows it: one of
+            `opsmith.checks.extremes`. Normally distributed ones by default.
 
     Raises:
         NoValue: nothing fits here, and the tensor is not empty.
     """
     generator = torch.Generator().manual_seed(seed)
     target = DTYPES[dtype]
-    if dtype == "bool":
+    if not kind or not takes(parameter, target, kind):
+        return _drawn(parameter, shape, target, generator, dims, arguments)
+    if kind in FLOATS:
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return extreme(normal, kind, target, generator).to(target)
+    drawn = _drawn(parameter, shape, target, generator, dims, arguments)
+    return arranged(drawn, kind, _ends(parameter, target, dims, arguments), generator)
+
+
+def _ends(
+    parameter: Parameter,
+    dtype: torch.dtype,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """The least and the largest value that an argument may hold."""
+    if dtype is torch.bool or dtype.is_complex:
+        return 0, 1
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    ends = [info.min, info.max]
+    for range_ in parameter.ranges:
+        low, high = range_limits(range_, dims, arguments)
+        ends[0] = ends[0] if low is None else max(ends[0], low + range_.above)
+        ends[1] = ends[1] if high is None else min(ends[1], high)
+    return ends[0], ends[1]
+
+
+def _drawn(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    target: torch.dtype,
+    generator: torch.Generator,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> Tensor:
+    if target is torch.bool:
         return torch.rand(shape, generator=generator) < 0.5
     if not target.is_floating_point and not target.is_complex:
         return _integers(parameter, shape, target, generator, dims, arguments)

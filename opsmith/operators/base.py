@@ -49,6 +49,7 @@ class Operator(CustomOpDef):
         self.arguments = named(signature)
         self.cases: list[Cases] = []
         self.only_registered_cases = False
+        self.sizes: list[Mapping[str, int]] = []
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
         self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
@@ -177,3 +178,28 @@ class Operator(CustomOpDef):
         self.cases.append(function)
         self.only_registered_cases = self.only_registered_cases or only
         return function
+
+    def register_sizes(self, *sizes: Mapping[str, int]) -> None:
+        """Register sizes that are served, so that checks always try them.
+
+        Args:
+            sizes: each gives some dimensions their sizes by name (``{"N": 4096, "C": 768}``); what
+                is not named is sampled.
+
+        Raises:
+            DeclarationError: no argument has a dimension of that name, or a size is not one.
+        """
+        known = [name for name in self.signature.dims if name not in self.signature.variadic_dims]
+        for one in sizes:
+            for name, size in one.items():
+                if name not in known:
+                    raise DeclarationError(
+                        f"{self.name}: register_sizes names the dimension {name!r}; the arguments "
+                        f"have {', '.join(known) or 'no named dimension'}"
+                    )
+                if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                    raise DeclarationError(
+                        f"{self.name}: register_sizes gives {name} the size {size!r}, expected an "
+                        "int that is not negative"
+                    )
+        self.sizes.extend(dict(one) for one in sizes)

@@ -195,7 +195,8 @@ def _(x: Tensor) -> Tensor:
     v = wide(x)
     if not x.shape[1]:
         return x.new_full((x.shape[0],), -torch.inf)
-    top = v.amax(1, keepdim=True)
+    # Infinity less infinity is NaN.
+    top = v.amax(1, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
     return (top + (v - top).exp().sum(1, keepdim=True).log()).squeeze(1).to(x.dtype)
 
 

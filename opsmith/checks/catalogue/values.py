@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from opsmith.checks import layouts
+from opsmith.checks import cohorts, layouts
 from opsmith.checks.case import Case
+from opsmith.checks.cohorts import Cohort
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
 from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
@@ -19,8 +20,43 @@ def _agrees(trial: Trial, case: Case) -> None:
 
 @check("reference", "the results agree with the reference in double precision", order=10)
 def reference(trial: Trial) -> None:
-    """Every dtype of the kernel, contiguous arguments."""
+    """Every dtype of the kernel, contiguous arguments; then what normal sampling does not reach."""
     trial.each(lambda case: _agrees(trial, case))
+    counts = {"normal": trial.count}
+    if not trial.operator.only_registered_cases:
+        for cohort, dtype, examples in _cohorts(trial):
+            if not examples:
+                continue
+            before = trial.count
+            trial.each(
+                lambda case: _agrees(trial, case),
+                dtypes=(dtype,),
+                wanted=cohort.wanted,
+                examples=examples,
+                registered_cases=False,
+            )
+            counts[cohort.name] = counts.get(cohort.name, 0) + trial.count - before
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    trial.notes.append(f"cohorts: {told}")
+
+
+def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
+    """Every cohort with a dtype in which it is tried, and how often."""
+    signature, favourite = trial.signature, trial.subject.favourite
+    others = [dtype for dtype in trial.subject.dtypes if dtype != favourite]
+    found = [
+        *cohorts.served(trial.operator.sizes),
+        *cohorts.values(signature, favourite),
+        *cohorts.arguments(signature),
+        *cohorts.sizes(signature, trial.settings.seed),
+    ]
+    for position, cohort in enumerate(found):
+        yield cohort, favourite, cohort.examples
+        if cohort.other_examples and others:
+            other = others[(position + trial.settings.seed) % len(others)]
+            yield cohort, other, cohort.other_examples
+        for half in [dtype for dtype in ("float16", "bfloat16") if dtype in others][:1]:
+            yield cohort, half, cohort.half_examples
 
 
 @check("layouts", "transposed, sliced and expanded arguments give right results", order=20)

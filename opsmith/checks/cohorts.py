@@ -1,0 +1,134 @@
+"""Cohorts: families of cases that normal sampling does not reach, each with a name for reports."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, takes
+from opsmith.checks.sampling import Wanted, scalars_in_shapes
+from opsmith.operators.arguments import DTYPES
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+
+#: Around the sizes at which blocks and vectors of kernels end, in groups of one magnitude.
+_BOUNDARIES = (
+    (31, 32, 33, 63, 64, 65),
+    (127, 128, 129, 255, 256, 257),
+    (511, 512, 513, 1023, 1024, 1025),
+    (2047, 2048, 2049, 4095, 4096),
+    (4097,),
+)
+#: As many dimensions are tried at boundaries, others with another seed.
+_DIMENSIONS = 4
+#: How many elements a case of served sizes may have: those sizes are meant.
+_LARGE = 1 << 24
+#: Numbers that few tests by hand have. Floating ones are exact in every dtype but the smallest.
+_FAR = {
+    "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0),
+    "int": (-1, 0, 100, -100, 1000, 70000),
+}
+_FEW = (2, 3, 1, 5)
+_MODEST = (3, 5, 2, 8, 1, 17, 4)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Cases with something in common.
+
+    Attributes:
+        name: what reports call it.
+        wanted: how they are sampled.
+        examples: how many are tried.
+        other_examples: how many are tried in a dtype that is not the usual one.
+        half_examples: how many are tried in half precision.
+    """
+
+    name: str
+    wanted: Wanted
+    examples: int = 1
+    other_examples: int = 0
+    half_examples: int = 0
+
+
+def served(every: Sequence[Mapping[str, int]]) -> Iterator[Cohort]:
+    """The sizes that the author serves."""
+    for forced in every:
+        yield Cohort("served sizes", Wanted(sizes=_FEW, forced=forced, max_elements=_LARGE), 2)
+
+
+def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
+    """Dimensions at boundaries of tiles, odd ones, many of them, and long lists."""
+    rng = random.Random(seed)
+    names = list(signature.dims)
+    for name in rng.sample(names, min(len(names), _DIMENSIONS)):
+        for group in _BOUNDARIES:
+            wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
+            yield Cohort("boundary sizes", wanted)
+        # Equal numbers add up to what half precision cannot step through one by one.
+        long = Wanted(sizes=_FEW, forced={name: 4097}, values="equal")
+        yield Cohort("long sums", long, examples=0, half_examples=2)
+    if len(names) > 1 or signature.variadic_dims:
+        yield Cohort("odd sizes", Wanted(sizes=(5, 7, 9, 11, 13, 15, 17)), 4)
+    if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
+        yield Cohort("many dimensions", Wanted(sizes=(2, 1, 3), ranks=(4, 5)), 4)
+    if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
+        yield Cohort("long lists", Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9)), 3)
+
+
+def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
+    """Tensors of other values than normally distributed ones."""
+    for kind in (*FLOATS, *ARRANGEMENTS):
+        if any(takes(p, _dtype(p, dtype), kind) for p in signature.tensors):
+            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), 3, 2)
+
+
+def arguments(signature: Signature) -> Iterator[Cohort]:
+    """Numbers far from 1, every declared choice, and two arguments that are one tensor."""
+    sizes = scalars_in_shapes(signature)
+    numbers = [
+        (p.name, kind)
+        for p in signature.parameters
+        if (kind := _number_kind(p)) and p.name not in sizes
+    ]
+    for name, kind in numbers[:_DIMENSIONS]:
+        for number in _FAR[kind]:
+            yield Cohort("numbers", Wanted(sizes=_MODEST, given={name: number}))
+    for parameter in signature.parameters:
+        if isinstance(parameter.type, ScalarType):
+            for choice in parameter.type.choices:
+                yield Cohort("choices", Wanted(sizes=_MODEST, given={parameter.name: choice}))
+    for first, second in itertools.islice(_alike(signature), 4):
+        equal = Wanted(sizes=(3, 5, 2, 8), same=(first, second), square=True)
+        yield Cohort("same tensor", equal, 2)
+
+
+def _alike(signature: Signature) -> Iterator[tuple[str, str]]:
+    alone = [p for p in signature.tensors if p.is_tensor and not p.mutated and not p.constraints]
+    for first, second in itertools.combinations(alone, 2):
+        one, other = first.tensor_type, second.tensor_type
+        if one is not None and other is not None and one.dtypes == other.dtypes:
+            yield first.name, second.name
+
+
+def _number_kind(parameter: Parameter) -> str:
+    """``int`` or ``float`` for a number that the declaration does not bound; empty otherwise."""
+    type_ = parameter.type
+    if not isinstance(type_, ScalarType) or type_.choices or parameter.constraints:
+        return ""
+    return type_.kind if type_.kind in _FAR else ""
+
+
+def _any_rank(parameter: Parameter) -> bool:
+    type_ = parameter.tensor_type
+    return type_ is not None and type_.shape is None
+
+
+def _dtype(parameter: Parameter, generic: str | None) -> torch.dtype:
+    type_ = parameter.tensor_type
+    assert type_ is not None
+    fixed = type_.shape is not None and not type_.dtypes.generic
+    return DTYPES[type_.dtypes.names[0] if fixed else generic or "float32"]

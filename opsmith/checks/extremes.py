@@ -1,0 +1,108 @@
+"""Values beside normally distributed ones: extreme, special, or in an order of their own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from opsmith.operators.arguments import is_float8
+from opsmith.signature import Parameter
+from opsmith.signature.constraints import ValueRange
+
+#: How the values of a tensor are related to each other: any declared range keeps.
+ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
+#: What only tensors of floating numbers hold, where the declaration says nothing of their values.
+FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
+
+
+def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
+    """Whether values of some kind fit what is declared of a tensor.
+
+    Args:
+        parameter: what the tensor is for.
+        dtype: the tensor's.
+        kind: one of `ARRANGEMENTS` or `FLOATS`.
+    """
+    constraints = parameter.constraints
+    if dtype is torch.bool or dtype.is_complex or is_float8(dtype):
+        return kind == "equal" and not constraints
+    if kind == "ends of the range" and dtype.is_floating_point:
+        return bool(constraints) and all(_closed(one) for one in constraints)
+    if kind in ARRANGEMENTS:
+        return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
+    return dtype.is_floating_point and not constraints
+
+
+def _closed(constraint: object) -> bool:
+    return (
+        isinstance(constraint, ValueRange)
+        and constraint.start is None
+        and constraint.low is not None
+        and constraint.high is not None
+        and not constraint.above
+        and not constraint.exclusive
+    )
+
+
+def arranged(
+    drawn: Tensor, kind: str, ends: tuple[float | int, float | int], generator: torch.Generator
+) -> Tensor:
+    """`drawn` with its own values in another arrangement.
+
+    Args:
+        drawn: any values.
+        kind: one of `ARRANGEMENTS`.
+        ends: the least and the largest value that there may be.
+        generator: decides what is random.
+    """
+    if not drawn.numel():
+        return drawn
+    if kind == "equal":
+        return torch.full_like(drawn, drawn.flatten()[0].item())
+    if kind == "sorted" and drawn.dim():
+        return drawn.sort(-1).values
+    if kind == "reversed" and drawn.dim():
+        return drawn.sort(-1, descending=True).values
+    chosen = torch.rand(drawn.shape, generator=generator)
+    if kind == "ties":
+        few = drawn.flatten()[: min(3, drawn.numel())]
+        return few[(chosen * len(few)).long()]
+    if kind == "ends of the range":
+        low, high = (torch.full_like(drawn, end) for end in ends)
+        return torch.where(chosen < 0.4, low, torch.where(chosen < 0.8, high, drawn))
+    return drawn
+
+
+def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Floating values of some kind.
+
+    Args:
+        normal: normally distributed, in double precision.
+        kind: one of `FLOATS`.
+        dtype: what the values become; decides what is large and what is tiny.
+        generator: decides what is random.
+    """
+    info = torch.finfo(dtype)
+    # Of float64, double precision can say the truth up to the square root of its largest number.
+    wide = dtype is torch.float64
+    chosen = torch.rand(normal.shape, generator=generator)
+    if kind == "large":  # exp overflows in single precision, and not in double precision
+        values = normal * 100
+    elif kind == "huge":  # squares overflow
+        values = normal * (1e100 if wide else info.max**0.5 * 4)
+    elif kind == "tiny":  # squares underflow
+        values = normal * (1e-100 if wide else info.smallest_normal**0.5 / 4)
+    elif kind == "denormal":
+        values = normal * info.smallest_normal / 4
+    elif kind == "zeros":
+        values = torch.zeros_like(normal)
+    elif kind == "signed zeros":
+        zeros = torch.where(chosen < 0.4, -0.0, 0.0).to(normal.dtype)
+        values = torch.where(chosen < 0.8, zeros, normal)
+    else:
+        special = float("nan") if kind == "NaN" else float("inf")
+        values = torch.where(chosen < 0.1, special * torch.sign(normal), normal)
+        if values.numel():
+            place = int(torch.randint(values.numel(), (), generator=generator))
+            values.view(-1)[place] = special
+    return values.clamp(-info.max, info.max) if kind in ("large", "huge") else values

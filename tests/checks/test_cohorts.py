@@ -1,0 +1,169 @@
+"""What normal sampling does not reach is tried, and named."""
+
+from typing import Annotated, Literal
+
+import pytest
+import torch
+from jaxtyping import Float, Float32, Int32
+from torch import Tensor
+
+import opsmith
+from opsmith import Between, DeclarationError, checks
+
+
+def run(operator, seed=0):
+    report = checks.run(operator, select=["reference"], seed=seed, isolate=False)
+    return next(row for row in report.rows if row.check == "reference")
+
+
+def declared(reference, kernel):
+    operator = opsmith.op(f"cohorts::{reference.__name__}_{id(kernel)}")(reference)
+    operator.register_kernel("cpu", kernel)
+    return operator
+
+
+def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+def test_the_row_names_every_cohort_and_how_many_cases_it_had():
+    (note,) = (n for n in run(declared(doubled, lambda x: x * 2)).notes if n.startswith("cohorts"))
+    assert note.startswith("cohorts: normal 60, large 3, huge 3, tiny 3, denormal 3, zeros 3")
+    assert "NaN 3, infinity 3" in note and "boundary sizes 10, odd sizes 4" in note
+
+
+@pytest.mark.parametrize("last", [256, 1025, 4096])
+def test_a_dimension_ignored_beyond_some_size_is_found(last):
+    def kernel(x):
+        out = x * 2
+        out[:, last:] = 0
+        return out
+
+    row = run(declared(doubled, kernel))
+    assert row.status == "failed"
+    assert "smallest case: x: float32 (" in row.explain()
+
+
+def test_sizes_that_the_author_serves_are_tried():
+    operator = declared(doubled, lambda x: x * 2 if x.shape != (777, 5) else x)
+    assert run(operator).status == "passed"
+    operator.register_sizes({"N": 777, "C": 5}, {"N": 8})
+    row = run(operator)
+    assert row.status == "failed" and "(777, 5)" in row.case
+
+
+def test_served_sizes_must_name_dimensions():
+    operator = declared(doubled, lambda x: x * 2)
+    with pytest.raises(
+        DeclarationError, match="register_sizes names the dimension 'M'; the arguments have N, C"
+    ):
+        operator.register_sizes({"M": 4})
+    with pytest.raises(DeclarationError, match="gives N the size -1, expected an int that is not"):
+        operator.register_sizes({"N": -1})
+    assert operator.sizes == []
+
+
+def rectified(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return torch.relu(x)
+
+
+def test_a_kernel_that_swallows_nan_is_found():
+    row = run(declared(rectified, lambda x: torch.where(x > 0, x, 0.0)))
+    assert row.status == "failed" and "expected nan" in row.message
+
+
+def inverse(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return (x * x).rsqrt()
+
+
+def test_a_kernel_may_be_finite_where_the_reference_overflows_in_its_dtype():
+    assert run(declared(inverse, lambda x: 1 / x.abs())).status == "passed"
+    assert run(declared(inverse, lambda x: (x * x).rsqrt())).status == "passed"
+
+
+def softmax(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return torch.softmax(x, 1)
+
+
+def test_a_softmax_that_overflows_is_found():
+    row = run(declared(softmax, lambda x: x.exp() / x.exp().sum(1, keepdim=True)))
+    assert row.status == "failed" and "is nan" in row.message
+
+
+def halved(x: Int32[Tensor, "N"]) -> Int32[Tensor, "N"]:
+    return x // 2
+
+
+def test_integers_at_the_ends_of_their_range_are_tried():
+    def kernel(x):
+        return torch.where(x == torch.iinfo(torch.int32).max, 0, x // 2)
+
+    row = run(declared(halved, kernel))
+    assert row.status == "failed"
+
+
+def gated(
+    x: Annotated[Float32[Tensor, "N"], Between(0, 1)], y: Float32[Tensor, "N"]
+) -> Float32[Tensor, "N"]:
+    return x + y
+
+
+def test_declared_ranges_hold_in_every_cohort():
+    def kernel(x, y):
+        assert not x.numel() or (x.min() >= 0 and x.max() <= 1)
+        return x + y
+
+    assert run(declared(gated, kernel)).status == "passed"
+
+
+def test_the_end_of_a_declared_range_is_tried():
+    row = run(declared(gated, lambda x, y: torch.where(x == 1, 0, x) + y))
+    assert row.status == "failed"
+
+
+def test_two_arguments_that_are_the_same_tensor_are_tried():
+    def added(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return x + y
+
+    row = run(declared(added, lambda x, y: x + y if x.data_ptr() != y.data_ptr() else x))
+    assert row.status == "failed" and "x and y are the same tensor" in row.case
+
+
+def test_every_choice_and_far_numbers_are_tried():
+    def chosen(
+        x: Float32[Tensor, "N"],
+        how: Literal["a", "b", "c", "d", "e", "f"] = "a",
+        factor: int = 1,
+    ) -> Float32[Tensor, "N"]:
+        return x * factor
+
+    seen = set()
+
+    def kernel(x, how, factor):
+        seen.add(how)
+        return x * ((factor + 128) % 256 - 128)
+
+    assert run(declared(chosen, kernel)).status == "failed"
+
+    def right(x, how, factor):
+        seen.add(how)
+        return x * factor
+
+    seen.clear()
+    assert run(declared(chosen, right)).status == "passed"
+    assert seen == {"a", "b", "c", "d", "e", "f"}
+
+
+def test_many_dimensions_and_long_lists_are_tried():
+    def added(xs: list[Float32[Tensor, "*shape"]]) -> list[Float32[Tensor, "*shape"]]:
+        return [x * 2 for x in xs]
+
+    largest = {"dims": 0, "count": 0}
+
+    def kernel(xs):
+        largest["count"] = max(largest["count"], len(xs))
+        largest["dims"] = max([largest["dims"], *(x.dim() for x in xs)])
+        return [x * 2 for x in xs]
+
+    assert run(declared(added, kernel)).status == "passed"
+    assert largest["dims"] >= 4 and largest["count"] >= 5
