@@ -83,7 +83,9 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
     """Tensors of other values than normally distributed ones."""
     for kind in (*FLOATS, *ARRANGEMENTS):
         if any(takes(p, _dtype(p, dtype), kind) for p in signature.tensors):
-            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), 3, 2)
+            # One element of them has to meet what the operator does with it.
+            examples = 8 if kind in ("NaN", "infinity") else 3
+            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2)
 
 
 def arguments(signature: Signature) -> Iterator[Cohort]:

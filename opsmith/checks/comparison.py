@@ -117,13 +117,40 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tenso
         reached = torch.maximum(allowed, _SLACK * rounding)
         ratio = torch.minimum(ratio, _ratios(value, expected, reached))
         ratio = torch.where(rounding.isinf(), 0.0, ratio)
+        ratio = torch.where(_terms_overflow(value, truth, position), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
+    if bool((ratio > 1).any()):
+        ratio = torch.minimum(ratio, _ignoring(value, truth, position))
     narrow = truth.narrow
     if narrow is None or narrow[position].shape != value.shape:
         return ratio
     beside = _ratios(value, narrow[position], allowed)
     return torch.where((ratio > 1) & (beside <= 1), beside, ratio)
+
+
+def _ignoring(value: Tensor, truth: Truth, position: int) -> Tensor:
+    """The error where the right value depends on no argument that is NaN or infinite."""
+    best = torch.full(value.shape, torch.inf, dtype=torch.float64)
+    for finite, independent in truth.ignoring:
+        if finite.values[position].shape != value.shape:
+            continue
+        ratio = _ratios(value, finite.values[position], _allowed(finite, position, value))
+        if bool((ratio > 1).any()):
+            ratio = _forgive(ratio, value, finite, position)
+        best = torch.where(independent[position], torch.minimum(best, ratio), best)
+    return best
+
+
+def _terms_overflow(value: Tensor, truth: Truth, position: int) -> Tensor:
+    """Where infinity or NaN is what partial sums become that are too large for the dtype."""
+    spread, terms = truth.spread[position], truth.terms[position]
+    if spread is None or terms is None:
+        return torch.zeros(value.shape, dtype=torch.bool)
+    right = truth.values[position]
+    largest = right.abs() + spread * torch.sqrt(terms)
+    overflows = right.isfinite() & (2 * largest >= torch.finfo(value.dtype).max)
+    return overflows & ~value.isfinite()
 
 
 def _between_sides(value: Tensor, truth: Truth, position: int, allowed: Tensor) -> Tensor:

@@ -95,7 +95,12 @@ class Backward:
 
 
 def run_backward(
-    trial: Trial, case: Case, cotangents: Sequence[Tensor], function: Any = None
+    trial: Trial,
+    case: Case,
+    cotangents: Sequence[Tensor],
+    function: Any = None,
+    *,
+    alone: str = "",
 ) -> Backward:
     """Call the operator and differentiate its results.
 
@@ -104,11 +109,15 @@ def run_backward(
         case: the arguments.
         cotangents: a gradient for each floating result.
         function: what to call with arguments by name; the operator by default.
+        alone: the only tensor that requires a gradient; all by default.
 
     Raises:
         Failure: a floating result does not require a gradient.
     """
     arguments, leaves = leaves_of(case.make(trial.subject.device), case.signature)
+    if alone:
+        for name in set(leaves) - {alone}:
+            leaves.pop(name).requires_grad_(False)
     returned = (function or trial.call)(arguments)
     results = flatten(trial.signature, returned, {})
     outputs = [result for result in results if is_differentiable(result)]

@@ -55,6 +55,8 @@ _STEP = 1e-9
 _ROUNDING_SAMPLES = 8
 _NEARBY = 8
 _NUDGE = 1e-7
+#: What stands in for NaN and infinity, to see whether they matter.
+_STAND_INS = (1.0, -2.5, 200.0)
 _WIDE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -168,6 +170,45 @@ class Truth:
                     value = value.detach().to(low.dtype)
                     ends[position] = torch.minimum(low, value), torch.maximum(high, value)
         return ends
+
+    @cached_property
+    def ignoring(self) -> list[tuple[Truth, list[Tensor]]]:
+        """What is right where some infinite and NaN arguments do not matter, and where that is.
+
+        A reference may multiply what does not count by zero, and zero times NaN is NaN. An element
+        that stays the same whatever stands in their place does not depend on them. Tried for all
+        arguments together, and for each alone.
+        """
+        special = [
+            name
+            for name, value in self.arguments.items()
+            if any(_is_inexact(t) and not t.isfinite().all() for t in _tensors({name: value}))
+        ]
+        groups = [special, *([name] for name in special)] if len(special) > 1 else [special]
+        return [found for names in groups if names and (found := self._without_special(names))]
+
+    def _without_special(self, names: list[str]) -> tuple[Truth, list[Tensor]] | None:
+        own = [
+            {
+                name: _replace_special(value, number) if name in names else value
+                for name, value in self.arguments.items()
+            }
+            for number in _STAND_INS
+        ]
+        wide = [{name: widen(value) for name, value in one.items()} for one in own]
+        try:
+            found = measure(self.evaluate, wide[0], own[0])
+            others = [self.evaluate(one) for one in wide[1:]]
+        except Exception:
+            return None
+        independent = []
+        for position, value in enumerate(found.values):
+            same = [other[position] for other in others if other[position].shape == value.shape]
+            equal = torch.full(value.shape, len(same) == len(others))
+            for other in same:
+                equal &= other.detach() == value
+            independent.append(equal)
+        return found, independent
 
 
 def widen(value: Any) -> Any:
@@ -305,6 +346,14 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
         return value
     bits = torch.randint(-2, 3, value.shape, generator=generator)
     return value * (1 + bits * torch.finfo(value.dtype).eps).to(value.dtype)
+
+
+def _replace_special(value: Any, number: float) -> Any:
+    if _is_list(value):
+        return [_replace_special(item, number) for item in value]
+    if not isinstance(value, Tensor) or not _is_inexact(value):
+        return value
+    return torch.where(value.isfinite(), value, number)
 
 
 def _nudge(value: Any, generator: torch.Generator) -> Any:

@@ -29,7 +29,7 @@ def doubled(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
 def test_the_row_names_every_cohort_and_how_many_cases_it_had():
     (note,) = (n for n in run(declared(doubled, lambda x: x * 2)).notes if n.startswith("cohorts"))
     assert note.startswith("cohorts: normal 60, large 3, huge 3, tiny 3, denormal 3, zeros 3")
-    assert "NaN 3, infinity 3" in note and "boundary sizes 10, odd sizes 4" in note
+    assert "NaN 8, infinity 8" in note and "boundary sizes 10, odd sizes 4" in note
 
 
 @pytest.mark.parametrize("last", [256, 1025, 4096])
@@ -69,6 +69,18 @@ def rectified(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 def test_a_kernel_that_swallows_nan_is_found():
     row = run(declared(rectified, lambda x: torch.where(x > 0, x, 0.0)))
+    assert row.status == "failed" and "expected nan" in row.message
+
+
+def kept(x: Float32[Tensor, "N"], keep: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * (keep > 0)
+
+
+def test_a_kernel_may_leave_out_what_the_reference_multiplies_by_zero():
+    assert run(declared(kept, lambda x, keep: torch.where(keep > 0, x, 0.0))).status == "passed"
+    row = run(
+        declared(kept, lambda x, keep: torch.where(keep > 0, x.nan_to_num(1.0, torch.inf), 0.0))
+    )
     assert row.status == "failed" and "expected nan" in row.message
 
 

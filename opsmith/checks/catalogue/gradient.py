@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
 from opsmith.checks.case import Case
+from opsmith.checks.comparison import same_bits
 from opsmith.checks.gradients import (
+    Backward,
     has_gradient,
     is_differentiable,
     leaves_of,
@@ -19,11 +21,12 @@ from opsmith.checks.gradients import (
     run_backward,
     true_gradients,
 )
+from opsmith.checks.layouts import CONTIGUOUS, EXPANDED, LAYOUTS, lay_out, make_constant
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import flatten, run_reference
+from opsmith.checks.truth import Truth, flatten, run_reference
 
 #: With more elements than this gradcheck compares random projections, not every element.
 _SLOW_ELEMENTS = 40
@@ -59,18 +62,29 @@ def gradient(trial: Trial) -> None:
     def one(case: Case) -> None:
         nonlocal numeric_only
         trial.accept(case)
+        # What comes in lies as autograd makes it: the gradient of a sum has strides of 0.
+        layout = LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
         cotangents = random_cotangents(trial, case)
+        if layout == EXPANDED:
+            cotangents = [
+                make_constant(one, 0) if one.dim() and one.numel() else one for one in cotangents
+            ]
         truth = true_gradients(trial, case, cotangents)
         if truth is None:
             numeric_only = True
             return
-        backward = run_backward(trial, case, cotangents)
+        given = [lay_out(cotangent, layout) for cotangent in cotangents]
+        backward = run_backward(trial, case, given)
+        if trial.subject.device == "cpu" and not same_bits(given, cotangents):
+            raise Failure("the backward wrote into the gradient that it was given")
         for (name, _), grad, expected in zip(
             backward.leaves.items(), backward.found, truth.values, strict=True
         ):
             if grad is None and bool(expected.any()):
                 raise Failure(f"the gradient of {name!r} is None, and it is not zero")
-        trial.compare(backward.gradients(), truth)
+        what = f"with a gradient that came in {layout}" if layout != CONTIGUOUS else ""
+        trial.compare(backward.gradients(), truth, what)
+        _compare_alone(trial, case, cotangents, backward, truth)
 
     trial.each(one, dtypes=dtypes, keep=_has_leaves)
     if numeric_only:
@@ -103,6 +117,26 @@ def gradient(trial: Trial) -> None:
         trial.notes.append(f"no finite differences at {some}: a kink, a bound, NaN or infinity")
     elif not tried:
         trial.notes.append("no finite differences: no argument and result of float64")
+
+
+def _compare_alone(
+    trial: Trial, case: Case, cotangents: Sequence[Tensor], backward: Backward, truth: Truth
+) -> None:
+    """Make sure that a gradient is the same where no other is wanted."""
+    names = list(backward.leaves)
+    if len(names) < 2:
+        return
+    place = int(case.digest[4:8], 16) % len(names)
+    reached = backward.found[place]
+    if reached is None:
+        return
+    (grad,) = run_backward(trial, case, cotangents, alone=names[place]).found
+    what = f"with {names[place]!r} alone requiring a gradient"
+    if grad is None:
+        raise Failure(f"{what}, its gradient is None")
+    gradients = backward.gradients()
+    gradients[place] = grad
+    trial.compare(gradients, truth, what)
 
 
 def _any_float(trial: Trial) -> bool:
