@@ -71,7 +71,7 @@ def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
         "import opsmith, torch\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
         "@opsmith.adopt('aten::maximum')\n"
         "def maximum(self: Float[Tensor, '*n'], other: Float[Tensor, '*n'])"
-        " -> Float[Tensor, '*n']:\n    return torch.where(self > other, self, other)\n"
+        " -> Float[Tensor, '*n']:\n    return torch.stack([self, other]).amax(0)\n"
         "@opsmith.adopt('aten::minimum')\n"
         "def minimum(self: Float[Tensor, '*n'], other: Float[Tensor, '*n'])"
         " -> Float[Tensor, '*n']:\n    return torch.where(self > other, self, other)\n"

@@ -326,4 +326,4 @@ def test_a_compiled_candidate_is_judged(tmp_path):
     path.write_text(path.read_text() % source)
     verdict = judge(SPEC, path, examples=12)
     assert verdict.accepted, verdict.report.explain()
-    assert verdict.report.rows[0].notes == ("the candidate has no kernel for float16, bfloat16",)
+    assert "the candidate has no kernel for float16, bfloat16" in verdict.report.rows[0].notes
