@@ -238,11 +238,17 @@ def main() -> int:
     sys.path.insert(0, str(BUILD))
     torch.set_num_threads(1)  # a forked process has no threads but one
     hypothesis.settings.register_profile(
-        "mutants", deadline=None, database=None, derandomize=True, max_examples=25
+        "mutants",
+        deadline=None,
+        database=None,
+        derandomize=True,
+        max_examples=25,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
     )
     hypothesis.settings.load_profile("mutants")
     runner = Runner(names, options.children)
-    pytest.main(["-q", "-p", "no:cacheprovider", "-k", LEFT_OUT, *tests], plugins=[runner])
+    options_of_pytest = ["-q", "--tb=native", "--assert=plain", "-p", "no:cacheprovider"]
+    pytest.main([*options_of_pytest, "-k", LEFT_OUT, *tests], plugins=[runner])
     if not runner.outcome:
         return 1
 
