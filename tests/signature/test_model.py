@@ -6,14 +6,16 @@ from typing import Any
 
 import declarations
 import pytest
+import torch
 
-from opsmith.signature import expressions, shapes
+from opsmith.signature import expressions, shapes, signature_of
 from opsmith.signature.class_model import ClassModel, MethodModel, is_number
 from opsmith.signature.constraints import Bound, Order, PartStarts, Sum, ValueRange, range_text
 from opsmith.signature.declare import split_qualname
 from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
-from opsmith.signature.model import NO_DEFAULT
+from opsmith.signature.model import NO_DEFAULT, ScalarType
 
+INDEX_ORDER = "[0 <= value < 3] order"
 FLOATS = "float16 bfloat16 float32 float64"
 
 
@@ -270,3 +272,107 @@ def test_a_constraint_says_what_it_compares() -> None:
     assert (Order(half, total).bounds, Order(None, half).bounds) == ((half, total), (half,))
     assert (PartStarts("n").bounds, Sum(total).expressions()) == ((), (total.value,))
     assert ValueRange(half, None).expressions() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "value"),
+    [
+        ("-n", "0-n", -7),
+        ("-3", "-3", -3),
+        ("-{k}", "0-k", -2),
+        ("n-(k-1)", "n-(k-1)", 6),
+        ("n-(k*3)+1", "n-k*3+1", 2),
+        ("(n-k)*2", "(n-k)*2", 10),
+        ("n*k+1", "n*k+1", 15),
+        ("n//(k*2)", "n//(k*2)", 1),
+        ("min({k},n,{s[1]})", "min(k,n,s[1])", 2),
+        ("{max(k,n)}", "max(k,n)", 7),
+        ("{min(k,n)}+{k}", "min(k,n)+k", 4),
+    ],
+)
+def test_an_expression_is_shown_as_it_counts(text: str, shown: str, value: int) -> None:
+    scalars = {"k": 2, "s": (3, 4), "n": 7} if "{m" in text else {"k": 2, "s": (3, 4)}
+    parsed = expressions.parse(text, scalars)
+    assert expressions.text(parsed).replace(" ", "") == shown
+    assert expressions.evaluate(parsed, {"n": 7}, scalars) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["{unknown}+{k}", "{k}+{unknown}", "-{unknown}", "min({k},{unknown})"]
+)
+def test_every_name_in_braces_is_an_argument(text: str) -> None:
+    with pytest.raises(expressions.ExpressionError, match=r"^{unknown} names no int argument"):
+        expressions.parse(text, {"k": 2})
+
+
+@pytest.mark.parametrize("text", ["-(n**2)", "n**2+1", "1+n**2", "min(n**2,1)"])
+def test_an_operator_that_sizes_do_not_have_is_said_of_the_whole(text: str) -> None:
+    with pytest.raises(expressions.ExpressionError) as caught:
+        expressions.parse(text)
+    assert str(caught.value).startswith(f"{text!r} uses an operator that sizes do not have")
+
+
+def test_leaves_are_found_inside_calls() -> None:
+    found = expressions.leaves(expressions.parse("min(n,{k}+1)*m", ("k",)))
+    assert [getattr(leaf, "name", None) or str(leaf) for leaf in found] == [
+        "n", "Scalar(parameter='k', index=None)", "Integer(value=1)", "m",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ('Annotated[Int64[Tensor, "N"], Index(3)]', "[0 <= value < 3]"),
+        ('Annotated[Annotated[Int64[Tensor, "N"], Index(3)] | None, Sorted()]', INDEX_ORDER),
+        ('Annotated[Int64[Tensor, "N"], Total(3)]', "[0 <= value] sum"),
+        ('Annotated[Int64[Tensor, "N"], Total(3), Sorted()]', "[0 <= value] sum order"),
+        ('Annotated[Int64[Tensor, "N"], Total(3), Positive()]', "sum [1 <= value]"),
+        ('Annotated[Int64[Tensor, "N"], Extent("n", 9)]', "[0 <= value and n + value <= 9]"),
+        ('Annotated[Int64[Tensor, "N"], Starts("n")]', "starts False"),
+        ('Annotated[Int64[Tensor, "N"], Starts("shapes")]', "starts True"),
+        ('Annotated[Int64[Tensor, "N N"], Between("N")]', "[7 <= value]"),
+    ],
+)  # fmt: skip
+def test_what_an_annotation_says_of_values_is_kept_in_order(annotation: str, expected: str) -> None:
+    signature = declarations.declared(
+        f'f(n: Int64[Tensor, "N"], shapes: Int64[Tensor, "N 2"], x: {annotation}) -> Tensor'
+    )
+    said = []
+    for constraint in signature.parameter("x").constraints:
+        match constraint:
+            case ValueRange():
+                said.append(f"[{range_text(constraint, {'N': 7}, {})}]".replace(" (N)", ""))
+            case PartStarts(_, by_shape):
+                said.append(f"starts {by_shape}")
+            case _:
+                said.append(type(constraint).__name__.lower())
+    assert " ".join(said) == expected
+
+
+def test_marks_add_up_and_a_choice_is_a_text() -> None:
+    signature = declarations.declared(
+        'f(x: Annotated[Annotated[Float[Tensor, "N"], NonDifferentiable()], Positive()], '
+        'y: Annotated[Float[Tensor, "N"], "of others", int], k: Literal["a", "b"]) -> Tensor'
+    )
+    x, y, k = signature.parameters
+    assert (x.differentiable, len(x.constraints), y.differentiable, y.constraints) == (
+        False, 1, True, (),
+    )  # fmt: skip
+    assert k.type == ScalarType("str", ("a", "b"))
+    assert str(ScalarType("str", ('a"b', "c\\d"))) == r'Literal["a\"b", "c\\d"]'
+    two = declarations.declared('f(x: Num[Tensor, "N"]) -> Tensor; parallel_dims=()').parameters[0]
+    assert two.tensor_type is not None
+    assert "float8_e5m2" not in two.tensor_type.dtypes and "complex64" in two.tensor_type.dtypes
+
+
+def test_a_signature_keeps_what_the_author_claims() -> None:
+    line = 'f(x: Float[Tensor, "N"]) -> Float[Tensor, "N K"]; data_dependent=["K"], '
+    signature = declarations.declared(line + 'parallel_dims=["N"]')
+    assert (signature.data_dependent, signature.parallel_dims) == (("K",), ("N",))
+    assert signature.doc == ""
+
+    def documented(x: torch.Tensor) -> torch.Tensor:
+        """Says what it does."""
+        return x
+
+    assert signature_of(documented, "ns::f").doc == "Says what it does."
