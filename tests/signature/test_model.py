@@ -15,7 +15,7 @@ from opsmith.signature.declare import split_qualname
 from opsmith.signature.dtypes import ALL_DTYPES, known_dtypes
 from opsmith.signature.model import NO_DEFAULT, ScalarType
 
-INDEX_ORDER = "[0 <= value < 3] order"
+ORDER_INDEX = "order [0 <= value < 3]"
 FLOATS = "float16 bfloat16 float32 float64"
 
 
@@ -323,7 +323,7 @@ def test_leaves_are_found_inside_calls() -> None:
     ("annotation", "expected"),
     [
         ('Annotated[Int64[Tensor, "N"], Index(3)]', "[0 <= value < 3]"),
-        ('Annotated[Annotated[Int64[Tensor, "N"], Index(3)] | None, Sorted()]', INDEX_ORDER),
+        ('Annotated[Annotated[Int64[Tensor, "N"], Index(3)] | None, Sorted()]', ORDER_INDEX),
         ('Annotated[Int64[Tensor, "N"], Total(3)]', "[0 <= value] sum"),
         ('Annotated[Int64[Tensor, "N"], Total(3), Sorted()]', "[0 <= value] sum order"),
         ('Annotated[Int64[Tensor, "N"], Total(3), Positive()]', "sum [1 <= value]"),
