@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -116,5 +117,5 @@ def test_strings_that_cannot_be_told_apart_in_cpp_are_refused(annotation: Any, s
 
     f.__annotations__ = {"x": Tensor, "mode": annotation, "return": Tensor}
     with pytest.raises(DeclarationError, match="parameter 'mode: Literal") as caught:
-        KernelSource(signature_of(f, "ns::f"), "cpu", "f.cpp")
+        KernelSource(signature_of(f, "ns::f"), "cpu", Path("f.cpp"))
     assert said in str(caught.value)
