@@ -19,8 +19,8 @@ from torch import Tensor
 from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import KernelSource, build_library, defines_operator
 from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.languages import cuda
 from opsmith.kernels.languages.cpp import torch_adapter
-from opsmith.kernels.torch_paths import TorchPaths
 from opsmith.signature import signature_of
 
 
@@ -276,8 +276,9 @@ def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPSMITH_CUDA_ARCH", "80")
-    # As with a PyTorch that has CUDA: its headers are the same, and nothing here is loaded.
-    monkeypatch.setattr(TorchPaths, "has_cuda", True)
+    # The headers are those of a PyTorch that has CUDA, but its shims are not there to link.
+    monkeypatch.setenv("LDFLAGS", "-Wl,-z,undefs")
+    monkeypatch.setattr(cuda, "require_cuda", lambda source, torch: None)
     source = tmp_path / "scale.cu"
     source.write_text(CUDA_KERNEL)
     path = KernelSource(SIGNATURE, "cuda", source).build()
