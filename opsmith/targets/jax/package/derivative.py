@@ -83,7 +83,7 @@ class _Paths:
         like = [variant for variant in self.variants if variant.kinds == kinds]
         failing: list[list[tuple[str, bool]]] = []
         for variant in like:
-            found = variant.conditions(*inputs)
+            found = _compared(variant, inputs)
             failing.append([(text, minor) for text, holds, minor in found if not holds])
             if not failing[-1]:
                 return variant.run
@@ -103,6 +103,15 @@ class _Paths:
             f"dimensions, absent arguments, bools or texts than this one ({_shown(kinds)}). "
             "Register a case like this call (register_cases) and export again."
         )
+
+
+def _compared(variant: Variant, inputs: Sequence[Any]) -> list[tuple[str, bool, bool]]:
+    """What holds of a variant's conditions."""
+    try:
+        return variant.conditions(*inputs)
+    except ZeroDivisionError:
+        # It was taken where no size that it divides by is 0: good for lack of a better one.
+        return [("no size is 0", False, True)]
 
 
 def _shown(kinds: tuple[Any, ...]) -> str:
