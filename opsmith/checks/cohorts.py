@@ -13,6 +13,7 @@ from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, takes
 from opsmith.checks.sampling import Wanted, scalars_in_shapes
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+from opsmith.signature.constraints import ValueRange
 
 #: Around the sizes at which blocks and vectors of kernels end, in groups of one magnitude.
 _BOUNDARIES = (
@@ -63,7 +64,16 @@ def served(every: Sequence[Mapping[str, int]]) -> Iterator[Cohort]:
 def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     """Dimensions at boundaries of tiles, odd ones, many of them, and long lists."""
     rng = random.Random(seed)
-    names = list(signature.dims)
+    # Of runs that may overlap, many add up one value again and again. Such roundings do not cancel,
+    # and the tolerance counts values, not how often each is added.
+    runs = {
+        str(dim)
+        for parameter in signature.tensors
+        if parameter.tensor_type and parameter.tensor_type.shape
+        if any(isinstance(c, ValueRange) and c.start for c in parameter.constraints)
+        for dim in parameter.tensor_type.shape.dims
+    }
+    names = [name for name in signature.dims if name not in runs]
     for name in rng.sample(names, min(len(names), _DIMENSIONS)):
         for group in _BOUNDARIES:
             wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
