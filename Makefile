@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # How many test processes; each may start a compiler.
 JOBS ?= 2
+# With how many seeds the planted faults are looked for.
+SEEDS ?= 1
 BIN := .venv/bin
 CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs \
   -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
@@ -15,6 +17,7 @@ help:
 	@echo "make test    lint, types, layers and all tests"
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
+	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
 	@echo "make bench   measure what the README states"
@@ -47,6 +50,10 @@ PART ?= signature
 mutants: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	$(BIN)/python tests/mutants.py $(PART) --children $(JOBS)
+
+.PHONY: faults
+faults: .venv/installed
+	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
 
 .PHONY: lint
 lint: .venv/installed

@@ -1,0 +1,84 @@
+"""Faults of C++ kernels: memory, threads, and what a call leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float32
+from pairs import PAIRS, Pair
+from torch import Tensor
+
+import opsmith
+
+FOLDER = Path(__file__).with_name("native")
+
+
+def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+def total(x: Float32[Tensor, "N"]) -> Float32[Tensor, "1"]:
+    return x.sum(0, keepdim=True)
+
+
+def differences(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return torch.diff(x, prepend=x.new_zeros(1))
+
+
+def counted(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * x.shape[0]
+
+
+def native(kind, file, reference=doubled, *, row="", strided=False):
+    """Plant the fault of a file in ``native/``."""
+    twins = []
+    for suffix, flags in (("wrong", ["-DWRONG"]), ("right", [])):
+        name = f"{file}__{suffix}"
+        operator = opsmith.op(f"faults::{name}")(reference)
+        operator.register_kernel(
+            "cpu",
+            source=FOLDER / f"{file}.cpp",
+            flags=[f"-DNAME={name}", *flags],
+            strided=strided,
+        )
+        twins.append(operator)
+    PAIRS.append(Pair(file.replace("_", " "), kind, *twins, row))
+
+
+for file in (
+    "read_past_end",
+    "read_before_start",
+    "write_past_end",
+    "write_into_argument",
+    "scratch_past_end",
+    "scratch_not_cleared",
+    "result_not_cleared",
+    "tail_of_vectors",
+    "tail_read_whole",
+    "aligned_vectors",
+    "empty_loop_wraps",
+    "division_by_zero",
+    "index_in_8_bits",
+):
+    native("memory", file)
+# Only where an argument is zero.
+native("memory", "result_half_written", row="reference")
+native("memory", "strides_ignored", strided=True)
+native("memory", "count_in_8_bits", counted)
+native("threads", "first_of_piece", differences, row="splits")
+native("threads", "sum_by_all_threads", total, row="splits")
+native("threads", "cursor_shared", row="splits")
+native("threads", "static_scratch", row="afterwards")
+native("threads", "late_write")
+for file in (
+    "scratch_kept",
+    "memory_leak",
+    "denormals_off",
+    "rounding_up",
+    "file_left_open",
+    "thread_left",
+):
+    native("what a call leaves", file, row="afterwards")
+for file in ("throws_in_thread", "ends_the_process"):
+    native("exceptions and hangs", file)

@@ -1,0 +1,9 @@
+#include "fault.h"
+
+#include <thread>
+
+KERNEL {
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = 2 * a.x[i];
+  if (TWIN(a.N == 5, false))
+    std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
+}
