@@ -116,15 +116,17 @@ def test_a_wrong_split_shows_with_ten_elements(build, fault):
 
 
 def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
-    def together(fault):
+    def all_right(fault):
         cases = [{"x": X, "fault": fault}, {"x": X + 100, "fault": fault}]
-        return harness.run(build, SIGNATURE, cases, [Phase(together=True)]).calls[0]
+        # Whether two threads really run at once is up to a busy machine, so more than one try.
+        calls = harness.run(build, SIGNATURE, cases, [Phase(together=True)] * 20).calls
+        return all(
+            torch.equal(first.results[0], 2 * X) and torch.equal(second.results[0], 2 * X + 200)
+            for first, second in calls
+        )
 
-    for fault, right in (("", True), ("one buffer for all calls", False)):
-        first, second = together(fault)
-        same = torch.equal(first.results[0], 2 * X)
-        same &= torch.equal(second.results[0], 2 * X + 200)
-        assert same == right
+    assert all_right("")
+    assert not all_right("one buffer for all calls")
 
 
 def test_what_is_not_written_holds_the_pattern_that_memory_began_with(build):
