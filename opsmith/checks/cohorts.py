@@ -32,6 +32,13 @@ _FAR = {
     "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0),
     "int": (-1, 0, 100, -100, 1000, 70000),
 }
+#: What a wrong value shows where the values are of some kind: NaN and infinity say so themselves.
+_CODES = {
+    **dict.fromkeys(("large", "huge", "tiny", "denormal", "ends of the range"), "OPS-VALUE-RANGE"),
+    **dict.fromkeys(("equal", "ties", "sorted", "reversed"), "OPS-VALUE-ORDER"),
+    **dict.fromkeys(("zeros", "signed zeros"), "OPS-VALUE-ZERO"),
+    **dict.fromkeys(("NaN", "infinity"), ""),
+}
 _FEW = (2, 3, 1, 5)
 _MODEST = (3, 5, 2, 8, 1, 17, 4)
 
@@ -46,6 +53,7 @@ class Cohort:
         examples: how many are tried.
         other_examples: how many are tried in a dtype that is not the usual one.
         half_examples: how many are tried in half precision.
+        code: that of a value which is wrong here, and nowhere before.
     """
 
     name: str
@@ -53,12 +61,14 @@ class Cohort:
     examples: int = 1
     other_examples: int = 0
     half_examples: int = 0
+    code: str = ""
 
 
 def served(every: Sequence[Mapping[str, int]]) -> Iterator[Cohort]:
     """The sizes that the author serves."""
     for forced in every:
-        yield Cohort("served sizes", Wanted(sizes=_FEW, forced=forced, max_elements=_LARGE), 2)
+        wanted = Wanted(sizes=_FEW, forced=forced, max_elements=_LARGE)
+        yield Cohort("served sizes", wanted, 2, code="OPS-SIZE-BOUNDARY")
 
 
 def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
@@ -77,16 +87,20 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     for name in rng.sample(names, min(len(names), _DIMENSIONS)):
         for group in _BOUNDARIES:
             wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
-            yield Cohort("boundary sizes", wanted)
+            yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
         # Equal numbers add up to what half precision cannot step through one by one.
         long = Wanted(sizes=_FEW, forced={name: 4097}, values="equal")
-        yield Cohort("long sums", long, examples=0, half_examples=2)
+        code = "OPS-VALUE-ACCUMULATION"
+        yield Cohort("long sums", long, examples=0, half_examples=2, code=code)
     if len(names) > 1 or signature.variadic_dims:
-        yield Cohort("odd sizes", Wanted(sizes=(5, 7, 9, 11, 13, 15, 17)), 4)
+        wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
+        yield Cohort("odd sizes", wanted, 4, code="OPS-SIZE-BOUNDARY")
     if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
-        yield Cohort("many dimensions", Wanted(sizes=(2, 1, 3), ranks=(4, 5)), 4)
+        wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 5))
+        yield Cohort("many dimensions", wanted, 4, code="OPS-SIZE-RANK")
     if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
-        yield Cohort("long lists", Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9)), 3)
+        wanted = Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9))
+        yield Cohort("long lists", wanted, 3, code="OPS-SIZE-LIST")
 
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
@@ -95,7 +109,7 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
         if any(takes(p, _dtype(p, dtype), kind) for p in signature.tensors):
             # One element of them has to meet what the operator does with it.
             examples = 8 if kind in ("NaN", "infinity") else 3
-            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2)
+            yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2, code=_CODES[kind])
 
 
 def arguments(signature: Signature) -> Iterator[Cohort]:
@@ -108,14 +122,16 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
     ]
     for name, kind in numbers[:_DIMENSIONS]:
         for number in _FAR[kind]:
-            yield Cohort("numbers", Wanted(sizes=_MODEST, given={name: number}))
+            wanted = Wanted(sizes=_MODEST, given={name: number})
+            yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType):
             for choice in parameter.type.choices:
-                yield Cohort("choices", Wanted(sizes=_MODEST, given={parameter.name: choice}))
+                wanted = Wanted(sizes=_MODEST, given={parameter.name: choice})
+                yield Cohort("choices", wanted, code="OPS-ARGUMENT-NUMBER")
     for first, second in itertools.islice(_alike(signature), 4):
         equal = Wanted(sizes=(3, 5, 2, 8), same=(first, second), square=True)
-        yield Cohort("same tensor", equal, 2)
+        yield Cohort("same tensor", equal, 2, code="OPS-ARGUMENT-SAME")
 
 
 def _alike(signature: Signature) -> Iterator[tuple[str, str]]:

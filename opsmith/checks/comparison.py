@@ -27,10 +27,12 @@ class Comparison:
     Attributes:
         error: the largest error, in units of the tolerance; at most 1 where all is well.
         problem: what is wrong, or `None`.
+        code: what kind of problem it is.
     """
 
     error: float
     problem: str | None = None
+    code: str = ""
 
 
 def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
@@ -41,7 +43,8 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
         truth: what is right.
     """
     if len(actual) != len(truth.values):
-        return Comparison(float("inf"), f"gave {len(actual)} tensors, expected {len(truth.values)}")
+        problem = f"gave {len(actual)} tensors, expected {len(truth.values)}"
+        return Comparison(float("inf"), problem, "OPS-RESULT-COUNT")
     worst = Comparison(0.0)
     for position, name in enumerate(truth.names):
         value = plain(actual[position])
@@ -51,6 +54,7 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
                 float("inf"),
                 f"{name} has shape {show_shape(value.shape)}, expected "
                 f"{show_shape(expected.shape)}",
+                "OPS-RESULT-SHAPE",
             )
         if value.numel() == 0:
             continue
@@ -61,7 +65,8 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
             ratio = _forgive(ratio, value, truth, position)
         found = float(ratio.max())
         if found > 1 and worst.problem is None:
-            worst = Comparison(found, _describe(name, value, truth, position, ratio))
+            problem = _describe(name, value, truth, position, ratio)
+            worst = Comparison(found, problem, _kind(value, expected, ratio))
         elif found > worst.error and worst.problem is None:
             worst = Comparison(found)
     return worst
@@ -175,6 +180,15 @@ def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tens
     if value.numel() > 1:
         text += f"; {int(wrong.sum())} of {value.numel()} elements are wrong"
     return text
+
+
+def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
+    """The code of a wrong value, by the element that is wrong most."""
+    worst = ratio.flatten().argmax()
+    got, right = (bool(torch.isfinite(one.flatten()[worst])) for one in (value, expected))
+    if got == right:
+        return "OPS-VALUE-WRONG"
+    return "OPS-VALUE-NAN-LOST" if got else "OPS-VALUE-NAN"
 
 
 def _place(name: str, tensor: Tensor, flat: int) -> str:

@@ -122,7 +122,10 @@ def run_backward(
     results = flatten(trial.signature, returned, {})
     outputs = [result for result in results if is_differentiable(result)]
     if leaves and outputs and not any(output.requires_grad for output in outputs):
-        raise Failure("an argument requires a gradient, and no result does: it is lost silently")
+        raise Failure(
+            "an argument requires a gradient, and no result does: it is lost silently",
+            code="OPS-GRADIENT-LOST",
+        )
     pairs = [
         (output, cotangent.to(output.device))
         for output, cotangent in zip(outputs, cotangents, strict=True)

@@ -32,6 +32,12 @@ from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 class _CannotError(Exception):
     """A model could not be exported (its cause is an `ExportError`), or does not run."""
 
+    def failure(self, case: Case) -> Failure:
+        """The failure that this is where nothing excuses it."""
+        exported = not isinstance(self.__cause__, ExportError)
+        code = "OPS-TARGET-RAISED" if exported else "OPS-TARGET-EXPORT"
+        return Failure(str(self), case, code=code)
+
 
 class ModelExports:
     """Exports models that call an operator, and compares what they give.
@@ -110,7 +116,7 @@ class ModelExports:
             elif self._proof.may_refuse and isinstance(error.__cause__, ExportError):
                 self._note_refused(error.__cause__, telling[0])
             else:
-                self._failure = self._failure or Failure(str(error), telling[0])
+                self._failure = self._failure or error.failure(telling[0])
 
     def _sizes(self, cases: list[Case]) -> None:
         dynamic = len(cases) > 1
@@ -120,7 +126,7 @@ class ModelExports:
             cause = error.__cause__
             excused = self._proof.may_fix if dynamic else self._proof.may_refuse
             if not excused or not isinstance(cause, ExportError):
-                raise Failure(str(error), cases[0]) from cause
+                raise error.failure(cases[0]) from cause
             if dynamic:
                 self._trial.notes.append(f"exported fixed sizes: {_reason(cause)}")
                 self._sizes(cases[:1])

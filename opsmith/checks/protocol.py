@@ -34,12 +34,16 @@ class Failure(Exception):
 
     Attributes:
         case: the arguments of the call; `None` where no single call shows it.
+        code: what kind of failure it is, for programs: see `opsmith.checks.failures`.
         blame: what it is about, and where that is written, if that is not the kernel.
     """
 
-    def __init__(self, message: str, case: Case | None = None) -> None:
+    def __init__(
+        self, message: str, case: Case | None = None, *, code: str = "OPS-CHECK-OWN"
+    ) -> None:
         super().__init__(message)
         self.case = case
+        self.code = code
         self.blame = ""
 
 

@@ -33,6 +33,7 @@ class Row:
         command: repeats this check; empty where no command can.
         where: the kernel's source.
         blame: what a failure is about, and where it is written, if that is not the kernel.
+        code: what kind of failure it is, as ``opsmith explain`` takes it; empty where none is.
     """
 
     operator: str
@@ -48,6 +49,7 @@ class Row:
     command: str = ""
     where: str = ""
     blame: str = ""
+    code: str = ""
 
     def explain(self) -> str:
         """A failure in full: what is wrong, the smallest case that shows it, how to repeat it."""
@@ -60,6 +62,8 @@ class Row:
             lines.append(f"  {self.blame or f'kernel: {self.where}'}")
         if self.command:
             lines.append(f"  repeat: {self.command}")
+        if self.code:
+            lines.append(f"  explain: opsmith explain {self.code}")
         return "\n".join(lines)
 
 

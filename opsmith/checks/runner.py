@@ -178,7 +178,7 @@ def run_check(
     subject: Subject,
     settings: Settings,
     announce: Announce,
-    crashed: Mapping[str, str],
+    crashed: Mapping[str, tuple[str, str]],
     replay: Replay | None = None,
 ) -> Row:
     """Run one check in this process.
@@ -188,14 +188,14 @@ def run_check(
         subject: on what.
         settings: how thoroughly.
         announce: told of each case before it runs.
-        crashed: cases that took a process down before, by their keys.
+        crashed: cases that took a process down before, by their keys: how, and the code of that.
         replay: is told which cases failed, and says where only one is to run.
     """
     started = time.monotonic()
     replay = replay or Replay()
     trial = Trial(subject, check.name, settings, announce, crashed, replay)
     status: Status = "passed"
-    message, case = "", ""
+    message, case, code = "", "", ""
     try:
         trial.need(not subject.missing, subject.missing)
         _build(check, subject)
@@ -203,16 +203,16 @@ def run_check(
         with Surroundings(), _without_traces():
             check.run(trial)
         if check.samples and not trial.count:
-            raise Failure(_no_case(trial))
+            raise Failure(_no_case(trial), code="OPS-CASES-NONE")
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
     except Failure as failure:
-        status, message = "failed", str(failure)
+        status, message, code = "failed", str(failure), failure.code
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest
         trial.blame = failure.blame or trial.blame
     except Exception as error:
-        status, message = "failed", trial.raised(error)
+        status, message, code = "failed", trial.raised(error), trial.raises
     if status == "passed" and trial.refused > trial.count:
         trial.notes.append(f"the reference refused {trial.refused} samples: {trial.refusal}")
     return Row(
@@ -229,6 +229,7 @@ def run_check(
         command=command_of(subject, check.name, settings),
         where=subject.implementation.where,
         blame=trial.blame,
+        code=code,
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from opsmith.checks import layouts
 from opsmith.checks.case import Case
-from opsmith.checks.comparison import Comparison, compare
+from opsmith.checks.comparison import compare
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.replay import Replay
 from opsmith.checks.sampling import Wanted, cases, pairs
@@ -52,13 +52,15 @@ class Trial:
         name: the check's.
         settings: how thoroughly to look.
         announce: told of every case before it runs, so that a crash has a name.
-        crashed: cases by digest that took a process down before, and how.
+        crashed: cases by digest that took a process down before: how, and the code of that.
         replay: which cases failed, and whether one is to run alone.
         count: how many cases ran.
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
         notes: what the report says beside the outcome.
         blame: what a failure is about, where that is not the kernel: ``backward: file.py:7``.
+        wrong: the code of a wrong value, where more is known than that it is wrong.
+        raises: the code of an exception.
         threads: with how many the kernel runs.
     """
 
@@ -66,7 +68,7 @@ class Trial:
     name: str
     settings: Settings = field(default_factory=Settings)
     announce: Announce = lambda description, key, size: None
-    crashed: Mapping[str, str] = field(default_factory=dict)
+    crashed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     replay: Replay = field(default_factory=Replay)
     count: int = 0
     refused: int = 0
@@ -74,6 +76,8 @@ class Trial:
     error: float | None = None
     notes: list[str] = field(default_factory=list)
     blame: str = ""
+    wrong: str = ""
+    raises: str = "OPS-CALL-RAISED"
     threads: int = field(default_factory=torch.get_num_threads)
     _sampled_seconds: float = 0.0
     _disagrees: bool = False
@@ -272,7 +276,7 @@ class Trial:
         except (Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            failed = Failure(self.raised(error), case)
+            failed = Failure(self.raised(error), case, code=self.raises)
             self.replay.failed[case.digest] = str(failed)
             raise failed from error
 
@@ -282,7 +286,11 @@ class Trial:
     def _refuse(self, case: Case, error: RefusedError) -> None:
         self.count -= 1
         if case.origin:
-            raise Failure(f"the reference refuses a registered case: {error}", case) from error
+            raise Failure(
+                f"the reference refuses a registered case: {error}",
+                case,
+                code="OPS-CASES-REFUSED",
+            ) from error
         self.refused += 1
         self.refusal = str(error)
         hypothesis.reject()
@@ -297,7 +305,8 @@ class Trial:
         description = f"{case.describe()}; {doing}" if doing else case.describe()
         key = f"{case.digest} {doing}" if doing else case.digest
         if key in self.crashed:
-            raise Failure(self.crashed[key], case)
+            how, code = self.crashed[key]
+            raise Failure(how, case, code=code)
         self.announce(description, key, case.numel)
 
     # --- calling and comparing ---------------------------------------------------------------
@@ -346,28 +355,28 @@ class Trial:
         if not case.origin:
             require_accepted(self.operator, case.values)
 
-    def compare(self, actual: Sequence[Tensor], truth: Truth, what: str = "") -> None:
+    def compare(
+        self, actual: Sequence[Tensor], truth: Truth, what: str = "", *, code: str = ""
+    ) -> None:
         """Compare with what is right, and remember the largest error.
 
         Args:
             actual: what the kernel gave.
             truth: what is right.
             what: how the kernel was called; begins the message.
+            code: that of a wrong value; `wrong` by default.
 
         Raises:
             Failure: a result is outside its tolerance.
         """
-        self.record(compare(actual, truth), what)
-
-    def record(self, comparison: Comparison, what: str = "") -> None:
-        """Remember a comparison's error.
-
-        Raises:
-            Failure: it found something wrong.
-        """
+        comparison = compare(actual, truth)
         self.error = max(self.error or 0.0, comparison.error)
         if comparison.problem is not None:
-            raise Failure(f"{what}: {comparison.problem}" if what else comparison.problem)
+            known = (code or self.wrong) if comparison.code.startswith("OPS-VALUE-") else ""
+            raise Failure(
+                f"{what}: {comparison.problem}" if what else comparison.problem,
+                code=known or comparison.code,
+            )
 
     def raised(self, error: BaseException) -> str:
         """What a call raised, with the innermost line that is the user's."""
@@ -395,7 +404,7 @@ class Trial:
         except (RefusedError, Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            raised = Failure(self.raised(error))
+            raised = Failure(self.raised(error), code=self.raises)
             raised.blame = _where(what, function)
             raise raised from error
 

@@ -304,4 +304,22 @@ def judge(
     raise typer.Exit(0 if verdict.accepted else 1)
 
 
+@app.command()
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="CODE", help="As in OPS-LAYOUT-STRIDE; all are listed without."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say what a failure's code means, what causes it, and what to do."""
+    from opsmith.cli import explanations
+
+    console = output.stdout()
+    if code is None:
+        explanations.show_all(console)
+    else:
+        explanations.show(console, code)
+
+
 artifacts.register(app, Debug)

@@ -58,7 +58,8 @@ def afterwards(trial: Trial) -> None:
         for calls in native.call(trial, build, [first, second], phases):
             for call, expected in zip(calls, truths, strict=True):
                 if compare(call.tensors(), expected).problem is not None:
-                    trial.compare(call.tensors(), expected, phases[0].describe())
+                    what = phases[0].describe()
+                    trial.compare(call.tensors(), expected, what, code="OPS-STATE-THREADS")
 
     trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
     trial.each_pair(both, dtypes=dtypes, wanted=Wanted(), examples=trial.some(12))
@@ -71,12 +72,13 @@ def _leaves_settings(trial: Trial, case: Case) -> None:
         trial.operator(*positional, **keywords)
         changes = before.changes()
     if changes:
-        raise Failure(f"a call changed {changes[0]}, and left it so")
+        raise Failure(f"a call changed {changes[0]}, and left it so", code="OPS-AFTER-SETTING")
     seeded = torch.Tag.nondeterministic_seeded in trial.operator.overload.tags
     if before.drew_random_numbers and not seeded:
         raise Failure(
             "a call drew from PyTorch's global random numbers, so it changes what comes after. If "
-            "that is meant, tag the operator torch.Tag.nondeterministic_seeded."
+            "that is meant, tag the operator torch.Tag.nondeterministic_seeded.",
+            code="OPS-AFTER-RANDOM",
         )
 
 
@@ -91,7 +93,8 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
         if reference() is not None:
             raise Failure(
                 f"argument {name!r} is still referenced after the call, so its memory is never "
-                "given back"
+                "given back",
+                code="OPS-AFTER-REFERENCE",
             )
 
 
@@ -128,8 +131,11 @@ def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Truth]) -
     for results, truth in zip(gave, truths, strict=True):
         for result in results:
             if isinstance(result, Exception):
-                raise Failure(f"called by two threads at once: {trial.raised(result)}")
-            trial.compare(result, truth, "called by two threads at once")
+                raise Failure(
+                    f"called by two threads at once: {trial.raised(result)}",
+                    code="OPS-STATE-THREADS",
+                )
+            trial.compare(result, truth, "called by two threads at once", code="OPS-STATE-THREADS")
 
 
 @contextmanager
@@ -166,7 +172,8 @@ def history(trial: Trial) -> None:
         for name, tensor in _tensors(arguments):
             tensor.copy_(dict(_tensors(dict(other.values)))[name])
         again = trial.run(arguments)
-        trial.compare(again, truth, "called again with the same tensors, other values in them")
+        what = "called again with the same tensors, other values in them"
+        trial.compare(again, truth, what, code="OPS-STATE-EARLIER")
         _must_be_unchanged(earlier)
 
     trial.each(one, dtypes=dtypes, examples=trial.some(6), most=3)
@@ -181,7 +188,8 @@ def _must_be_unchanged(earlier: Sequence[tuple[list[Tensor], list[Tensor]]]) -> 
             if not torch.equal(_bytes(result), _bytes(copy)):
                 raise Failure(
                     "the result of an earlier call changed afterwards: it lies in memory that the "
-                    "kernel still writes"
+                    "kernel still writes",
+                    code="OPS-RESULT-REUSED",
                 )
 
 
@@ -218,7 +226,7 @@ def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
             results = trial.run(case.make(trial.subject.device))
             late = time.monotonic() - started > seconds
             if number % 150 == 0 or late:
-                trial.compare(results, truth, f"after {number} calls")
+                trial.compare(results, truth, f"after {number} calls", code="OPS-STATE-EARLIER")
             if late:
                 break
 

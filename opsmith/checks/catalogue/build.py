@@ -26,7 +26,7 @@ def build(trial: Trial) -> None:
     try:
         trial.operator.build(trial.subject.device)
     except OpsmithError as error:
-        raise Failure(str(error)) from error
+        raise Failure(str(error), code="OPS-BUILD-FAILED") from error
     generic = trial.signature.generic
     missing = (
         [name for name in generic.names if name not in trial.subject.dtypes] if generic else []

@@ -24,6 +24,7 @@ from opsmith.checks.truth import Truth
 
 _RUNS = 3
 _TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise)
+_EQUAL = "two equal calls"
 _MEANT = "If that is meant, tag the operator torch.Tag.nondeterministic_bitwise."
 
 
@@ -87,9 +88,10 @@ def _repeat(
 ) -> None:
     first = run()
     if truth is not None:
-        trial.compare(first, truth, what.removesuffix(": "))
+        code = "OPS-GRADIENT-WRONG" if what else ""
+        trial.compare(first, truth, what.removesuffix(": "), code=code)
     for _ in range(_RUNS - 1):
-        _require_same(trial, case, (first, run()), truth, f"{what}two equal calls", claims.repeats)
+        _require_same(trial, case, (first, run()), truth, f"{what}{_EQUAL}", claims.repeats)
     if trial.subject.device != "cpu":
         return
     trial.threads, many = 1, trial.threads
@@ -113,6 +115,8 @@ def _require_same(
     found = difference(*pair, names)
     if not found:
         return
+    repeated = calls.endswith(_EQUAL)
+    code = "OPS-DETERMINISM-REPEAT" if repeated else "OPS-DETERMINISM-THREADS"
     text = f"{calls} gave different bits: {found}; with {shown_shapes(case)}"
     problems = [compare(results, truth).problem for results in pair] if truth is not None else []
     wrong = [
@@ -121,10 +125,10 @@ def _require_same(
         if problem
     ]
     if wrong:
-        raise Failure("\n".join([text, *wrong]))
+        raise Failure("\n".join([text, *wrong]), code=code)
     if truth is not None:
         text += "; both are within the tolerance"
     if strict:
-        raise Failure(f"{text}. {_MEANT}")
+        raise Failure(f"{text}. {_MEANT}", code=code)
     if not any(note.startswith(calls) for note in trial.notes):
         trial.notes.append(f"{text}, as PyTorch's own operators do")

@@ -53,5 +53,6 @@ def _count(trial: Trial, call: Callable[[], object], what: str) -> None:
         shown = " and ".join(ran) or "no kernel of opsmith's"
         raise Failure(
             f"{what} with {trial.subject.device} tensors ran {shown}, not the {asked!r} kernel "
-            f"({kernels[asked].where})"
+            f"({kernels[asked].where})",
+            code="OPS-DISPATCH-KERNEL",
         )

@@ -64,12 +64,15 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
         with mode:
             returned = trial.call(own)
     except Exception as error:
-        raise Failure(f"the fake kernel {trial.raised(error)}") from error
+        raise Failure(f"the fake kernel {trial.raised(error)}", code="OPS-FAKE-RAISED") from error
     if symbolic:
         _require_free(trial, before)
     promised = flatten(signature, returned, own)
     if len(promised) != len(real):
-        raise Failure(f"the fake kernel gives {len(promised)} tensors, the kernel {len(real)}")
+        raise Failure(
+            f"the fake kernel gives {len(promised)} tensors, the kernel {len(real)}",
+            code="OPS-FAKE-SHAPE",
+        )
     for name, fake_tensor, tensor in zip(names, promised, real, strict=True):
         _require_equal(name, fake_tensor, tensor)
 
@@ -113,7 +116,8 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
                 raise Failure(
                     f"the fake kernel fixes dimension {axis} of {name!r} to {fixed}: a model "
                     "exported or compiled with it takes no other size. It must not turn a size "
-                    "into an int, compare it with a number, or loop over it."
+                    "into an int, compare it with a number, or loop over it.",
+                    code="OPS-FAKE-FIXED",
                 )
 
 
@@ -135,22 +139,27 @@ def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:
     if fake_tensor.dim() != tensor.dim():
         raise Failure(
             f"{name}: the fake kernel gives {fake_tensor.dim()} dimensions, the kernel "
-            f"{tensor.dim()}"
+            f"{tensor.dim()}",
+            code="OPS-FAKE-SHAPE",
         )
     sizes = [_plain(size) for size in fake_tensor.shape]
     if any(size not in (None, real) for size, real in zip(sizes, tensor.shape, strict=True)):
         raise Failure(
             f"{name}: the fake kernel gives shape {_show(sizes)}, the kernel "
-            f"{show_shape(tensor.shape)}"
+            f"{show_shape(tensor.shape)}",
+            code="OPS-FAKE-SHAPE",
         )
     if fake_tensor.dtype != tensor.dtype:
         raise Failure(
             f"{name}: the fake kernel gives dtype {dtype_name(fake_tensor.dtype)}, the kernel "
-            f"{dtype_name(tensor.dtype)}"
+            f"{dtype_name(tensor.dtype)}",
+            code="OPS-FAKE-DTYPE",
         )
     if fake_tensor.device != tensor.device:
         raise Failure(
-            f"{name}: the fake kernel gives device {fake_tensor.device}, the kernel {tensor.device}"
+            f"{name}: the fake kernel gives device {fake_tensor.device}, the kernel "
+            f"{tensor.device}",
+            code="OPS-FAKE-DEVICE",
         )
     if not tensor.numel():
         return
@@ -160,7 +169,8 @@ def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:
         if tensor.shape[axis] > 1 and stride not in (None, real):
             raise Failure(
                 f"{name}: the fake kernel gives strides {_show(strides)}, the kernel "
-                f"{show_shape(tensor.stride())}"
+                f"{show_shape(tensor.stride())}",
+                code="OPS-FAKE-STRIDE",
             )
 
 

@@ -54,6 +54,7 @@ def gradient(trial: Trial) -> None:
     trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
     trial.need(has_gradient(operator), "no gradient declared")
     trial.about("backward", operator.rule.backward)
+    trial.wrong, trial.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
     # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
     dtypes = trial.subject.floats or (None,)
     trial.need(_any_float(trial), "no argument is floating point")
@@ -76,14 +77,22 @@ def gradient(trial: Trial) -> None:
         given = [lay_out(cotangent, layout) for cotangent in cotangents]
         backward = run_backward(trial, case, given)
         if trial.subject.device == "cpu" and not same_bits(given, cotangents):
-            raise Failure("the backward wrote into the gradient that it was given")
+            raise Failure(
+                "the backward wrote into the gradient that it was given",
+                code="OPS-GRADIENT-MUTATION",
+            )
         for (name, _), grad, expected in zip(
             backward.leaves.items(), backward.found, truth.values, strict=True
         ):
             if grad is None and bool(expected.any()):
-                raise Failure(f"the gradient of {name!r} is None, and it is not zero")
-        what = f"with a gradient that came in {layout}" if layout != CONTIGUOUS else ""
-        trial.compare(backward.gradients(), truth, what)
+                raise Failure(
+                    f"the gradient of {name!r} is None, and it is not zero",
+                    code="OPS-GRADIENT-NONE",
+                )
+        what, code = "", ""
+        if layout != CONTIGUOUS:
+            what, code = f"with a gradient that came in {layout}", "OPS-GRADIENT-STRIDE"
+        trial.compare(backward.gradients(), truth, what, code=code)
         _compare_alone(trial, case, cotangents, backward, truth)
 
     trial.each(one, dtypes=dtypes, keep=_has_leaves)
@@ -133,10 +142,10 @@ def _compare_alone(
     (grad,) = run_backward(trial, case, cotangents, alone=names[place]).found
     what = f"with {names[place]!r} alone requiring a gradient"
     if grad is None:
-        raise Failure(f"{what}, its gradient is None")
+        raise Failure(f"{what}, its gradient is None", code="OPS-GRADIENT-ALONE")
     gradients = backward.gradients()
     gradients[place] = grad
-    trial.compare(gradients, truth, what)
+    trial.compare(gradients, truth, what, code="OPS-GRADIENT-ALONE")
 
 
 def _any_float(trial: Trial) -> bool:
@@ -231,7 +240,7 @@ def _gradcheck(trial: Trial, case: Case, step: _Step) -> None:
         if rule.reference and rule.backward is None and step is _STEPS[0]:
             torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
     except GradcheckError as error:
-        raise Failure(f"gradcheck: {_short(str(error))}") from error
+        raise Failure(f"gradcheck: {_short(str(error))}", code="OPS-GRADIENT-NUMERIC") from error
 
 
 def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:

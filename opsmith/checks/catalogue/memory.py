@@ -74,14 +74,21 @@ def mutation(trial: Trial) -> None:
             name, tensor = snapshot.name, snapshot.tensor
             if name not in mutated:
                 if snapshot.changed() or tensor._version != snapshot.version:
-                    raise Failure(f"argument {name!r} was changed; mutates_args does not name it")
+                    raise Failure(
+                        f"argument {name!r} was changed; mutates_args does not name it",
+                        code="OPS-MUTATION-UNDECLARED",
+                    )
                 continue
             if snapshot.changed_outside():
-                raise Failure(f"memory around argument {name!r}, a view, was changed")
+                raise Failure(
+                    f"memory around argument {name!r}, a view, was changed",
+                    code="OPS-MUTATION-OUTSIDE",
+                )
             if tensor._version == snapshot.version:
                 raise Failure(
                     f"argument {name!r} was written into, but its version counter stayed at "
-                    f"{snapshot.version}: autograd cannot notice an overwritten tensor"
+                    f"{snapshot.version}: autograd cannot notice an overwritten tensor",
+                    code="OPS-MUTATION-VERSION",
                 )
 
     trial.each(
@@ -113,7 +120,10 @@ def aliasing(trial: Trial) -> None:
                 continue
             address = tensor.untyped_storage().data_ptr()
             if address in owners:
-                raise Failure(f"{name} shares memory with {owners[address]}; return a copy")
+                raise Failure(
+                    f"{name} shares memory with {owners[address]}; return a copy",
+                    code="OPS-RESULT-ALIAS",
+                )
             owners[address] = name
 
     trial.each(one, examples=trial.some(2))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.case import Case
+from opsmith.checks.comparison import same_bits
 from opsmith.checks.harness import Call, Fault, Phase
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
@@ -42,13 +43,16 @@ def call(
     try:
         calls = harness.run(build, trial.signature, made, phases).calls
     except Fault as fault:
-        raise Failure(str(fault)) from None
+        raise Failure(str(fault), code=fault.code) from None
     for phase, several in zip(phases, calls, strict=True):
         for call in several:
             if call.refused:
-                raise Failure(f"{phase.describe()}: raised {call.refused}")
+                raise Failure(f"{phase.describe()}: raised {call.refused}", code="OPS-CALL-RAISED")
             if call.seen:
-                raise Failure(f"{phase.describe()}: the kernel {call.seen[0]}")
+                raise Failure(
+                    f"{phase.describe()}: the kernel {call.seen[0]}",
+                    code=harness.code_of(call.seen[0]),
+                )
     return calls
 
 
@@ -97,8 +101,10 @@ def bounds(trial: Trial) -> None:
         (first,), (second,) = call(trial, build, [case], phases)
         for name, one, other in zip(expected.names, first.tensors(), second.tensors(), strict=True):
             _must_be_written(name, one, other)
-        trial.compare(first.tensors(), expected)
-        trial.compare(second.tensors(), expected)
+        differ = not same_bits(first.tensors(), second.tensors())
+        code = "OPS-MEMORY-UNINITIALIZED" if differ else ""
+        trial.compare(first.tensors(), expected, code=code)
+        trial.compare(second.tensors(), expected, code=code)
 
     trial.each(one, examples=trial.some(2))
     trial.each(
@@ -125,7 +131,8 @@ def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
     count = int(untouched.sum())
     raise Failure(
         f"{name}{place or ''} was never written"
-        + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else "")
+        + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else ""),
+        code="OPS-RESULT-UNWRITTEN",
     )
 
 
@@ -144,6 +151,7 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
 def splits(trial: Trial) -> None:
     """Cuts at odd places, whatever the grain, shuffled, on one thread and on three."""
     build = build_for(trial)
+    trial.wrong = "OPS-PARALLEL-SPLIT"
     cut = False
 
     def every_way(case: Case) -> None:

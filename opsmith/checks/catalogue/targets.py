@@ -70,7 +70,7 @@ def _exported_operator(target: Target, proof: OperatorProof, trial: Trial) -> No
             export(operator, target=target.name, out=out, verify=False, say=None, **settings)
             loaded = load(out)
         except OpsmithError as error:
-            raise Failure(f"the export {trial.raised(error)}") from error
+            raise Failure(f"the export {trial.raised(error)}", code="OPS-TARGET-EXPORT") from error
         assert isinstance(loaded, LoadedOperators)
         _each(trial, proof, functools.partial(proof.run, loaded, operator), dtypes)
 
@@ -88,7 +88,9 @@ def _each(
         try:
             found = run(case.make())
         except (OpsmithError, RuntimeError) as error:
-            raise Failure(f"{proof.what} {trial.raised(error)}") from error
+            raise Failure(
+                f"{proof.what} {trial.raised(error)}", code="OPS-TARGET-RAISED"
+            ) from error
         trial.compare(found, truth, f"in {proof.what}")
 
     trial.each(
@@ -148,6 +150,7 @@ def _all_differ(case: Case) -> bool:
 def _register(target: Target, proof: Route, order: int) -> None:
     @check(proof.name, proof.summary, order=order, time_limit=5.0, flag=proof.flag)
     def run(trial: Trial) -> None:
+        trial.wrong = "OPS-TARGET-WRONG"
         match proof:
             case DirectProof():
                 _direct(target, proof, trial)

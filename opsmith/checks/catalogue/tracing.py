@@ -49,8 +49,10 @@ def opcheck(trial: Trial) -> None:
                 left_out += 1
                 return
             with trial.blaming("backward", trial.operator.rule.backward):
-                raise Failure(f"only where gradients are recorded: {problem}")
-        raise Failure(problem)
+                raise Failure(
+                    f"only where gradients are recorded: {problem}", code="OPS-OPCHECK-FAILED"
+                )
+        raise Failure(problem, code="OPS-OPCHECK-FAILED")
 
     def is_finite(case: Case) -> bool:
         nonlocal left_out
@@ -108,6 +110,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
 @check("compile", "torch.compile(fullgraph=True) gives right results", order=100, time_limit=3.0)
 def compiled(trial: Trial) -> None:
     """Static and dynamic shapes, gradients too; the inductor backend once."""
+    trial.wrong = "OPS-COMPILE-WRONG"
     dtypes = (trial.subject.favourite,)
     backends = iter(["aot_eager", "inductor"])
 
@@ -160,7 +163,8 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
         if graphs > first:
             raise Failure(
                 f"{how} compiled again for other sizes: something fixes a size. First "
-                f"{shown_shapes(cases[0])}, then {shown_shapes(cases[1])}"
+                f"{shown_shapes(cases[0])}, then {shown_shapes(cases[1])}",
+                code="OPS-COMPILE-AGAIN",
             )
     finally:
         torch._dynamo.reset()
@@ -192,12 +196,14 @@ def _compare_calls(
     except (Failure, RefusedError):
         raise
     except Exception as error:
-        raise Failure(_tidy(f"{how} {trial.raised(error)}")) from error
+        raise Failure(_tidy(f"{how} {trial.raised(error)}"), code="OPS-COMPILE-RAISED") from error
     counted = getattr(getattr(kernel, "source", None), "api", "") != "torch"
     # A call that gives no tensor (an empty list) is left out of the graph, and rightly so.
     counted = counted and not trial.subject.adopted and bool(truth.values)
     if counted and kernel.calls == before:
-        raise Failure(f"{how} did not run the {trial.subject.kernel!r} kernel")
+        raise Failure(
+            f"{how} did not run the {trial.subject.kernel!r} kernel", code="OPS-COMPILE-KERNEL"
+        )
 
 
 def _differentiable(trial: Trial, case: Case) -> bool:
@@ -209,6 +215,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
 @check("export", "torch.export with dynamic sizes runs with others", order=110, time_limit=3.0)
 def export(trial: Trial) -> None:
     """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""
+    trial.wrong = "OPS-EXPORT-WRONG"
     dtypes = (trial.subject.favourite,)
 
     def dynamic(first: Case, second: Case) -> None:
@@ -250,7 +257,9 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
         )
         kept = [node for node in program.graph.nodes if node.target is operator.overload]
         if not kept and not signature.mutated and any(truth.values for _, truth in runs):
-            raise Failure(f"{how}: the graph does not contain {operator.name}")
+            raise Failure(
+                f"{how}: the graph does not contain {operator.name}", code="OPS-EXPORT-GRAPH"
+            )
         # PyTorch does not save a program that gives nothing.
         loaded = (_saved(program) if program.graph_signature.output_specs else program).module()
         for case, truth in runs:
@@ -260,7 +269,10 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
     except Failure:
         raise
     except Exception as error:
-        raise Failure(_tidy(f"{how} with {shown_shapes(first)} {trial.raised(error)}")) from error
+        raise Failure(
+            _tidy(f"{how} with {shown_shapes(first)} {trial.raised(error)}"),
+            code="OPS-EXPORT-RAISED",
+        ) from error
 
 
 def _saved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

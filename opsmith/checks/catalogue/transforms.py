@@ -22,6 +22,7 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 def parallel(trial: Trial) -> None:
     """Slices of the arguments give the slice of the results that the whole call gives."""
     signature = trial.signature
+    trial.wrong = "OPS-PARALLEL-CLAIM"
     trial.need(signature.parallel_dims, "claims no parallel_dims")
     reasons = []
     for claimed in signature.parallel_dims:
@@ -151,6 +152,7 @@ def _slice_truth(signature: Signature, truth: Truth, dim: str, start: int, lengt
 def vmap(trial: Trial) -> None:
     """Every tensor batched, then each alone."""
     signature = trial.signature
+    trial.wrong = "OPS-VMAP-WRONG"
     trial.need(not signature.mutated, "mutates its arguments")
     trial.need(not signature.data_dependent, "samples give results of different sizes")
     trial.need(signature.tensors, "takes no tensor")
@@ -204,7 +206,7 @@ def _batch(
     try:
         returned = torch.vmap(function, in_dims=tuple(axes[name] for name in batched))(*stacked)
     except Exception as error:
-        raise Failure(f"{what} {trial.raised(error)}") from error
+        raise Failure(f"{what} {trial.raised(error)}", code="OPS-VMAP-RAISED") from error
     results = flatten(signature, returned, {})
     for index, sample in enumerate(samples):
         if truths is None:

@@ -28,6 +28,7 @@ def reference(trial: Trial) -> None:
             if not examples:
                 continue
             before = trial.count
+            trial.wrong = cohort.code
             trial.each(
                 lambda case: _agrees(trial, case),
                 dtypes=(dtype,),
@@ -63,6 +64,7 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
 def memory_layouts(trial: Trial) -> None:
     """Every argument in one layout, then each in its own."""
     examples = trial.some(4)
+    trial.wrong = "OPS-LAYOUT-STRIDE"
     for layout in (TRANSPOSED, SLICED, EXPANDED):
 
         def laid_out(case: Case, layout: str = layout) -> Case:
@@ -103,6 +105,7 @@ def _is_strided(case: Case) -> bool:
 def sizes(trial: Trial) -> None:
     """Every dimension 0 and 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)
+    trial.wrong = "OPS-SIZE-SMALL"
 
     def has_small(case: Case) -> bool:
         return any(size < 2 for _, tensor in case.tensors() for size in tensor.shape)

@@ -13,6 +13,6 @@ The same program and kernel, rebuilt with ``-fsanitize=…``, are what ``--sanit
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build
-from opsmith.checks.harness.call import Call, Fault, Phase, Report, run
+from opsmith.checks.harness.call import Call, Fault, Phase, Report, code_of, run
 
-__all__ = ["SANITIZERS", "Build", "Call", "Fault", "Phase", "Report", "build", "run"]
+__all__ = ["SANITIZERS", "Build", "Call", "Fault", "Phase", "Report", "build", "code_of", "run"]

@@ -72,8 +72,38 @@ class Phase:
         return f"with the pieces of parallel_for on {self.threads} threads"
 
 
+#: How the driver's words begin, and the code of what they say.
+_SAID = {
+    "wrote into ": "OPS-MUTATION-UNDECLARED",
+    "wrote ": "OPS-MEMORY-BOUNDS",
+    "read ": "OPS-MEMORY-BOUNDS",
+    "accessed memory": "OPS-MEMORY-BOUNDS",
+    "allocates ": "OPS-MEMORY-LEAK",
+    "left ": "OPS-AFTER-SETTING",
+}
+_SANITIZERS = {
+    "address": "OPS-SANITIZE-ADDRESS",
+    "undefined": "OPS-SANITIZE-UNDEFINED",
+    "thread": "OPS-SANITIZE-THREAD",
+    "memory": "OPS-SANITIZE-MEMORY",
+}
+
+
+def code_of(said: str) -> str:
+    """The code of what the driver says of a call."""
+    return next((code for words, code in _SAID.items() if said.startswith(words)), "OPS-CALL-CRASH")
+
+
 class Fault(Exception):
-    """The kernel did what it must not do, and its process ended; the message says what."""
+    """The kernel did what it must not do, and its process ended; the message says what.
+
+    Attributes:
+        code: what kind of failure that is.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass
@@ -144,7 +174,8 @@ def run(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Fault(f"did not return within {seconds:.0f} s") from None
+            message = f"did not return within {seconds:.0f} s"
+            raise Fault(message, "OPS-CALL-HANG") from None
         return _answer(_Reader(answer.read_bytes()), build, signature, cases, phases, done)
 
 
@@ -284,28 +315,30 @@ def _answer(
                 text = reader.text()
                 places = [reader.text() for _ in range(reader.get("I"))]
                 where = innermost(places, build)
-                raise Fault(f"{text}{where and f'{chr(10)}  at {where}'}")
-            raise Fault(_ended(build, phase, done))
+                raise Fault(f"{text}{where and f'{chr(10)}  at {where}'}", code_of(text))
+            raise _ended(build, phase, done)
     if reader.take(1) != b"E":
-        raise Fault(_ended(build, phases[-1], done))
+        raise _ended(build, phases[-1], done)
     return report
 
 
-def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> str:
+def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> Fault:
     """How a process ended that left no word in its file."""
     from opsmith.checks.harness.sanitizers import first_report
 
     said = first_report(done.stderr, build) if build.sanitizer else ""
     if said:
-        return said
+        return Fault(said, _SANITIZERS[build.sanitizer])
+    crashed = done.returncode < 0
     how = (
         f"was ended by signal {-done.returncode}"
-        if done.returncode < 0
+        if crashed
         else f"ended the process with exit code {done.returncode}"
     )
     lines = [line for line in done.stderr.splitlines() if line.strip()][-8:]
     tail = "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
-    return f"{phase.describe()}: {how}{tail}"
+    code = "OPS-CALL-CRASH" if crashed else "OPS-CALL-EXIT"
+    return Fault(f"{phase.describe()}: {how}{tail}", code)
 
 
 def _call(reader: _Reader, signature: Signature, arguments: Mapping[str, Any]) -> Call:

@@ -123,7 +123,7 @@ def judge(
             kernels = session.load()
         except Failure as failure:
             for operator in operators:
-                add(_row(operator, "import", "failed", message=str(failure)))
+                add(_row(operator, "import", "failed", str(failure), failure.code))
             return Verdict(report, seed, digests)
         if not any(operator.name in kernels for operator in operators):
             names = ", ".join(operator.name for operator in operators)
@@ -137,7 +137,7 @@ def judge(
             if operator.name not in kernels:
                 if run is reference:
                     message = "the candidate registers no kernel for it"
-                    add(_row(operator, name, "failed", message=message))
+                    add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
                 continue
             subject = _Judged(operator, REFERENCE, "cpu", own=kernels[operator.name])
             add(_judged(_RemoteTrial(subject, name, settings, session=session), run))
@@ -188,29 +188,30 @@ def _judged(trial: _RemoteTrial, run: Callable[[Any], None]) -> Row:
     started = time.monotonic()
     operator = trial.operator
     status: Status = "passed"
-    message, case = "", ""
+    message, case, code = "", "", ""
     try:
         if not trial.subject.dtypes:
             raise Failure(
                 f"the candidate's kernel has no dtype of the declaration; it has "
-                f"{', '.join(trial.subject.own or ())}"  # type: ignore[attr-defined]
+                f"{', '.join(trial.subject.own or ())}",  # type: ignore[attr-defined]
+                code="OPS-JUDGE-DTYPE",
             )
         run(trial)
         if not trial.count:
-            raise Failure(trial.refusal or "no case could be drawn")
+            raise Failure(trial.refusal or "no case could be drawn", code="OPS-CASES-NONE")
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
     except Failure as failure:
-        status, message = "failed", str(failure)
+        status, message, code = "failed", str(failure), failure.code
         case = failure.case.describe() if failure.case is not None else ""
     except Exception as error:
-        status, message = "failed", trial.raised(error)
+        status, message, code = "failed", trial.raised(error), trial.raises
     generic = operator.signature.generic
     lacks = [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
     if lacks and run is reference:
         trial.notes.append(f"the candidate has no kernel for {', '.join(lacks)}")
     return replace(
-        _row(operator, trial.name, status, message=message),
+        _row(operator, trial.name, status, message, code),
         cases=trial.count,
         error=trial.error,
         seconds=time.monotonic() - started,
@@ -219,8 +220,8 @@ def _judged(trial: _RemoteTrial, run: Callable[[Any], None]) -> Row:
     )
 
 
-def _row(operator: Operator, check: str, status: Status, *, message: str) -> Row:
-    return Row(operator.name, _KERNEL, check, status, message=message)
+def _row(operator: Operator, check: str, status: Status, message: str, code: str) -> Row:
+    return Row(operator.name, _KERNEL, check, status, message=message, code=code)
 
 
 # --- calls that follow each other ----------------------------------------------------------------
@@ -250,7 +251,8 @@ def _again(trial: Trial) -> None:
         case, truth = known[(start + order.randrange(3)) % len(known)]
         trial.count += 1
         try:
-            trial.compare(trial.run(case.make()), truth, f"call {number + 1} in a row")
+            what = f"call {number + 1} in a row"
+            trial.compare(trial.run(case.make()), truth, what, code="OPS-STATE-EARLIER")
         except Failure as failure:
             failure.case = failure.case or case
             raise

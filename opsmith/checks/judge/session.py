@@ -83,7 +83,10 @@ class Session(Supervised):
         message, _ = self._ask({"event": "load", **self._files}, b"", _LOADING, 0)
         if message["event"] == "raised":
             self.stop()
-            raise Failure(f"importing the candidate raised {message.get('message')}")
+            raise Failure(
+                f"importing the candidate raised {message.get('message')}",
+                code="OPS-JUDGE-IMPORT",
+            )
         found: dict[str, tuple[str, ...] | None] = {}
         operators = message.get("operators")
         for name, dtypes in operators.items() if isinstance(operators, dict) else ():
@@ -125,12 +128,14 @@ class Session(Supervised):
         elements = sum(len(data) for _, data in sent) // 8
         message, data = self._ask(request, b"".join(data for _, data in sent), 1, elements)
         if message["event"] == "raised":
-            raise Failure(f"raised {message.get('message')}")
+            raise Failure(f"raised {message.get('message')}", code="OPS-CALL-RAISED")
         try:
             return self._results(operator, arguments, sent, message, Reader(data))
         except WireError as error:
             self.stop()
-            raise Failure(f"the candidate's answer is none: {error}") from error
+            raise Failure(
+                f"the candidate's answer is none: {error}", code="OPS-JUDGE-ANSWER"
+            ) from error
 
     def _results(
         self,
@@ -161,7 +166,10 @@ class Session(Supervised):
         written = {parameter.name for parameter in signature.mutated}
         for name, data in sent:
             if name.partition("[")[0] not in written and after[name] != data:
-                raise Failure(f"wrote into argument {name!r}, which mutates_args does not name")
+                raise Failure(
+                    f"wrote into argument {name!r}, which mutates_args does not name",
+                    code="OPS-MUTATION-UNDECLARED",
+                )
         returned: Any = tuple(values) if len(values) != 1 else values[0]
         returned = returned if values else None
         self._require_declared(operator, arguments, returned)
@@ -180,7 +188,8 @@ class Session(Supervised):
         if known is not None and known != earlier:
             raise Failure(
                 "the result of the call before is another after this call: it lies in memory "
-                "that the kernel uses again, or that is an argument's"
+                "that the kernel uses again, or that is an argument's",
+                code="OPS-RESULT-REUSED",
             )
 
     def _require_declared(
@@ -192,7 +201,7 @@ class Session(Supervised):
             valid = Validator(signature)(dict(arguments))
             checked_results(signature, arguments, valid, returned, "the candidate's kernel")
         except ArgumentError as error:
-            raise Failure(str(error)) from error
+            raise Failure(str(error), code="OPS-RESULT-DECLARED") from error
         try:
             right, expected = run_reference(operator, arguments)
         except Exception:
@@ -203,7 +212,8 @@ class Session(Supervised):
         ):
             if tensor.dtype != other.dtype:
                 raise Failure(
-                    f"{name} is {dtype_name(tensor.dtype)}, expected {dtype_name(other.dtype)}"
+                    f"{name} is {dtype_name(tensor.dtype)}, expected {dtype_name(other.dtype)}",
+                    code="OPS-RESULT-DECLARED",
                 )
 
     def _ask(
@@ -220,7 +230,7 @@ class Session(Supervised):
         try:
             end = self._make_ready()
             if end is not None:
-                raise Failure(end.how)
+                raise Failure(end.how, code=end.code)
             assert self._child is not None
             self._number += 1
             head = {"number": self._number, "bytes": len(payload), **request}
@@ -228,11 +238,12 @@ class Session(Supervised):
             taken = self._send((json.dumps(head) + "\n").encode() + payload, limit)
             message = self._read(limit, bound) if taken else {}
             if message is None:
-                raise Failure(self._lost().how)
+                end = self._lost()
+                raise Failure(end.how, code=end.code)
             if message and message["event"] == "ended" and message.get("pid") == self._child:
-                how = self._how(int(message["code"]))
+                end = self._how(int(message["code"]))
                 self._restart()
-                raise Failure(how)
+                raise Failure(end.how, code=end.code)
             if message:
                 self._require_answer(message, len(payload))
                 data = self._read_bytes(message["bytes"], limit, bound)
@@ -241,13 +252,15 @@ class Session(Supervised):
             exceeded = bound is not None and self._exceeded
             self._restart()
             if exceeded and bound is not None:
-                raise Failure(bound.excess)
+                raise Failure(bound.excess, code="OPS-CALL-MEMORY")
             self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))
-            raise Failure(f"did not return within {limit:.0f} s")
+            raise Failure(f"did not return within {limit:.0f} s", code="OPS-CALL-HANG")
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             tail = self._tail()
             self.stop()
-            raise Failure(f"the candidate's answer is none ({error}){tail}") from error
+            raise Failure(
+                f"the candidate's answer is none ({error}){tail}", code="OPS-JUDGE-ANSWER"
+            ) from error
 
     def _require_answer(self, message: dict[str, Any], sent: int) -> None:
         """Raise where a message is no answer to the request, or announces more than fits."""

@@ -89,8 +89,8 @@ class Worker(Supervised):
         """
         started = time.monotonic()
         limit = (time_limit or settings.time_limit) * check.time_limit
-        crashed: dict[str, str] = {}
-        worst: tuple[_Running, str] | None = None
+        crashed: dict[str, tuple[str, str]] = {}
+        worst: tuple[_Running, End] | None = None
         self.hung = False
         while True:
             request = {
@@ -110,7 +110,7 @@ class Worker(Supervised):
                 # It crashed before and not now; that it did is what counts.
                 return self._row(check, subject, settings, worst, started, " (not every time)")
             if worst is None or running.size <= worst[0].size:
-                worst = (running, end.how)
+                worst = (running, end)
             self.hung = end.hung
             late = time.monotonic() - started > _CRASH_SECONDS
             known = running.key in crashed
@@ -119,7 +119,7 @@ class Worker(Supervised):
                 if end.again and self._is_right_alone(request, limit, worst[0].key, crashed):
                     note = _INNOCENT
                 return self._row(check, subject, settings, worst, started, note)
-            crashed[running.key] = end.how
+            crashed[running.key] = (end.how, end.code)
 
     def _beside_fresh(self, check: Check, row: Row, request: dict[str, Any], limit: float) -> Row:
         """A row, and whether its failing call is right where no other was made before it."""
@@ -132,14 +132,15 @@ class Worker(Supervised):
             return row
         first, *said = row.message.split("\n")
         lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
-        return replace(row, message="\n".join(lines))
+        code = row.code if crashed else "OPS-STATE-EARLIER"
+        return replace(row, message="\n".join(lines), code=code)
 
     def _is_right_alone(
         self, request: dict[str, Any], limit: float, key: str, failed: dict[str, str]
     ) -> bool:
         """Whether a case that failed does not fail in a process that runs no other."""
         self._end_child()
-        others = {one: how for one, how in failed.items() if one != key}
+        others = {one: (how, "OPS-CALL-CRASH") for one, how in failed.items() if one != key}
         crashed = {**request["crashed"], **others}
         crashed.pop(key, None)
         _, end = self._ask({**request, "crashed": crashed, "alone": key}, limit)
@@ -150,13 +151,13 @@ class Worker(Supervised):
         check: Check,
         subject: Subject,
         settings: Settings,
-        worst: tuple[_Running, str],
+        worst: tuple[_Running, End],
         started: float,
         note: str = "",
     ) -> Row:
         running, end = worst
         before = "" if running.key or check.name == "build" else ", before the first case"
-        first, *said = end.split("\n")
+        first, *said = end.how.split("\n")
         return Row(
             operator=subject.operator.name,
             kernel=subject.kernel,
@@ -168,6 +169,7 @@ class Worker(Supervised):
             case=running.description,
             command=command_of(subject, check.name, settings),
             where=subject.implementation.where,
+            code=end.code,
         )
 
     # --- the processes -----------------------------------------------------------------------
@@ -192,11 +194,12 @@ class Worker(Supervised):
                 if not message:
                     self._end_child()
                     if bound is not None and self._exceeded:
-                        return running, End(bound.excess)
-                    return running, End(f"did not return within {patience:.0f} s", True, False)
+                        return running, End(bound.excess, "OPS-CALL-MEMORY")
+                    how = f"did not return within {patience:.0f} s"
+                    return running, End(how, "OPS-CALL-HANG", True, False)
                 if message["event"] == "ended" and message["pid"] == self._child:
                     self._child = None
-                    return running, End(self._how(message["code"]))
+                    return running, self._how(message["code"])
                 if message.get("request") != self._number:
                     continue  # of a child that was ended meanwhile
                 match message["event"]:
@@ -215,4 +218,4 @@ class Worker(Supervised):
             tail = self._tail()
             self.stop()
             how = f"the checking process gave an answer that is none ({error}){tail}"
-            return running, End(how, again=False)
+            return running, End(how, "OPS-CHECK-LOST", again=False)

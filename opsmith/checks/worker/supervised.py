@@ -36,11 +36,13 @@ class End:
 
     Attributes:
         how: the words.
+        code: what kind of failure that is.
         hung: whether it was ended for taking too long.
         again: whether the same request may end otherwise in another process.
     """
 
     how: str
+    code: str
     hung: bool = False
     again: bool = True
 
@@ -112,6 +114,7 @@ class Supervised:
                 return End(
                     f"the checking process did not start within {_START_SECONDS:.0f} s: the "
                     f"machine may be too busy{self._tail()}",
+                    "OPS-CHECK-LOST",
                     again=False,
                 )
             if message["event"] == "ready":
@@ -230,20 +233,20 @@ class Supervised:
         tail = self._tail()
         assert self._process is not None
         self.stop()
-        return End(f"the checking process is gone{tail}", again=False)
+        return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
 
-    def _how(self, code: int) -> str:
-        """How a child ended, in words."""
+    def _how(self, code: int) -> End:
+        """How a child ended."""
         tail = self._tail()
         if code >= 0:
-            return f"ended the process with exit code {code}{tail}"
+            return End(f"ended the process with exit code {code}{tail}", "OPS-CALL-EXIT")
         try:
             name = f" ({signal.Signals(-code).name})"
         except ValueError:
             name = ""
         if -code == signal.SIGKILL:
             name += ", as the system does where memory runs out"
-        return f"crashed with signal {-code}{name}{tail}"
+        return End(f"crashed with signal {-code}{name}{tail}", "OPS-CALL-CRASH")
 
     def _tail(self) -> str:
         """The last that the child said, if anything."""

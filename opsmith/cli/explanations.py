@@ -1,0 +1,64 @@
+"""What ``opsmith explain`` prints."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+
+from rich.console import Console
+from rich.text import Text
+
+from opsmith.checks.failures import catalogue, explanation
+
+#: Prose is easier to read in lines that are no longer.
+_WIDTH = 80
+_BLOCK = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`]+)`")
+
+
+def show(console: Console, code: str) -> None:
+    """Print cause, example and remedy of a code.
+
+    Raises:
+        UnknownCodeError: there is no such code.
+    """
+    entry = explanation(code)
+    console.print(Text(entry.code, style="bold"), Text(f"({entry.family})", style="dim"))
+    _prose(console, entry.title, "  ")
+    for heading, text in (
+        ("Cause", entry.cause),
+        ("Example", entry.example),
+        ("Remedy", entry.remedy),
+    ):
+        console.print()
+        console.print(Text(heading, style="bold"))
+        # Prose and blocks of code take turns; a line of code is never wrapped.
+        for position, part in enumerate(_BLOCK.split(text)):
+            if position % 2:
+                console.print()
+                for line in part.rstrip().splitlines():
+                    console.print(Text(f"    {line}".rstrip(), style="cyan"), soft_wrap=True)
+            elif part.strip():
+                _prose(console, part.strip(), "  ")
+
+
+def show_all(console: Console) -> None:
+    """Print every code with what is wrong, family by family."""
+    width = max(map(len, catalogue()))
+    for family, entries in groupby(catalogue().values(), key=lambda entry: entry.family):
+        console.print(Text(family, style="bold"))
+        for entry in entries:
+            _prose(console, entry.title, " " * (width + 2), f"{entry.code:{width}}  ")
+        console.print()
+    console.print(Text("opsmith explain CODE says more of one.", style="dim"))
+
+
+def _prose(console: Console, text: str, indent: str, first: str = "") -> None:
+    """Print wrapped text, each line but perhaps the first one indented."""
+    styled = Text()
+    for position, part in enumerate(_CODE.split(text)):
+        styled.append(part, style="cyan" if position % 2 else "")
+    width = min(_WIDTH, console.width) - len(indent)
+    for number, line in enumerate(styled.wrap(console, width)):
+        line.rstrip()
+        console.print(Text(first if first and not number else indent).append_text(line))

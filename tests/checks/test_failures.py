@@ -1,0 +1,165 @@
+"""Every failure has a code, every code an explanation, and every example its failure."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from opsmith import checks
+from opsmith.checks.failures import UnknownCodeError, catalogue, explanation
+from opsmith.checks.failures.__main__ import document
+from opsmith.checks.report import Row
+from opsmith.operators.importing import import_operators
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCES = sorted((REPOSITORY / "opsmith").rglob("*.py"))
+CODE = re.compile(r"OPS(?:-[A-Z]+)+")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def calls(path: Path, name: str):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+            yield node
+
+
+def code_of(call: ast.Call) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
+
+
+def test_no_failure_is_raised_without_a_code():
+    raised = [(path, call) for path in SOURCES for call in calls(path, "Failure")]
+    assert len(raised) > 50
+    without = [f"{path}:{call.lineno}" for path, call in raised if code_of(call) is None]
+    assert without == []
+
+
+def test_every_code_in_the_sources_is_explained_and_every_explained_code_is_in_the_sources():
+    used = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used |= {node.value} if CODE.fullmatch(node.value) else set()
+    assert used == set(catalogue())
+
+
+def test_every_explanation_is_whole():
+    for entry in catalogue().values():
+        assert entry.title.endswith(".")
+        assert entry.title.count("\n") == 0
+        assert entry.cause and entry.remedy
+        assert BLOCK.search(entry.example), entry.code
+
+
+def test_the_page_in_the_docs_is_what_the_catalogue_says():
+    assert (REPOSITORY / "docs" / "failures.md").read_text() == document(), (
+        "run: python -m opsmith.checks.failures > docs/failures.md"
+    )
+
+
+def test_a_code_is_found_however_it_is_written():
+    for written in ("OPS-LAYOUT-STRIDE", "layout-stride", "ops_layout_stride"):
+        assert explanation(written).code == "OPS-LAYOUT-STRIDE"
+
+
+def test_a_near_miss_suggests_what_is_meant():
+    with pytest.raises(UnknownCodeError, match="'OPS-LAYOUT-STRIDES'; is it OPS-LAYOUT-STRIDE"):
+        explanation("OPS-LAYOUT-STRIDES")
+    with pytest.raises(UnknownCodeError, match="is it OPS-DISPATCH-KERNEL"):
+        explanation("dispatch")
+    with pytest.raises(UnknownCodeError, match="`opsmith explain` lists all"):
+        explanation("zzz")
+
+
+def test_a_failure_in_full_says_how_to_read_about_its_code():
+    row = Row("a::b", "cpu", "layouts", "failed", message="wrong", code="OPS-LAYOUT-STRIDE")
+    assert row.explain().endswith("  explain: opsmith explain OPS-LAYOUT-STRIDE")
+
+
+# --- the examples --------------------------------------------------------------------------------
+
+PRELUDE = next(body for kind, body in BLOCK.findall(document()) if kind == "py")
+#: How an example is run where the usual way does not show it.
+SETTINGS = {
+    "OPS-CALL-CRASH": {"isolate": True},
+    "OPS-CALL-EXIT": {"isolate": True},
+    "OPS-CALL-HANG": {"isolate": True, "time_limit": 1.0},
+}
+#: These need more than an operator: a sanitizer, a target, a candidate, a broken machine.
+TOLD = {
+    "OPS-CALL-MEMORY",
+    "OPS-CHECK-LOST",
+    "OPS-COMPILE-KERNEL",
+    "OPS-EXPORT-GRAPH",
+    "OPS-MUTATION-VERSION",
+    "OPS-RESULT-DECLARED",
+}
+FAMILIES = ("OPS-JUDGE-", "OPS-SANITIZE-", "OPS-TARGET-")
+
+
+def blocks(code: str) -> dict[str, str]:
+    return dict(BLOCK.findall(catalogue()[code].example))
+
+
+def test_examples_that_nobody_runs_are_few_and_named():
+    told = {code for code in catalogue() if "py" not in blocks(code)}
+    assert {code for code in told if not code.startswith(FAMILIES)} == TOLD
+
+
+@pytest.mark.parametrize("code", [code for code in catalogue() if "py" in blocks(code)])
+def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(checks.protocol, "_CHECKS", dict(checks.protocol._CHECKS))
+    monkeypatch.setattr(checks.search, "SHRINK_SECONDS", 1.0)
+    shown = blocks(code)
+    file = tmp_path / f"example_{code.replace('-', '_').lower()}.py"
+    file.write_text(PRELUDE + shown["py"])
+    if "cpp" in shown:
+        name = shown["cpp"].partition("\n")[0].removeprefix("// ")
+        (tmp_path / name).write_text(shown["cpp"])
+    first, _, message = shown["text"].partition("\n")
+    (check,) = re.findall(r"check '([\w-]+)' failed", first)
+    operators = import_operators(str(file)).operators
+    report = checks.run(operators, select=[check], **{"isolate": False, **SETTINGS.get(code, {})})
+    (row,) = [row for row in report.rows if row.check == check]
+    assert row.status == "failed", row
+    assert row.code == code, row.explain()
+    said = row.explain()
+    pattern = ".*".join(map(re.escape, f"{first}\n{message.rstrip()}".split("…")))
+    assert re.match(pattern, said, re.DOTALL), said
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_explain_prints_cause_example_and_remedy_in_80_columns(cli):
+    for code in catalogue():
+        outcome = cli("explain", code)
+        assert outcome.code == 0, outcome.stderr
+        lines = outcome.stdout.splitlines()
+        assert lines[0].startswith(code)
+        assert [line for line in lines if line in ("Cause", "Example", "Remedy")] == [
+            "Cause",
+            "Example",
+            "Remedy",
+        ]
+        assert max(map(len, lines)) <= 80, code
+        assert not any(line.endswith(" ") for line in lines)
+
+
+def test_explain_alone_lists_every_code(cli):
+    outcome = cli("explain")
+    assert outcome.code == 0
+    assert set(CODE.findall(outcome.stdout)) == set(catalogue())
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+
+
+def test_explain_of_no_code_is_refused_with_those_that_may_be_meant(cli):
+    outcome = cli("explain", "OPS-FAKE-STRIDES")
+    assert outcome.code == 2
+    assert outcome.stderr == (
+        "error: there is no code 'OPS-FAKE-STRIDES'; is it OPS-FAKE-STRIDE or OPS-FAKE-RAISED or "
+        "OPS-GRADIENT-STRIDE?\n"
+    )
