@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -136,12 +137,12 @@ class Worker(Supervised):
         return replace(row, message="\n".join(lines), code=code)
 
     def _is_right_alone(
-        self, request: dict[str, Any], limit: float, key: str, failed: dict[str, str]
+        self, request: dict[str, Any], limit: float, key: str, failed: Iterable[str]
     ) -> bool:
         """Whether a case that failed does not fail in a process that runs no other."""
         self._end_child()
-        others = {one: (how, "OPS-CALL-CRASH") for one, how in failed.items() if one != key}
-        crashed = {**request["crashed"], **others}
+        others = dict.fromkeys(failed, ("failed before", "OPS-CALL-CRASH"))
+        crashed = {**others, **request["crashed"]}
         crashed.pop(key, None)
         _, end = self._ask({**request, "crashed": crashed, "alone": key}, limit)
         return isinstance(end, Row) and self._replay.right
