@@ -29,6 +29,7 @@ def prepare(
         ExportError: it cannot be traced, in PyTorch's words; or the example is missing.
     """
     if isinstance(model, ExportedProgram):
+        _refuse_confused(model)
         if args is None and kwargs is None:
             if model.example_inputs is None:
                 raise ExportError("the ExportedProgram carries no example inputs; pass args")
@@ -36,7 +37,7 @@ def prepare(
         return Model(model, None, tuple(args or ()), dict(kwargs or {}), {})
     if args is None:
         raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = _told_apart(model, tuple(args), dict(kwargs or {}))
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
@@ -49,6 +50,51 @@ def prepare(
     return Model(
         program, model, args, kwargs, _dim_names(program, model, args, kwargs, dynamic_shapes)
     )
+
+
+def _told_apart(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with a copy in place of each tensor that it, or the model, holds already.
+
+    PyTorch's tracers know a tensor by its identity: one object given for two inputs, or for an
+    input and a parameter, becomes one input that is read for both.
+    """
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def apart(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(apart, args), pytree.tree_map(apart, kwargs)
+
+
+def _refuse_confused(program: ExportedProgram) -> None:
+    """Refuse a program that was traced with one tensor for two inputs, and reads one of them.
+
+    Raises:
+        ExportError: naming the inputs.
+    """
+    leaves = pytree.tree_leaves(program.example_inputs)
+    specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    if len(leaves) != len(specs):
+        return
+    unread = {node.name for node in program.graph.nodes if not node.users}
+    names: dict[int, list[str]] = {}
+    for leaf, spec in zip(leaves, specs, strict=True):
+        if isinstance(leaf, Tensor):
+            names.setdefault(id(leaf), []).append(spec.arg.name)
+    for alike in names.values():
+        if len(alike) > 1 and unread.intersection(alike):
+            raise ExportError(
+                f"the ExportedProgram was traced with one tensor for the inputs "
+                f"{' and '.join(map(repr, alike))}, and torch.export reads one input for all of "
+                "them. Trace it with a copy for each: example.clone()"
+            )
 
 
 def _dim_names(

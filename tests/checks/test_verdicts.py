@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float8e4m3fn, Float8e5m2, Float32
 from torch import Tensor
 
 import opsmith
@@ -211,3 +211,20 @@ def _(x: Tensor, y: Tensor) -> Tensor:
 def test_what_the_reference_refuses_is_not_exported(seed):
     found = row(refuses_some, "export", seed=seed)
     assert found.status == "passed", found.explain()
+
+
+@opsmith.op("verdicts::to_eight_bits", autograd="reference")
+def to_eight_bits(x: Float8e4m3fn[Tensor, "N"], y: Float[Tensor, "N"]) -> Float8e5m2[Tensor, "N"]:
+    return (x.to(y.dtype) * y).detach().to(torch.float8_e5m2)
+
+
+def test_what_opcheck_cannot_do_in_float8_is_said():
+    found = row(to_eight_bits, "opcheck")
+    assert found.status == "passed", found.explain()
+    assert found.notes == (
+        "without test_schema, which compares arguments before and after: PyTorch cannot do that "
+        "in float8",
+        "without test_aot_dispatch_dynamic, which sums the results: PyTorch cannot do that in "
+        "float8",
+    )
+    assert not row(wide_only, "opcheck").notes

@@ -93,16 +93,18 @@ def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of opcheck that PyTorch can do with the dtypes of a call."""
+    """The parts of opcheck that PyTorch can do with the dtypes of a call; notes the others."""
     given = tensors(arguments, trial.signature)
-    left_out = set()
+    left_out = {}
     if any(is_float8(tensor.dtype) for tensor in given):
-        left_out.add("test_schema")  # compares arguments before and after
+        left_out["test_schema"] = "which compares arguments before and after"
     stored = [
         set(result.tensor_type.dtypes.names) <= set(FLOAT8) for result in trial.signature.results
     ]
     if any(stored) and any(tensor.requires_grad for tensor in given):
-        left_out.add("test_aot_dispatch_dynamic")  # sums the results
+        left_out["test_aot_dispatch_dynamic"] = "which sums the results"
+    for test, reason in left_out.items():
+        trial.notes.append(f"without {test}, {reason}: PyTorch cannot do that in float8")
     every = ("test_schema", "test_autograd_registration", "test_faketensor")
     return tuple(t for t in (*every, "test_aot_dispatch_dynamic") if t not in left_out)
 

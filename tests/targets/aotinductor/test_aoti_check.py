@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import aoti_operators as ops
 import pytest
+from torch.export import ExportedProgram
 
 from opsmith import checks
 from opsmith.checks.protocol import UnknownCheckError, selected
+from opsmith.targets.aotinductor import compile as compiling
 
 SELECT = ["aotinductor", "aotinductor-cpp"]
 
@@ -17,6 +21,29 @@ def test_a_right_operator_passes_from_python_and_from_cpp() -> None:
     rows = {row.check: row for row in report.rows if row.check in SELECT}
     assert {name: row.status for name, row in rows.items()} == dict.fromkeys(SELECT, "passed")
     assert all(row.cases for row in rows.values())
+
+
+@pytest.mark.slow
+def test_a_constant_in_place_of_an_argument_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_model = compiling.compile_model
+    overload = ops.cumsum.overload
+
+    def planted(program: ExportedProgram, *rest: Any) -> None:
+        calls = [node for node in program.graph.nodes if node.target is overload]
+        assert len(calls) > 1
+        for node in calls:
+            # The default, which an export of one call alone could well have been made with.
+            node.args, node.kwargs = (node.args[0], ""), {}
+        compile_model(program, *rest)
+
+    monkeypatch.setattr(compiling, "compile_model", planted)
+    report = checks.run(ops.cumsum, select=SELECT, isolate=False)
+    rows = {row.check: row for row in report.rows if row.check in SELECT}
+    assert {name: row.status for name, row in rows.items()} == dict.fromkeys(SELECT, "failed")
+    for name, what in (("aotinductor", "AOTInductor package"), ("aotinductor-cpp", "C++ program")):
+        assert rows[name].message.startswith(f"the {what}, run with x (")
+        assert ", text='" in rows[name].message.split(": the result[")[0]
+        assert "text=''" not in rows[name].case
 
 
 def test_kernels_that_a_package_cannot_carry_are_left_out_and_said_so() -> None:
