@@ -28,6 +28,8 @@ class Case:
         layouts: how tensors are to lie in memory, by parameter; contiguous where nothing is said.
         origin: where the arguments come from; empty for sampled ones.
         same: two arguments that are the same tensor.
+        shift: by how many elements the second of `same` lies behind the first in one memory, where
+            that is not 0; its values are those that lie there.
     """
 
     signature: Signature
@@ -35,6 +37,7 @@ class Case:
     layouts: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     same: tuple[str, str] | tuple[()] = ()
+    shift: int = 0
 
     def make(self, device: str = "cpu") -> dict[str, Any]:
         """The arguments by name, every tensor a fresh copy in its layout on `device`."""
@@ -49,7 +52,10 @@ class Case:
                 made[name] = value
         if self.same:
             one, other = self.same
-            made[other] = made[one]
+            if self.shift:
+                made[one], made[other] = layouts.in_one_memory(made[one], made[other], self.shift)
+            else:
+                made[other] = made[one]
         return made
 
     def with_layouts(self, wanted: Mapping[str, str]) -> Case:
@@ -108,7 +114,13 @@ class Case:
                 parts.append(f"{name}={value!r}")
         text = ", ".join(parts) or "no arguments"
         if self.same:
-            text += "; {} and {} are the same tensor".format(*self.same)
+            one, other = self.same
+            text += (
+                f"; {other} begins {self.shift} element{'s' * (self.shift > 1)} behind {one} in "
+                "one memory"
+                if self.shift
+                else f"; {one} and {other} are the same tensor"
+            )
         return f"{text} ({self.origin})" if self.origin else text
 
 

@@ -134,8 +134,25 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
         yield Cohort("same tensor", equal, 2, code="OPS-ARGUMENT-SAME")
 
 
-def _alike(signature: Signature) -> Iterator[tuple[str, str]]:
-    alone = [p for p in signature.tensors if p.is_tensor and not p.mutated and not p.constraints]
+def overlaps(signature: Signature) -> Iterator[Cohort]:
+    """What is read lies in the memory that the call writes."""
+    pairs = [
+        (first, second)
+        for first, second in _alike(signature, written=True)
+        if signature.by_name[first].mutated != signature.by_name[second].mutated
+    ]
+    for pair in pairs[:4]:
+        for same, shift in ((pair, 0), (pair, 1), (pair[::-1], 1)):
+            wanted = Wanted(sizes=(3, 5, 2, 8), same=same, shift=shift, square=True)
+            yield Cohort("written and read", wanted)
+
+
+def _alike(signature: Signature, *, written: bool = False) -> Iterator[tuple[str, str]]:
+    alone = [
+        p
+        for p in signature.tensors
+        if p.is_tensor and not p.constraints and (written or not p.mutated)
+    ]
     for first, second in itertools.combinations(alone, 2):
         one, other = first.tensor_type, second.tensor_type
         if one is not None and other is not None and one.dtypes == other.dtypes:

@@ -75,6 +75,15 @@ def make_constant(tensor: Tensor, dim: int) -> Tensor:
     return tensor.narrow(dim, 0, 1).expand(tensor.shape).contiguous()
 
 
+def in_one_memory(first: Tensor, second: Tensor, shift: int) -> tuple[Tensor, Tensor]:
+    """Contiguous tensors with these values, `second` so many elements behind `first`.
+
+    Where both lie, the values of `first` are taken; those of `second` have to be the same.
+    """
+    memory = torch.cat([first.flatten(), second.flatten()[-shift:]])
+    return memory[: first.numel()].view(first.shape), memory[shift:].view(second.shape)
+
+
 def _sliced(tensor: Tensor) -> Tensor:
     if tensor.dim() == 0:
         buffer = tensor.new_full((3,), _poison(tensor.dtype))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ class Wanted:
             normally distributed ones.
         given: arguments that are not drawn.
         same: two arguments that are the same tensor.
+        shift: how many elements the second of `same` lies behind the first instead.
         square: whether all dimensions of a case have the same size.
     """
 
@@ -76,6 +78,7 @@ class Wanted:
     values: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
     same: tuple[str, str] | tuple[()] = ()
+    shift: int = 0
     square: bool = False
 
 
@@ -148,10 +151,13 @@ class _Sampler:
                 )
         if self.wanted.same:
             one, other = self.wanted.same
-            if values[one].shape != values[other].shape:
+            shift = self.wanted.shift
+            if values[one].shape != values[other].shape or values[one].numel() <= shift:
                 raise NoValue
-            values[other] = values[one]
-        case = Case(signature, values, same=self.wanted.same)
+            tail = values[other].flatten()[values[one].numel() - shift :]
+            ahead = torch.cat([values[one].flatten()[shift:], tail])
+            values[other] = ahead.view(values[one].shape)
+        case = Case(signature, values, same=self.wanted.same, shift=self.wanted.shift)
         bindings = bind(signature, case.described())
         for parameter in signature.tensors:
             if parameter.constraints:

@@ -14,7 +14,7 @@ arguments arrive and where its results go; the C++ types that it names are descr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,21 @@ def results_of(signature: Signature) -> tuple[Result, ...]:
     return tuple(found)
 
 
+def shared_by(arguments: Sequence[Argument]) -> list[tuple[Argument, Argument]]:
+    """Each tensor argument with every other that is written: they may share memory.
+
+    Two that are written come once.
+    """
+    tensors = [a for a in arguments if a.parameter.is_tensor or a.parameter.is_tensor_list]
+    return [
+        (one, other)
+        for one in tensors
+        for other in tensors
+        if other.written and one is not other
+        if not one.written or other.position < one.position
+    ]
+
+
 def source(
     template: Path,
     signature: Signature,
@@ -161,16 +176,19 @@ def source(
         device: the kernel's device type.
         strided: see `arguments_of`.
         more: further names for the template, beside those of `render` and ``arguments``,
-            ``results``, ``dependent`` (the results that the kernel allocates), ``device``,
-            ``entry`` (the kernel's symbol) and ``values`` (whether values have to be scanned).
+            ``shared`` (see `shared_by`), ``results``, ``dependent`` (the results that the kernel
+            allocates), ``device``, ``entry`` (the kernel's symbol) and ``values`` (whether values
+            have to be scanned).
     """
     results = results_of(signature)
+    arguments = arguments_of(signature, strided)
     return render(
         template,
         signature,
         device=device,
         entry=entry_symbol(signature, device),
-        arguments=arguments_of(signature, strided),
+        arguments=arguments,
+        shared=shared_by(arguments),
         results=results,
         dependent=[result for result in results if result.dependent],
         values=bool(ValidationCode(signature).values()),

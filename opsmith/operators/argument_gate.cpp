@@ -166,6 +166,65 @@ struct Kernel {
 };
 using Kernels = std::deque<Kernel>;
 
+// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
+bool spans_meet(const at::Tensor& one, const at::Tensor& other) {
+  const auto start = [](const at::Tensor& tensor) {
+    return static_cast<const char*>(tensor.const_data_ptr());
+  };
+  const auto end = [&](const at::Tensor& tensor) {
+    int64_t last = 0;
+    for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+    return start(tensor) + (last + 1) * static_cast<int64_t>(tensor.element_size());
+  };
+  if (one.numel() == 0 || other.numel() == 0) return false;
+  return start(one) < end(other) && start(other) < end(one);
+}
+
+// Copies what a call only reads where it lies in memory that the call writes, so that it changes
+// nothing else; refuses two tensors that are written and share elements.
+void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!op.schema().is_mutable()) return;
+  const auto& declared = op.schema().arguments();
+  const size_t first = stack.size() - declared.size();
+  const auto is_written = [&](size_t i) {
+    const c10::IValue& value = stack[first + i];
+    const auto* alias = declared[i].alias_info();
+    return alias != nullptr && alias->isWrite() && value.isTensor() && value.toTensor().defined();
+  };
+  const auto away_from = [](const at::Tensor& tensor, const at::Tensor& written) {
+    if (!tensor.defined() || !spans_meet(tensor, written)) return tensor;
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return tensor.clone(at::MemoryFormat::Contiguous);
+  };
+  const auto share_elements = [](const at::Tensor& one, const at::Tensor& other) {
+    if (!spans_meet(one, other)) return false;
+    if (one.is_contiguous() && other.is_contiguous()) return true;
+    return one.const_data_ptr() == other.const_data_ptr() && one.sizes() == other.sizes() &&
+           one.strides() == other.strides();
+  };
+  for (size_t i = 0; i < declared.size(); ++i) {
+    if (!is_written(i)) continue;
+    const at::Tensor written = stack[first + i].toTensor();
+    for (size_t j = 0; j < declared.size(); ++j) {
+      c10::IValue& value = stack[first + j];
+      if (is_written(j)) {
+        if (j <= i || !share_elements(written, value.toTensor())) continue;
+        throw std::runtime_error(op.schema().name() + ": arguments '" + declared[i].name() +
+                                 "' and '" + declared[j].name() +
+                                 "' are both written, but share memory. Pass a clone.");
+      }
+      if (value.isTensor()) {
+        value = away_from(value.toTensor(), written);
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> apart;
+        for (const at::Tensor& item : value.toTensorList())
+          apart.push_back(away_from(item, written));
+        value = apart;
+      }
+    }
+  }
+}
+
 // Puts contiguous copies into a call, and gives the caller's tensors what was written into them.
 class Contiguous {
  public:
@@ -239,6 +298,7 @@ class Gate final : public c10::OperatorKernel {
     for (Kernel& kernel : *kernels_) {
       if (kernel.key != next) continue;
       compare(op, *stack);
+      keep_apart(op, *stack);
       const Contiguous contiguous(op, kernel.arrival, *stack);
       kernel.calls.fetch_add(1, std::memory_order_relaxed);
       op.redispatchBoxed(below, stack);

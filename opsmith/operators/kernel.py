@@ -12,6 +12,7 @@ import torch
 from opsmith import kernels
 from opsmith.errors import DeclarationError
 from opsmith.operators import argument_gate, gate, registry
+from opsmith.operators.overlap import keep_apart
 from opsmith.operators.validation import Validator, checked_results
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class PythonKernel:
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: validates, runs, compares results with the signature."""
         signature, function = operator.signature, self.function
-        validate = Validator(signature)
+        validate, apart = Validator(signature), keep_apart(signature)
         arguments_of, split = operator.arguments, operator.split
         keys, unexclude = torch._C.DispatchKey, torch._C._SetExcludeDispatchKeyGuard
         label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
@@ -123,10 +124,10 @@ class PythonKernel:
             arguments = arguments_of(args, kwargs)
             valid = validate(arguments)
             self.calls += 1
-            positional, keywords = split(arguments)
             # Compiled code calls kernels with these keys excluded, where a tensor that is to be
             # conjugated, or negated, when it is read is read as it lies in memory.
             with unexclude(keys.Conjugate, False), unexclude(keys.Negative, False):
+                positional, keywords = split(apart(arguments))
                 returned = _materialised(function(*positional, **keywords))
             return checked_results(signature, arguments, valid, returned, label)
 

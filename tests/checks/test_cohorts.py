@@ -141,6 +141,33 @@ def test_two_arguments_that_are_the_same_tensor_are_tried():
     assert row.status == "failed" and "x and y are the same tensor" in row.case
 
 
+def mirrored(x: Float32[Tensor, "N"], out: Float32[Tensor, "N"]) -> None:
+    out.copy_(x.flip(0))
+
+
+def one_by_one(x, out):
+    for i in range(x.shape[0]):
+        out[i] = x[x.shape[0] - 1 - i]
+
+
+def test_what_is_read_where_the_call_writes_is_tried(monkeypatch):
+    def mirroring():
+        operator = opsmith.op("cohorts::mirrored", mutates_args=("out",))(mirrored)
+        operator.register_kernel("cpu", one_by_one)
+        return operator
+
+    row = run(mirroring())
+    assert row.status == "passed", row.explain()
+    assert any("written and read 3" in note for note in row.notes)
+    # Without the copy that the library makes.
+    monkeypatch.setattr(
+        "opsmith.operators.kernel.keep_apart", lambda signature: lambda given: given
+    )
+    row = run(mirroring())
+    assert row.status == "failed"
+    assert "; x and out are the same tensor" in row.case or " in one memory" in row.case
+
+
 def test_every_choice_and_far_numbers_are_tried():
     def chosen(
         x: Float32[Tensor, "N"],

@@ -95,6 +95,21 @@ def test_what_lies_around_a_slice_is_poison():
         assert int(around.sum()) == memory.numel() - 4
 
 
+@opsmith.op("sampling::two")
+def two(x: Float32[Tensor, "N C"], y: Float32[Tensor, "C N"]) -> Float32[Tensor, "N"]:
+    return x.sum(1)
+
+
+@pytest.mark.parametrize("shift", [1, 2])
+def test_two_arguments_can_lie_in_one_memory(shift):
+    wanted = Wanted(sizes=(3, 2), same=("y", "x"), shift=shift, square=True)
+    for case in sampled(two, wanted, dtypes=(None,)):
+        made = case.make()
+        assert made["x"].data_ptr() - made["y"].data_ptr() == 4 * shift
+        assert all(torch.equal(made[name], case.values[name]) for name in ("x", "y"))
+        assert f"x begins {shift} element" in case.describe()
+
+
 def test_a_scalar_slice_and_an_empty_one_can_be_made():
     assert layouts.lay_out(torch.tensor(3.0), layouts.SLICED).item() == 3.0
     assert layouts.lay_out(torch.zeros(0, 3), layouts.SLICED).shape == (0, 3)

@@ -49,6 +49,8 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
         *cohorts.served(trial.operator.sizes),
         *cohorts.values(signature, favourite),
         *cohorts.arguments(signature),
+        # Who adopted an operator does not decide how it takes its arguments.
+        *(() if trial.subject.adopted else cohorts.overlaps(signature)),
         *cohorts.sizes(signature, trial.settings.seed),
     ]
     for position, cohort in enumerate(found):

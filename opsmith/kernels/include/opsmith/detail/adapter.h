@@ -8,6 +8,8 @@
 //     raw()                 what the struct gets; nothing has been compared yet
 //     make_contiguous()     of tensors, in a runtime whose tensors may have strides
 //     begin_write(op, name) of written tensors, before the kernel: whether that can be, and where
+//     keep_from(other, op, name, other_name)  of tensors, in a runtime where two may share memory:
+//                           makes sure that what is written into `other` does not change this one
 //     end_write()           of written tensors, after the kernel
 //   Result(call, position)
 //     allocate(sizes, ndim, dtype)   the result's memory
@@ -114,6 +116,15 @@ class CallContext {
   void* allocate_ = nullptr;
   Block* blocks_ = nullptr;
 };
+
+// See `keep_from` above.
+template <typename Argument, typename Written>
+void keep_apart(Argument& argument, const Written& other, const char* op, const char* name,
+                const char* other_name) {
+  if constexpr (requires { argument.keep_from(other, op, name, other_name); }) {
+    argument.keep_from(other, op, name, other_name);
+  }
+}
 
 template <typename Result>
 void require_allocated(const Result& result, const char* op, const char* name) {

@@ -7,6 +7,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 
+#include <algorithm>
+
 #define OPSMITH_SHIM(call)                                \
   do {                                                    \
     if ((call) != 0) [[unlikely]]                         \
@@ -155,14 +157,37 @@ inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLD
   return result;
 }
 
-// Makes `tensor`, which `view` describes, contiguous for the kernel; the copy, if it takes one.
-inline Handle contiguous(AtenTensorHandle tensor, bool written, DLTensor& view) {
-  if (detail::is_contiguous(view)) return {};
+// A contiguous copy of `tensor`, which `view` describes from then on.
+inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view) {
   Handle copy = allocate(view.shape, view.ndim, view.dtype, view.device);
   const NoGrad guard;
   OPSMITH_SHIM(aoti_torch_copy_(copy.get(), tensor, 0));
   describe(copy.get(), written, view);
   return copy;
+}
+
+// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
+inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
+  const auto end = [](const DLTensor& tensor) {
+    int64_t last = 0;
+    for (int32_t i = 0; i < tensor.ndim; ++i) {
+      if (tensor.shape[i] == 0) return static_cast<const char*>(tensor.data);
+      last += (tensor.shape[i] - 1) * tensor.strides[i];
+    }
+    return static_cast<const char*>(tensor.data) + (last + 1) * (tensor.dtype.bits / 8);
+  };
+  const auto* first = static_cast<const char*>(one.data);
+  const auto* second = static_cast<const char*>(other.data);
+  return first < end(other) && second < end(one) && first < end(one) && second < end(other);
+}
+
+// Whether two tensors share elements, as far as that is easily said: both contiguous, or alike.
+inline bool share_elements(const DLTensor& one, const DLTensor& other) {
+  if (!spans_meet(one, other)) return false;
+  if (detail::is_contiguous(one) && detail::is_contiguous(other)) return true;
+  return one.data == other.data && one.ndim == other.ndim &&
+         std::equal(one.shape, one.shape + one.ndim, other.shape) &&
+         std::equal(one.strides, one.strides + one.ndim, other.strides);
 }
 
 // A tensor argument: the caller's tensor, perhaps none, and a contiguous copy where the kernel
@@ -181,7 +206,23 @@ class TensorArgument {
     return &view_;
   }
   void make_contiguous() {
-    if (tensor_ != nullptr) copy_ = contiguous(tensor_, written, view_);
+    if (tensor_ == nullptr || copy_ || detail::is_contiguous(view_)) return;
+    copy_ = copied(tensor_, written, view_);
+  }
+  // The tensor as the kernel gets it; null for None.
+  const DLTensor* view() const { return tensor_ != nullptr ? &view_ : nullptr; }
+  // Makes sure that the kernel does not write into this tensor where it writes into another: what
+  // is only read is copied, and another that is written as well is refused.
+  void keep_from(const TensorArgument<true>& other, const char* op, const char* name,
+                 const char* other_name) {
+    const DLTensor* taken = other.view();
+    if (tensor_ == nullptr || taken == nullptr) return;
+    if constexpr (!written) {
+      if (!copy_ && spans_meet(view_, *taken)) copy_ = copied(tensor_, written, view_);
+    } else if (share_elements(view_, *taken)) {
+      throw call_error(detail::join(op, ": arguments '", other_name, "' and '", name,
+                                    "' are both written, but share memory. Pass a clone."));
+    }
   }
   // Refuses a tensor whose elements share memory.
   void begin_write(const char* op, const char* name) const {
@@ -227,7 +268,19 @@ class TensorListArgument {
     return {count_, views_.get()};
   }
   void make_contiguous() {
-    for (int64_t i = 0; i < count_; ++i) copies_[i] = contiguous(tensors_[i], false, views_[i]);
+    for (int64_t i = 0; i < count_; ++i) {
+      if (!copies_[i] && !detail::is_contiguous(views_[i])) {
+        copies_[i] = copied(tensors_[i], false, views_[i]);
+      }
+    }
+  }
+  // See TensorArgument.
+  void keep_from(const TensorArgument<true>& other, const char*, const char*, const char*) {
+    for (int64_t i = 0; i < count_ && other.view() != nullptr; ++i) {
+      if (!copies_[i] && spans_meet(views_[i], *other.view())) {
+        copies_[i] = copied(tensors_[i], false, views_[i]);
+      }
+    }
   }
 
  private:
