@@ -161,8 +161,9 @@ def history(trial: Trial) -> None:
     earlier: list[tuple[list[Tensor], list[Tensor]]] = []
 
     def one(case: Case) -> None:
+        truth = trial.truth(case)
         arguments = case.make(device)
-        trial.compare(results := trial.run(arguments), trial.truth(case))
+        trial.compare(results := trial.run(arguments), truth)
         if not trial.signature.mutated:
             earlier.append((results, [result.clone() for result in results]))
         other = _rewritten(case)
