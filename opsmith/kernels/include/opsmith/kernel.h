@@ -138,26 +138,48 @@ constexpr const char* dtype_name(DLDataType type) {
   }
 }
 
-inline void append(std::string& text, std::string_view part) { text += part; }
-template <typename T>
-  requires std::is_arithmetic_v<T>
-void append(std::string& text, T value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    text += value ? "true" : "false";
-  } else if constexpr (std::is_integral_v<T>) {
-    text += std::to_string(value);
-  } else {
-    char buffer[32];
-    std::snprintf(buffer, sizeof buffer, "%g", static_cast<double>(value));
-    text += buffer;
+// One part of a message. Whatever the parts are, one function puts them together: messages are
+// many, and a function for each would take longer to compile than the kernel.
+class Part {
+ public:
+  template <std::convertible_to<std::string_view> Text>
+  Part(const Text& text) : text_(text) {}
+  Part(bool value) : text_(value ? "true" : "false") {}
+  template <std::integral Value>
+  Part(Value value) {
+    if constexpr (std::is_signed_v<Value>) {
+      write("%lld", static_cast<long long>(value));
+    } else {
+      write("%llu", static_cast<unsigned long long>(value));
+    }
   }
+  template <std::floating_point Value>
+  Part(Value value) {
+    write("%g", static_cast<double>(value));
+  }
+  Part(const Part&) = delete;  // the text may be its own
+
+  std::string_view text() const { return text_; }
+
+ private:
+  template <typename Value>
+  __attribute__((cold, noinline)) void write(const char* format, Value value) {
+    text_ = {buffer_, static_cast<size_t>(std::snprintf(buffer_, sizeof buffer_, format, value))};
+  }
+
+  std::string_view text_;
+  char buffer_[32];
+};
+
+__attribute__((cold, noinline)) inline std::string join_parts(std::initializer_list<Part> parts) {
+  std::string text;
+  for (const Part& part : parts) text += part.text();
+  return text;
 }
 
 template <typename... Parts>
-std::string join(const Parts&... parts) {
-  std::string text;
-  (append(text, parts), ...);
-  return text;
+__attribute__((cold)) std::string join(const Parts&... parts) {
+  return join_parts({Part(parts)...});
 }
 
 }  // namespace detail

@@ -283,16 +283,13 @@ class Binder {
   DLDevice device() const { return device_; }
 
   OPSMITH_INLINE void length(const char* name, int64_t count, int64_t expected) const {
-    if (count != expected) [[unlikely]] {
-      fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));
-    }
+    if (count != expected) [[unlikely]]
+      wrong_length(name, count, expected);
   }
 
   OPSMITH_INLINE void some(const char* name, int64_t count, const char* fixed) const {
-    if (count == 0) [[unlikely]] {
-      fail(join("argument '", name, "' has no tensors, expected at least one: nothing else fixes ",
-                fixed, "."));
-    }
+    if (count == 0) [[unlikely]]
+      no_tensors(name, fixed);
   }
 
   void choice(const char* name, raw_string value,
@@ -311,44 +308,30 @@ class Binder {
       device_by_ = where;
     } else if (tensor.device.device_type != device_.device_type ||
                tensor.device.device_id != device_.device_id) [[unlikely]] {
-      fail(join("argument ", where.text(), " is on ", show(tensor.device), ", expected ",
-                show(device_), ": every tensor of a call is on one device, and ", device_by_.text(),
-                " fixed it."));
+      other_device(where, tensor);
     }
   }
 
   OPSMITH_INLINE void concrete_dtype(Where where, const DLTensor& tensor, DLDataType expected) {
-    if (dtype_key(tensor.dtype) != dtype_key(expected)) [[unlikely]] {
-      fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
-                dtype_name(expected), "."),
-           &tensor);
-    }
+    if (dtype_key(tensor.dtype) != dtype_key(expected)) [[unlikely]]
+      wrong_dtype(where, tensor, dtype_name(expected));
   }
 
   OPSMITH_INLINE void generic_dtype(Where where, const DLTensor& tensor, const Generic& generic) {
     if (dtype_by_.name == nullptr) {
-      if ((generic.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]] {
-        fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype),
-                  ", expected one of ", generic.names, "."),
-             &tensor);
-      }
+      if ((generic.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]]
+        wrong_dtype(where, tensor, generic.names, "one of ");
       dtype_ = tensor.dtype;
       dtype_by_ = where;
     } else if (dtype_key(tensor.dtype) != dtype_key(dtype_)) [[unlikely]] {
-      fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
-                dtype_name(dtype_), ": every ", generic.label,
-                " tensor of a call has one dtype, and ", dtype_by_.text(), " fixed it."),
-           &tensor);
+      other_dtype(where, tensor, generic);
     }
   }
 
   OPSMITH_INLINE void rank(Where where, const DLTensor& tensor, int32_t expected, bool at_least,
                            const char* type) {
-    if (at_least ? tensor.ndim < expected : tensor.ndim != expected) [[unlikely]] {
-      fail(join("argument ", where.text(), " has ", tensor.ndim, " dimensions, expected ",
-                at_least ? "at least " : "", expected, " for ", type, "."),
-           &tensor);
-    }
+    if (at_least ? tensor.ndim < expected : tensor.ndim != expected) [[unlikely]]
+      wrong_rank(where, tensor, expected, at_least, type);
   }
 
   // Binds dimension `index`, or compares with what it was bound to.
@@ -360,9 +343,7 @@ class Binder {
       dims_by_[index] = where;
       order_[bound_++] = index;
     } else if (dims_[index] != size) [[unlikely]] {
-      fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis, " (",
-                names_[index], ") is ", size, ", expected ", dims_[index], "."),
-           &tensor, join(" (", names_[index], " by ", dims_by_[index].text(), ")"));
+      wrong_size(where, tensor, axis, index, type);
     }
   }
 
@@ -377,10 +358,7 @@ class Binder {
       order_[bound_++] = N + index;
     } else if (bound.count != count ||
                !std::equal(bound.sizes, bound.sizes + count, tensor.shape + axis)) [[unlikely]] {
-      fail(join("argument ", where.text(), " does not fit ", type, ": dimensions from ", axis,
-                " (*", variadic_names_[index], ") are ", show(tensor.shape + axis, count),
-                ", expected ", show(bound.sizes, bound.count), "."),
-           &tensor, join(" (*", variadic_names_[index], " by ", variadics_by_[index].text(), ")"));
+      wrong_sizes(where, tensor, axis, count, index, type);
     }
   }
 
@@ -388,20 +366,14 @@ class Binder {
   // integer.
   OPSMITH_INLINE void expression(Where where, const DLTensor& tensor, int64_t axis,
                                  int64_t expected, const char* text, const char* type) const {
-    if (tensor.shape[axis] != expected) [[unlikely]] {
-      fail(
-          join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
-               text == nullptr ? "" : " (", text == nullptr ? "" : text, text == nullptr ? "" : ")",
-               " is ", tensor.shape[axis], ", expected ", expected, "."),
-          &tensor);
-    }
+    if (tensor.shape[axis] != expected) [[unlikely]]
+      wrong_expression(where, tensor, axis, expected, text, type);
   }
 
   template <typename Value>
   OPSMITH_INLINE void scalar(Where where, Value value, const Range& range) const {
-    if (!range.admits(value)) [[unlikely]] {
-      fail(join("argument ", where.text(), " is ", show(value), ", expected ", range.text(), "."));
-    }
+    if (!range.admits(value)) [[unlikely]]
+      outside(where, value, range);
   }
 
   template <typename Value>
@@ -426,10 +398,8 @@ class Binder {
 
   // Appends a size of a result.
   OPSMITH_INLINE void result(Sizes& sizes, int64_t size, const char* text, const char* type) const {
-    if (size < 0) [[unlikely]] {
-      throw call_error(join(op_, ": the result ", type, " would have ", size, " as its dimension '",
-                            text, "'.\n  bound so far: ", bound_text()));
-    }
+    if (size < 0) [[unlikely]]
+      negative(size, text, type);
     if (sizes.count == max_dims) [[unlikely]]
       too_many(type);
     sizes.values[sizes.count++] = size;
@@ -507,6 +477,67 @@ class Binder {
   }
 
  private:
+  // What does not fit, in words. Apart from the comparisons, which are inlined into every call.
+
+  OPSMITH_COLD void wrong_length(const char* name, int64_t count, int64_t expected) const {
+    fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));
+  }
+  OPSMITH_COLD void no_tensors(const char* name, const char* fixed) const {
+    fail(join("argument '", name, "' has no tensors, expected at least one: nothing else fixes ",
+              fixed, "."));
+  }
+  OPSMITH_COLD void other_device(Where where, const DLTensor& tensor) const {
+    fail(join("argument ", where.text(), " is on ", show(tensor.device), ", expected ",
+              show(device_), ": every tensor of a call is on one device, and ", device_by_.text(),
+              " fixed it."));
+  }
+  OPSMITH_COLD void wrong_dtype(Where where, const DLTensor& tensor, const char* expected,
+                                const char* one_of = "") const {
+    fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
+              one_of, expected, "."),
+         &tensor);
+  }
+  OPSMITH_COLD void other_dtype(Where where, const DLTensor& tensor, const Generic& generic) const {
+    fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
+              dtype_name(dtype_), ": every ", generic.label,
+              " tensor of a call has one dtype, and ", dtype_by_.text(), " fixed it."),
+         &tensor);
+  }
+  OPSMITH_COLD void wrong_rank(Where where, const DLTensor& tensor, int32_t expected, bool at_least,
+                               const char* type) const {
+    fail(join("argument ", where.text(), " has ", tensor.ndim, " dimensions, expected ",
+              at_least ? "at least " : "", expected, " for ", type, "."),
+         &tensor);
+  }
+  OPSMITH_COLD void wrong_size(Where where, const DLTensor& tensor, int64_t axis, int index,
+                               const char* type) const {
+    fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis, " (",
+              names_[index], ") is ", tensor.shape[axis], ", expected ", dims_[index], "."),
+         &tensor, join(" (", names_[index], " by ", dims_by_[index].text(), ")"));
+  }
+  OPSMITH_COLD void wrong_sizes(Where where, const DLTensor& tensor, int64_t axis, int64_t count,
+                                int index, const char* type) const {
+    const Variadic& bound = variadics_[index];
+    fail(join("argument ", where.text(), " does not fit ", type, ": dimensions from ", axis, " (*",
+              variadic_names_[index], ") are ", show(tensor.shape + axis, count), ", expected ",
+              show(bound.sizes, bound.count), "."),
+         &tensor, join(" (*", variadic_names_[index], " by ", variadics_by_[index].text(), ")"));
+  }
+  OPSMITH_COLD void wrong_expression(Where where, const DLTensor& tensor, int64_t axis,
+                                     int64_t expected, const char* text, const char* type) const {
+    fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
+              text == nullptr ? "" : " (", text == nullptr ? "" : text, text == nullptr ? "" : ")",
+              " is ", tensor.shape[axis], ", expected ", expected, "."),
+         &tensor);
+  }
+  template <typename Value>
+  OPSMITH_COLD void outside(Where where, Value value, const Range& range) const {
+    fail(join("argument ", where.text(), " is ", show(value), ", expected ", range.text(), "."));
+  }
+  OPSMITH_COLD void negative(int64_t size, const char* text, const char* type) const {
+    throw call_error(join(op_, ": the result ", type, " would have ", size, " as its dimension '",
+                          text, "'.\n  bound so far: ", bound_text()));
+  }
   OPSMITH_COLD void too_many(const char* type) const {
     throw call_error(join(op_, ": the result ", type, " would have more than ", int64_t{max_dims},
                           " dimensions."));
