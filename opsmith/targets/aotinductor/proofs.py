@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,35 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
         return model.unflatten(torch.load(results))
 
 
+#: The code around a call of a kernel is compiled as it is fastest to compile: nothing is asked of
+#: the processor, of which inductor would first find out with a compilation for each kind of vector,
+#: and no header is compiled in advance for a single file. The kernel is compiled as ever.
+_QUICKLY_COMPILED = {
+    "cpp.vec_isa_ok": False,
+    "aot_inductor.precompile_headers": False,
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+}
+
+
+def _options(operator: Operator) -> Mapping[str, Any]:
+    del operator
+    return {"inductor": _QUICKLY_COMPILED}
+
+
 PROOFS = (
     ModelProof(
         name="aotinductor",
         summary="an AOTInductor package gives right results",
         what="the AOTInductor package",
         obstacle=_obstacle,
+        options=_options,
     ),
     ModelProof(
         name="aotinductor-cpp",
         summary="the C++ program runs the package without Python",
         what="the C++ program",
         obstacle=_obstacle_in_cpp,
+        options=_options,
         run=_in_cpp,
         flag="cpp",
     ),
