@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -126,8 +126,7 @@ def _integers(
                 bounded = any(range_.high is not None for range_ in parameter.ranges)
                 most = highest if bounded else info.max
                 total = constraint.total.number(dims, arguments)
-                make = _shapes if constraint.shapes else _sizes
-                return make(rng, shape, dtype, total, max(lowest, 0), most)
+                return _parts(constraint, rng, shape, dtype, total, max(lowest, 0), most)
             case PartStarts(of, shapes):
                 sizes = arguments[of].to(torch.int64)
                 sizes = sizes.prod(-1) if shapes else sizes
@@ -162,14 +161,18 @@ def _sorted_integers(
         lowest = min(lowest, last - 100) if first is None else first
         highest = last
     *leading, count = shape
-    rows = [
-        lines.increasing(rng, count, lowest, highest, first=first, last=last, strict=strict)
-        for _ in range(math.prod(leading))
-    ]
-    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+    return _stacked(
+        lambda: lines.increasing(
+            rng, count, lowest, highest, first=first, last=last, strict=strict
+        ),
+        leading,
+        shape,
+        dtype,
+    )
 
 
-def _sizes(
+def _parts(
+    constraint: Sum,
     rng: random.Random,
     shape: tuple[int, ...],
     dtype: torch.dtype,
@@ -177,23 +180,20 @@ def _sizes(
     lowest: int,
     highest: int,
 ) -> Tensor:
+    if constraint.shapes:
+        *leading, count, rank = shape
+        return _stacked(
+            lambda: lines.shapes(rng, count, rank, total, lowest, highest), leading, shape, dtype
+        )
     *leading, count = shape
-    rows = [lines.parts(rng, count, total, lowest, highest) for _ in range(math.prod(leading))]
-    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+    return _stacked(lambda: lines.parts(rng, count, total, lowest, highest), leading, shape, dtype)
 
 
-def _shapes(
-    rng: random.Random,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    total: int,
-    lowest: int,
-    highest: int,
+def _stacked(
+    line: Callable[[], list[Any]], leading: Sequence[int], shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    *leading, count, rank = shape
-    rows = [
-        lines.shapes(rng, count, rank, total, lowest, highest) for _ in range(math.prod(leading))
-    ]
+    """A tensor of lines, one for each place of the leading dimensions."""
+    rows = [line() for _ in range(math.prod(leading))]
     return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
 
 

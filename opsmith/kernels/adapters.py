@@ -4,6 +4,7 @@ Everything that a target needs to know of how kernels are called is here::
 
     adapters.source(template, signature, "cpu", ...)    # -> str: the adapter's C++
     adapters.kernel_files(signature)                    # -> {"<op>.h": ..., "<op>_check.h": ...}
+    adapters.build(kernel, "jax", adapter, ...)         # -> Path: the kernel and its adapter
 
 The template extends ``anatomy.cpp.j2``, which has the steps of a call: take the arguments, validate
 them, allocate the results, run the kernel, let its error out. Its blocks say how this runtime's
@@ -21,9 +22,12 @@ from typing import Any
 
 from opsmith.kernels import cpp
 from opsmith.kernels.argument_struct import is_dependent, members_of
+from opsmith.kernels.build import Generated
 from opsmith.kernels.cpp import identifier, quote
 from opsmith.kernels.devices import get_device
 from opsmith.kernels.generate import TEMPLATES, kernel_files, render
+from opsmith.kernels.generated import generated_key
+from opsmith.kernels.library import KernelSource
 from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_symbol
 from opsmith.kernels.validation_code import ValidationCode
 from opsmith.signature.expressions import Expression
@@ -33,6 +37,7 @@ __all__ = [
     "Argument",
     "Result",
     "arguments_of",
+    "build",
     "identifier",
     "kernel_files",
     "quote",
@@ -212,6 +217,44 @@ def torch_adapter(signature: Signature, device: str, strided: bool | tuple[str, 
         key=get_device(device, signature.qualname).dispatch_key,
         register=register_symbol(signature, device),
         unregister=unregister_symbol(signature, device),
+    )
+
+
+def build(
+    kernel: KernelSource,
+    runtime: str,
+    adapter: Callable[[Signature], str],
+    *,
+    title: str,
+    made_of: Sequence[Path],
+    include_dirs: Sequence[Path],
+) -> Path:
+    """The library by which a runtime without PyTorch calls a kernel; built, or from the cache.
+
+    Args:
+        kernel: what is called.
+        runtime: an identifier, for names of files.
+        adapter: gives the source between the runtime and an operator's kernel.
+        title: the runtime's name, for messages.
+        made_of: the files that decide what `adapter` gives, and those that it includes.
+        include_dirs: the folders of the latter.
+
+    Raises:
+        BuildError: it does not compile, or needs PyTorch.
+        MissingError: something that building needs is not there.
+    """
+    signature = kernel.signature
+
+    def files() -> dict[str, str]:
+        return {**kernel_files(signature), f"{signature.name}_{runtime}.cpp": adapter(signature)}
+
+    key = generated_key(signature, *(file.read_bytes() for file in made_of))
+    return kernel.build_beside(
+        f"{signature.namespace}__{signature.name}__{runtime}",
+        Generated(key, files),
+        include_dirs=include_dirs,
+        torch="none",
+        what=f"{signature.qualname} ({title})",
     )
 
 

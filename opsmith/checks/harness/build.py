@@ -11,6 +11,7 @@ from opsmith.errors import MissingError
 from opsmith.kernels import adapters, toolchain
 from opsmith.kernels.library import KernelSource
 from opsmith.kernels.program import build_program
+from opsmith.signature import Signature
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -74,26 +75,20 @@ def build(source: KernelSource, sanitizer: str = "") -> Build:
     one = len(signature.results) == 1
     names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]
 
-    def render() -> dict[str, str]:
-        adapter = adapters.source(_TEMPLATE, signature, source.device, names=names)
-        return {**adapters.kernel_files(signature), f"{signature.name}_harness.cpp": adapter}
+    def adapter(signature: Signature) -> str:
+        return adapters.source(_TEMPLATE, signature, source.device, names=names)
 
-    key = kernels.generated_key(signature, _TEMPLATE.read_text(), *_texts(_INCLUDE))
-    suffix = f"__{sanitizer}" if sanitizer else ""
     instrumented = replace(
         source,
         flags=(*source.flags, *flags),
         link_libraries=(*links, *source.link_libraries),
     )
-    library = instrumented.build_beside(
-        f"{signature.namespace}__{signature.name}__harness{suffix}",
-        kernels.Generated(key, render),
+    library = adapters.build(
+        instrumented,
+        f"harness__{sanitizer}" if sanitizer else "harness",
+        adapter,
+        title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
+        made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
         include_dirs=[_INCLUDE],
-        torch="none",
-        what=f"{signature.qualname} (the checks' harness{', ' + sanitizer if sanitizer else ''})",
     )
     return Build(build_program(_PROGRAM, _DRIVER, settings), library, source.path, sanitizer)
-
-
-def _texts(folder: Path) -> list[str]:
-    return [path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import KernelSource, adapters
 from opsmith.operators import Operator
@@ -77,23 +76,13 @@ def build(source: KernelSource) -> Path:
     """
     import jax.ffi
 
-    signature = source.signature
-
-    def render() -> dict[str, str]:
-        files = adapters.kernel_files(signature)
-        return {**files, f"{signature.name}_jax.cpp": adapter(signature)}
-
-    files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
-    key = kernels.generated_key(signature, *(file.read_bytes() for file in files))
-    return kernels.build_library(
-        f"{signature.namespace}__{signature.name}__jax",
-        [source.path],
-        kernels.Generated(key, render),
-        include_dirs=[INCLUDE, Path(jax.ffi.include_dir()), *source.include_dirs],
-        link_libraries=source.link_libraries,
-        flags=source.flags,
-        torch="none",
-        what=f"{signature.qualname} (JAX)",
+    return adapters.build(
+        source,
+        "jax",
+        adapter,
+        title="JAX",
+        made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
+        include_dirs=[INCLUDE, Path(jax.ffi.include_dir())],
     )
 
 

@@ -52,20 +52,13 @@ def build(source: KernelSource) -> Path:
         BuildError: it does not compile, or needs PyTorch.
         MissingError: there is no compiler.
     """
-    signature = source.signature
-
-    def render() -> dict[str, str]:
-        files = adapters.kernel_files(signature)
-        return {**files, f"{signature.name}_onnxruntime.cpp": adapter(signature)}
-
-    files = [_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))]
-    key = kernels.generated_key(signature, *(file.read_bytes() for file in files))
-    return source.build_beside(
-        f"{signature.namespace}__{signature.name}__onnxruntime",
-        kernels.Generated(key, render),
+    return adapters.build(
+        source,
+        "onnxruntime",
+        adapter,
+        title="ONNX Runtime",
+        made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
         include_dirs=[INCLUDE],
-        torch="none",
-        what=f"{signature.qualname} (ONNX Runtime)",
     )
 
 
