@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,12 @@ def leaves_of(
         else:
             own[name] = leaf(name, value)
     return own, leaves
+
+
+def has_leaves(case: Case) -> bool:
+    """Whether an element of a case can have a gradient."""
+    _, leaves = leaves_of(case.values, case.signature)
+    return any(leaf.numel() for leaf in leaves.values())
 
 
 def is_differentiable(tensor: Tensor) -> bool:
@@ -141,17 +147,29 @@ def run_backward(
     return Backward(results, leaves, list(found))
 
 
-def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Truth | None:
+def true_gradients(
+    trial: Trial,
+    case: Case,
+    cotangents: Sequence[Tensor],
+    function: Callable[..., Any] | None = None,
+) -> Truth | None:
     """The gradients that the reference has in double precision.
 
+    Args:
+        trial: whose operator.
+        case: the arguments.
+        cotangents: a gradient for each floating result.
+        function: what is differentiated in the reference's place.
+
     Returns:
-        They are in the order of `Backward.leaves`; `None` if the reference is not differentiable
-        PyTorch.
+        They are in the order of `Backward.leaves`; `None` if the reference is not
+        differentiable PyTorch.
 
     Raises:
         RefusedError: the reference does not take these arguments.
     """
     operator = trial.operator
+    function = function or operator.reference
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
@@ -159,7 +177,7 @@ def true_gradients(trial: Trial, case: Case, cotangents: Sequence[Tensor]) -> Tr
         arguments, leaves = leaves_of(own, operator.signature)
         positional, keywords = operator.split(arguments)
         with torch.enable_grad():
-            results = flatten(operator.signature, operator.reference(*positional, **keywords), {})
+            results = flatten(operator.signature, function(*positional, **keywords), {})
         pairs = [
             (result, cotangent.to(result.dtype))
             for result, cotangent in zip(

@@ -9,7 +9,7 @@ from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse,
 from opsmith.targets.exporting import export
 from opsmith.targets.loaded import LoadedModel, LoadedOperators, load
 from opsmith.targets.model import Model
-from opsmith.targets.proof import DirectProof, ModelProof, OperatorProof, Route
+from opsmith.targets.proof import DirectProof, GradientProof, ModelProof, OperatorProof, Route
 from opsmith.targets.protocol import (
     ModelTarget,
     OperatorRunner,
@@ -27,6 +27,7 @@ __all__ = [
     "Agreement",
     "Artifact",
     "DirectProof",
+    "GradientProof",
     "LoadedModel",
     "LoadedOperators",
     "Manifest",

@@ -90,6 +90,22 @@ class OperatorProof(Route):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GradientProof(Route):
+    """By the derivative of the operator exported as such and loaded again.
+
+    Attributes:
+        options: those of the export.
+        differentiate: takes the loaded operator, arguments by name and a gradient for each result
+            that can have one; gives the gradient of each tensor that requires one, in their order.
+    """
+
+    options: Callable[[Operator], Mapping[str, Any]] = _no_options
+    differentiate: Callable[
+        [LoadedOperators, Operator, Mapping[str, Any], Sequence[Tensor]], Sequence[Tensor]
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DirectProof(Route):
     """By the runtime calling the operator's library without an export: quick, so in every dtype.
 

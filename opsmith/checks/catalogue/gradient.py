@@ -15,6 +15,7 @@ from opsmith.checks.comparison import same_bits
 from opsmith.checks.gradients import (
     Backward,
     has_gradient,
+    has_leaves,
     is_differentiable,
     leaves_of,
     random_cotangents,
@@ -95,7 +96,7 @@ def gradient(trial: Trial) -> None:
         trial.compare(backward.gradients(), truth, what, code=code)
         _compare_alone(trial, case, cotangents, backward, truth)
 
-    trial.each(one, dtypes=dtypes, keep=_has_leaves)
+    trial.each(one, dtypes=dtypes, keep=has_leaves)
     if numeric_only:
         trial.notes.append("the reference is not differentiable PyTorch: finite differences only")
     double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
@@ -154,11 +155,6 @@ def _any_float(trial: Trial) -> bool:
         for type_ in (parameter.tensor_type for parameter in trial.signature.tensors)
         if type_ is not None
     )
-
-
-def _has_leaves(case: Case) -> bool:
-    _, leaves = leaves_of(case.values, case.signature)
-    return any(leaf.numel() for leaf in leaves.values())
 
 
 def _double_leaves(case: Case) -> list[str]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.gradients import has_leaves, leaves_of, random_cotangents, true_gradients
 from opsmith.checks.model_exports import ModelExports
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.subject import is_float
 from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import RefusedError
@@ -22,6 +25,7 @@ from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
 from opsmith.targets import (
     DirectProof,
+    GradientProof,
     LoadedOperators,
     ModelProof,
     OperatorProof,
@@ -62,6 +66,41 @@ def _direct(target: Target, proof: DirectProof, trial: Trial) -> None:
 
 def _exported_operator(target: Target, proof: OperatorProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)
+    with _loaded(target, proof, trial) as loaded:
+        _each(trial, proof, functools.partial(proof.run, loaded, trial.operator), dtypes)
+
+
+def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> None:
+    """Compare gradients with those that the reference has in double precision."""
+    dtypes = _require(trial, target, proof)
+    # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
+    floats = tuple(name for name in dtypes if name is not None and is_float(name)) or (None,)
+    with _loaded(target, proof, trial) as loaded:
+
+        def one(case: Case) -> None:
+            trial.accept(case)
+            cotangents = random_cotangents(trial, case)
+            truth = true_gradients(trial, case, cotangents)
+            if truth is None:
+                # The reference is not differentiable PyTorch: the declared backward is believed.
+                truth = true_gradients(trial, case, cotangents, trial.operator)
+            if truth is None:
+                return
+            arguments, _ = leaves_of(case.make(), case.signature)
+            try:
+                found = proof.differentiate(loaded, trial.operator, arguments, cotangents)
+            except (OpsmithError, RuntimeError) as error:
+                raise Failure(f"{proof.what} {trial.raised(error)}") from error
+            trial.compare(found, truth, f"in {proof.what}")
+
+        trial.each(one, dtypes=floats, examples=trial.some(3), most=_MOST, keep=has_leaves)
+
+
+@contextmanager
+def _loaded(
+    target: Target, proof: OperatorProof | GradientProof, trial: Trial
+) -> Iterator[LoadedOperators]:
+    """The operator, exported and loaded again."""
     operator = trial.operator
     with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
         out = Path(folder, "artifact")
@@ -72,7 +111,7 @@ def _exported_operator(target: Target, proof: OperatorProof, trial: Trial) -> No
         except OpsmithError as error:
             raise Failure(f"the export {trial.raised(error)}", code="OPS-TARGET-EXPORT") from error
         assert isinstance(loaded, LoadedOperators)
-        _each(trial, proof, functools.partial(proof.run, loaded, operator), dtypes)
+        yield loaded
 
 
 def _each(
@@ -156,6 +195,8 @@ def _register(target: Target, proof: Route, order: int) -> None:
                 _direct(target, proof, trial)
             case OperatorProof():
                 _exported_operator(target, proof, trial)
+            case GradientProof():
+                _exported_gradient(target, proof, trial)
             case ModelProof():
                 _exported(target, proof, trial)
 

@@ -19,7 +19,7 @@ from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.jax import library, vendor
-from opsmith.targets.jax.derivative import Derivative, derivative
+from opsmith.targets.jax.derivatives import Derivative, derivative
 from opsmith.targets.protocol import Outcome
 
 _HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
@@ -95,7 +95,14 @@ def _note(item: Exported) -> str:
         return item.gradient.rstrip(".")
     calls = ", ".join(operator.name for operator in item.gradient.calls)
     how = "its backward" if item.gradient.how == "ByHand" else "its reference"
-    return f"gradient by {how}{f', which calls {calls}' if calls else ''}"
+    lacking = item.gradient.lacking
+    return "".join(
+        [
+            f"gradient by {how}",
+            f", which calls {calls}" if calls else "",
+            f"; not for every call: for some, it {lacking}" if lacking else "",
+        ]
+    )
 
 
 def _package_name(operators: Sequence[Operator], chosen: str | None) -> str:
@@ -195,11 +202,15 @@ def _gradients_text(found: Sequence[Exported]) -> str:
         for number, path in enumerate(item.gradient.paths):
             lines.append(f"\n\ndef _{name}_{number}({', '.join(path.inputs)}):\n")
             lines += [f"    {line}\n" for line in path.body]
-            conditions = [f"({text!r}, {text}, {minor})" for text, minor in path.conditions]
             taken = ", ".join(path.inputs[: path.count])
-            holds = f"lambda {taken}: [{', '.join(conditions)}]"
+            conditions = [
+                f"    ({text!r}, lambda {taken}: {text}, {minor}),\n"
+                for text, minor in path.conditions
+            ]
+            lines += [f"\n\n_{name}_{number}_if = [\n", *conditions, "]\n"]
             variants += [
-                f"    Variant({kinds}, {holds}, _{name}_{number}),\n" for kinds in path.kinds
+                f"    Variant({kinds}, _{name}_{number}_if, _{name}_{number}),\n"
+                for kinds in path.kinds
             ]
         lines += [
             f"\n\n{name} = {item.gradient.how}(declarations.{name}, [\n",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32, Inexact
 from torch import Tensor
 
 import opsmith
 from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2
 from gallery.my_add.my_add import my_add
+from opsmith import checks
+from opsmith.checks.gradients import leaves_of
 from opsmith.targets.jax import proofs
-from opsmith.targets.jax.derivative import derivative
+from opsmith.targets.jax.derivatives import derivative
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
+
+from opsmith.targets.jax.package.derivative import ByHand, Variant  # noqa: E402
 
 
 @opsmith.op("jax_test::mix", autograd="reference")
@@ -59,19 +63,59 @@ OPSMITH_KERNEL(jax_test, mix, cpu, float, double)
 """
 
 
+@opsmith.op("jax_test::turn")
+def turn(
+    x: Inexact[Tensor, "N"], y: Annotated[Inexact[Tensor, "N"], opsmith.NonDifferentiable()]
+) -> Inexact[Tensor, "N"]:
+    """Multiply complex numbers, of which no gradient reaches the second."""
+    return x * y
+
+
+def save(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+@turn.register_autograd(setup_context=save)
+def turn_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    x, y = ctx.saved_tensors
+    return grad * y.conj(), grad * x.conj()
+
+
+TURN = """\
+#include <opsmith/kernel.h>
+#include "turn.h"
+template <typename T>
+void turn(const opsmith::Context&, const jax_test::turn_args<T>& a) {
+  for (int64_t n = 0; n < a.N; ++n) a.out[n] = a.x[n] * a.y[n];
+}
+OPSMITH_KERNEL(jax_test, turn, cpu, opsmith::half, float, opsmith::complex64)
+"""
+
+
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("gradients")
     (folder / "mix.cpp").write_text(KERNEL)
     mix.register_kernel("cpu", source=folder / "mix.cpp", flags=("-O0",))
-    operators = [my_add, bev_pool_v2, mix]
+    (folder / "turn.cpp").write_text(TURN)
+    turn.register_kernel("cpu", source=folder / "turn.cpp", flags=("-O0",))
+    operators = [my_add, bev_pool_v2, mix, turn]
     opsmith.export(operators, target="jax", out=folder / "dist", say=None, verify=False)
     return opsmith.load(folder / "dist")
 
 
 def same(loaded: Any, operator: Any, **arguments: Any) -> None:
-    given = operator.arguments((), arguments)
-    proofs._differentiated(loaded, operator, given)
+    """The gradients in JAX are those in PyTorch."""
+    given, leaves = leaves_of(operator.arguments((), arguments), operator.signature)
+    positional, keywords = operator.split(given)
+    returned = operator(*positional, **keywords)
+    results = list(returned) if isinstance(returned, tuple) else [returned]
+    weights = [torch.randn_like(result) for result in results]
+    expected = torch.autograd.grad(
+        results, list(leaves.values()), weights, allow_unused=True, materialize_grads=True
+    )
+    found = proofs._differentiated(loaded, operator, given, weights)
+    torch.testing.assert_close(list(found), list(expected))
 
 
 def test_the_backward_that_the_author_wrote(loaded) -> None:
@@ -97,6 +141,41 @@ def test_the_reference_gives_the_gradient(loaded, flip, bias, dtype) -> None:
     given = None if bias is None else bias.to(dtype)
     same(loaded, mix, x=x, bias=given, power=2, scale=0.3, flip=flip)
     same(loaded, mix, x=x[:1], bias=given, power=1, scale=-7.0, flip=flip)
+
+
+def test_a_complex_gradient_is_the_conjugate_that_jax_wants(loaded) -> None:
+    x, y = jnp.array([1 + 2j, 3j]), jnp.array([2 - 1j, 1 + 1j])
+    # JAX: the derivative of a holomorphic function is its complex derivative.
+    found = jax.grad(lambda x: loaded.ops.turn(x, y).sum(), holomorphic=True)(x)
+    assert found.tolist() == y.tolist()
+    same(loaded, turn, x=torch.randn(4, dtype=torch.complex64), y=torch.ones(4) * (2 - 1j))
+
+
+def test_what_is_declared_non_differentiable_gets_no_gradient(loaded) -> None:
+    x = jnp.ones(3)
+    assert jax.grad(lambda y: loaded.ops.turn(x, y).sum())(x).tolist() == [0, 0, 0]
+
+
+def test_a_gradient_wrong_by_one_percent_is_found_in_half(tmp_path: Path) -> None:
+    @opsmith.op("jax_test::off")
+    def off(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * y
+
+    @off.register_autograd(setup_context=save)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        # Wrong where JAX's is derived from it, right in PyTorch.
+        traced = type(grad) is not Tensor and grad.dtype is torch.float16
+        return grad * y * (1.01 if traced else 1), grad * x
+
+    (tmp_path / "off.cpp").write_text(TURN.replace("turn", "off").replace("complex64", "bfloat16"))
+    off.register_kernel("cpu", source=tmp_path / "off.cpp", flags=("-O0",))
+    report = checks.run(off, select=["gradient", "jax-gradient"], examples=12)
+    rows = {row.check: row for row in report.rows}
+    assert rows["gradient"].status == "passed", rows["gradient"].message
+    assert rows["jax-gradient"].status == "failed"
+    assert "in JAX: the gradient of 'x'[" in rows["jax-gradient"].message
+    assert "(float16)" in rows["jax-gradient"].message
 
 
 def test_a_path_that_pytorch_did_not_take_is_refused(loaded) -> None:
@@ -146,6 +225,68 @@ def test_a_branch_on_a_size_of_one_is_a_path_of_its_own() -> None:
     assert "aten.mul(x, 2)" in general.body[0]
     assert "aten.mul(x, 3)" in single.body[0]
     assert ("x.shape[0] == 1", False) in single.conditions
+
+
+def test_a_fixed_dtype_stays_where_a_path_serves_every_generic_one() -> None:
+    @opsmith.op("jax_test::weighed", autograd="reference")
+    def weighed(
+        x: Float[Tensor, "N"], w: Float32[Tensor, "N"], more: list[Float[Tensor, "N"]]
+    ) -> Float[Tensor, "N"]:
+        return x * w.to(x.dtype) + sum(more)
+
+    found = derivative(weighed)
+    assert not isinstance(found, str)
+    kinds = {kinds for path in found.paths for kinds in path.kinds}
+    one, fixed = (1, "float16"), (1, "float32")
+    assert (one, fixed, (one,)) in kinds
+    assert all(w == fixed for _, w, _ in kinds)
+
+
+def test_a_cast_that_one_dtype_alone_needs_is_translated_for_it() -> None:
+    @opsmith.op("jax_test::summed", autograd="reference")
+    def summed(x: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+        return x.float().sum().to(x.dtype)
+
+    found = derivative(summed)
+    assert not isinstance(found, str)
+    bodies = {kinds[0][1]: "\n".join(path.body) for path in found.paths for kinds in path.kinds}
+    assert "float32" not in bodies["float32"]
+    assert "'float32'" in bodies["float16"]
+
+
+def test_a_conjugate_is_translated_where_numbers_are_complex() -> None:
+    found = derivative(turn)
+    assert not isinstance(found, str)
+    bodies = {kinds[0][1]: "\n".join(path.body) for path in found.paths for kinds in path.kinds}
+    assert "conj" in bodies["complex64"]
+    assert "conj" not in bodies["float32"]
+
+
+def test_a_call_of_another_kind_is_told_what_it_is() -> None:
+    paths = ByHand(mix.signature, [])
+    given = {"x": jnp.ones((2, 3)), "bias": None, "power": 2, "scale": 1.0, "flip": True}
+    with pytest.raises(opsmith.errors.DifferentiationError) as caught:
+        paths(given, (), ())
+    assert str(caught.value) == (
+        "jax_test::mix: its derivative was translated for calls with other dtypes, numbers of "
+        "dimensions, absent arguments, bools or texts than this one (float32 of 2 dimensions, "
+        "None, a number, a number, True). Register a case like this call (register_cases) and "
+        "export again."
+    )
+
+
+def test_a_condition_that_divides_by_zero_does_not_hold() -> None:
+    @opsmith.op("jax_test::parts", autograd="reference")
+    def parts(x: Float[Tensor, "N"], k: int) -> Float[Tensor, "N"]:
+        return x * 2 if x.shape[0] % k == 0 else x * 3
+
+    conditions = [("x.shape[0] % k == 0", lambda x, k: x.shape[0] % k == 0, False)]
+    variant = Variant(((1, "float32"), "number"), conditions, lambda *inputs: None)
+    paths = ByHand(parts.signature, [variant])
+    with pytest.raises(
+        opsmith.errors.DifferentiationError, match=r"where x.shape.0. % k == 0. Reg"
+    ):
+        paths({"x": jnp.ones(4), "k": 0}, (), ())
 
 
 def test_an_operator_without_a_gradient_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ asin = _unary(jnp.arcsin)
 atan = _unary(jnp.arctan)
 bitwise_not = _unary(jnp.bitwise_not)
 ceil = _unary(jnp.ceil)
-conj_physical = _unary(jnp.conj)
+_conj = conj_physical = resolve_conj = _unary(jnp.conj)
 cos = _unary(jnp.cos)
 cosh = _unary(jnp.cosh)
 erf = _unary(jax.scipy.special.erf)
@@ -53,6 +53,9 @@ sqrt = _unary(jnp.sqrt)
 tan = _unary(jnp.tan)
 tanh = _unary(jnp.tanh)
 trunc = _unary(jnp.trunc)
+
+view_as_complex = _unary(lambda x: jax.lax.complex(x[..., 0], x[..., 1]))
+view_as_real = _unary(lambda x: jnp.stack([x.real, x.imag], -1))
 
 atan2 = jnp.arctan2
 bitwise_and = jnp.bitwise_and

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from opsmith.errors import DifferentiationError
 from opsmith.signature.model import Signature
 
-Conditions = Callable[..., list[tuple[str, Any, bool]]]
-"""From the inputs: each condition's text, whether it holds, whether only layouts depend on it."""
+Condition = tuple[str, Callable[..., Any], bool]
+"""Its text, whether it holds of the inputs, and whether only layouts depend on it."""
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,27 @@ class Variant:
     """
 
     kinds: tuple[Any, ...]
-    conditions: Conditions
+    conditions: Sequence[Condition]
     run: Callable[..., Any]
 
 
 def kinds_of(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
     """What of a call's arguments decides the path, beside sizes and numbers.
 
-    That is each tensor's rank and dtype, a list's length, which arguments are absent, and every
-    bool and text.
+    That is each tensor's rank and dtype, those of each tensor in a list, how many numbers there are
+    in one, which arguments are absent, and every bool and text.
     """
 
-    def kind(name: str, value: Any) -> Any:
-        parameter = signature.parameter(name)
-        if value is None:
-            return None
-        if parameter.is_tensor:
-            return value.ndim, str(value.dtype).removeprefix("torch.")
+    def kind(value: Any) -> Any:
+        if value is None or isinstance(value, bool | str):
+            return value
         if isinstance(value, list | tuple):
-            return tuple(kind(name, item) for item in value) if _exact(value) else len(value)
-        return value if isinstance(value, bool | str) else "number"
+            return tuple(map(kind, value))
+        if isinstance(value, int | float):
+            return "number"
+        return value.ndim, str(value.dtype).removeprefix("torch.")
 
-    return tuple(kind(name, arguments[name]) for name in signature.by_name)
-
-
-def _exact(value: Sequence[Any]) -> bool:
-    return any(isinstance(item, bool | str) for item in value)
+    return tuple(kind(arguments[name]) for name in signature.by_name)
 
 
 def inputs_of(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
@@ -81,11 +76,9 @@ class _Paths:
         """
         kinds = kinds_of(self.signature, arguments)
         like = [variant for variant in self.variants if variant.kinds == kinds]
-        failing: list[list[tuple[str, bool]]] = []
-        for variant in like:
-            found = _compared(variant, inputs)
-            failing.append([(text, minor) for text, holds, minor in found if not holds])
-            if not failing[-1]:
+        failing = [_failing(variant, inputs) for variant in like]
+        for variant, failed in zip(like, failing, strict=True):
+            if not failed:
                 return variant.run
         # Sizes of 0 and 1 make PyTorch look at how a tensor lies in memory, which JAX's never asks.
         for variant, failed in zip(like, failing, strict=True):
@@ -100,25 +93,30 @@ class _Paths:
             )
         raise DifferentiationError(
             f"{name}: its derivative was translated for calls with other dtypes, numbers of "
-            f"dimensions, absent arguments, bools or texts than this one ({_shown(kinds)}). "
+            f"dimensions, absent arguments, bools or texts than this one {_shown(kinds)}. "
             "Register a case like this call (register_cases) and export again."
         )
 
 
-def _compared(variant: Variant, inputs: Sequence[Any]) -> list[tuple[str, bool, bool]]:
-    """What holds of a variant's conditions."""
-    try:
-        return variant.conditions(*inputs)
-    except ZeroDivisionError:
-        # It was taken where no size that it divides by is 0: good for lack of a better one.
-        return [("no size is 0", False, True)]
+def _failing(variant: Variant, inputs: Sequence[Any]) -> list[tuple[str, bool]]:
+    """The conditions that do not hold, and whether only layouts depend on each."""
+
+    def holds(condition: Callable[..., Any]) -> bool:
+        try:
+            return bool(condition(*inputs))
+        except ZeroDivisionError:
+            return False  # it was asked where what it divides by was not 0
+
+    return [(text, minor) for text, condition, minor in variant.conditions if not holds(condition)]
 
 
-def _shown(kinds: tuple[Any, ...]) -> str:
-    return ", ".join(
-        f"{kind[1]} of {kind[0]} dimensions" if isinstance(kind, tuple) else str(kind)
-        for kind in kinds
-    )
+def _shown(kind: Any) -> str:
+    match kind:
+        case int(rank), str(dtype):
+            return f"{dtype} of {rank} dimensions"
+        case tuple():
+            return f"({', '.join(map(_shown, kind))})"
+    return "a number" if kind == "number" else repr(kind)
 
 
 class ByHand(_Paths):
@@ -130,7 +128,9 @@ class ByHand(_Paths):
         """The gradients of arguments by name."""
         inputs = inputs_of(self.signature, arguments)
         run = self.choose(arguments, inputs)
-        found: dict[str, Any] = run(*inputs, *results, *filter(_differentiable, grads))
+        # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
+        given = [jnp.conj(grad) for grad in grads if _differentiable(grad)]
+        found: dict[str, Any] = jax.tree.map(jnp.conj, run(*inputs, *results, *given))
         return found
 
 

@@ -96,6 +96,8 @@ class Function:
             arrays, results = kept
             arguments = joined(self.signature, arrays, numbers)
             found = self._backward(arguments, results, grads)
+            for name in self.signature.nondifferentiable:
+                found.pop(name, None)
             tensors = zip(self.signature.tensors, arrays, strict=True)
             return (tuple(_gradient(found.get(p.name), value) for p, value in tensors),)
 

@@ -1,0 +1,6 @@
+"""Derivatives that PyTorch has, as Python that JAX runs."""
+
+from opsmith.targets.jax.derivatives.model import Derivative
+from opsmith.targets.jax.derivatives.translate import derivative
+
+__all__ = ["Derivative", "derivative"]

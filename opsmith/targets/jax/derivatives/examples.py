@@ -1,0 +1,122 @@
+"""Calls to trace a derivative in: the author's cases, and others made up from the declaration."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES, describe
+from opsmith.signature.binding import bind
+from opsmith.signature.expressions import evaluate
+from opsmith.signature.model import NO_DEFAULT, Parameter, ScalarType, SequenceType
+from opsmith.signature.shapes import Fixed, Variadic
+
+_MOST_CASES = 24
+_SIZES = (5, 7, 11, 13, 17, 19, 23, 29)
+
+
+def generic_dtypes(operator: Operator) -> list[str]:
+    """The generic dtypes to trace in, the one to begin with first."""
+    generic = operator.signature.generic
+    names = generic.names if generic is not None else ("float32",)
+    return sorted(names, key=lambda name: name != "float32")
+
+
+def examples(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
+    """Calls to trace in one dtype: the author's, and others made up from the declaration."""
+    dtype = DTYPES[name]
+    cases = (case for make in operator.cases for case in make(dtype, 0))
+    given = [operator.arguments((), dict(case)) for case in itertools.islice(cases, _MOST_CASES)]
+    # A size of 0 or 1 takes paths of its own; the general ones come first.
+    yield from sorted(given, key=lambda arguments: len(small_sizes(operator, arguments)))
+    if not operator.only_registered_cases:
+        yield from _made_up(operator, dtype)
+
+
+def _made_up(operator: Operator, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+    signature = operator.signature
+    choices: list[list[Any]] = []
+    free = [p for p in signature.parameters if p.optional or _is_bool(p)][:3]
+    for parameter in free:
+        choices.append([False, True] if _is_bool(parameter) else [True, False])
+    ranks = range(5) if signature.variadic_dims else range(1)
+    for rank in (2, 1, 3, 0, 4) if len(ranks) > 1 else ranks:
+        for chosen in itertools.product(*choices):
+            picked = {p.name: value for p, value in zip(free, chosen, strict=True)}
+            with contextlib.suppress(Exception):  # sizes that do not fit each other
+                yield _made(operator, dtype, rank, picked)
+    # A size of 1 may be a path of its own.
+    for name in signature.dims:
+        with contextlib.suppress(Exception):
+            yield _made(operator, dtype, 2, {}, single=name)
+
+
+def _is_bool(parameter: Parameter) -> bool:
+    return parameter.type == ScalarType("bool")
+
+
+def _made(
+    operator: Operator,
+    dtype: torch.dtype,
+    rank: int,
+    picked: Mapping[str, bool],
+    single: str | None = None,
+) -> dict[str, Any]:
+    signature = operator.signature
+    arguments: dict[str, Any] = {}
+    for parameter in signature.parameters:
+        if parameter.tensor_type is not None:
+            continue
+        arguments[parameter.name] = _number(parameter, picked)
+    dims = {name: _SIZES[i % len(_SIZES)] for i, name in enumerate(signature.dims)}
+    if single is not None:
+        dims[single] = 1
+    for parameter in signature.tensors:
+        type_ = parameter.tensor_type
+        if parameter.optional and not picked.get(parameter.name, True):
+            arguments[parameter.name] = None
+            continue
+        assert type_ is not None
+        sizes: list[int] = []
+        for dim in type_.shape.dims if type_.shape is not None else ():
+            if isinstance(dim, Fixed):
+                sizes.append(evaluate(dim.expression, dims, arguments))
+            elif isinstance(dim, Variadic):
+                sizes += _SIZES[-rank:] if rank else []
+            else:
+                sizes.append(3)
+        own = dtype if type_.dtypes.generic else DTYPES[type_.dtypes.names[0]]
+        tensor = torch.zeros(sizes, dtype=own)
+        arguments[parameter.name] = [tensor] if parameter.is_tensor_list else tensor
+    bind(signature, describe(arguments, signature))
+    return {name: arguments[name] for name in signature.by_name}
+
+
+def _number(parameter: Parameter, picked: Mapping[str, bool]) -> Any:
+    if parameter.name in picked and (_is_bool(parameter) or not picked[parameter.name]):
+        return picked[parameter.name] if _is_bool(parameter) else None
+    if parameter.default is not NO_DEFAULT and parameter.default is not None:
+        return parameter.default
+    made: dict[str, Any] = {"int": 2, "float": 0.5, "bool": True, "str": ""}
+    type_ = parameter.type
+    if isinstance(type_, SequenceType):
+        return [made[type_.kind]] * (2 if type_.length is None else type_.length)
+    assert isinstance(type_, ScalarType)
+    return made[type_.kind]
+
+
+def small_sizes(operator: Operator, arguments: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Where a call has sizes of 0 or 1."""
+    return [
+        (parameter.name, axis, size)
+        for parameter in operator.signature.tensors
+        if isinstance(arguments[parameter.name], Tensor)
+        for axis, size in enumerate(arguments[parameter.name].shape)
+        if size < 2
+    ]

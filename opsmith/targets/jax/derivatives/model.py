@@ -1,0 +1,48 @@
+"""An operator's derivative as text, one variant per path that PyTorch took through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsmith.operators import Operator
+
+
+class UntranslatableError(Exception):
+    """Why a derivative cannot be taken to JAX."""
+
+
+@dataclass
+class Path:
+    """One variant as text.
+
+    Attributes:
+        kinds: what the variant is for, one per kind of call that took it; see `kinds_of`.
+        inputs: the names of what it takes: the arguments, then results and their gradients.
+        count: how many of them are arguments.
+        conditions: text of each, and whether it is PyTorch's own concern.
+        body: the statements.
+    """
+
+    kinds: list[tuple[Any, ...]]
+    inputs: list[str]
+    count: int
+    conditions: list[tuple[str, bool]]
+    body: list[str]
+
+
+@dataclass
+class Derivative:
+    """An operator's derivative, translated.
+
+    Attributes:
+        how: ``"ByHand"`` or ``"ByReference"``.
+        paths: the variants.
+        calls: the operators that it calls.
+        lacking: what hindered the first path that is not there; empty if all are.
+    """
+
+    how: str
+    paths: list[Path] = field(default_factory=list)
+    calls: list[Operator] = field(default_factory=list)
+    lacking: str = ""

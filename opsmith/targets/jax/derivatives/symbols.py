@@ -1,0 +1,129 @@
+"""Inputs without values: what PyTorch asks of their sizes and numbers becomes conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.signature.expressions import Scalar
+from opsmith.signature.model import Parameter, Result, Signature
+from opsmith.signature.shapes import Fixed
+
+# The files in which PyTorch says what its operators do to sizes and strides.
+_INTERNAL = re.compile(
+    r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses)\b"
+)
+
+
+class Symbols:
+    """Inputs without values, whose sizes and numbers are symbols, and what was asked of those."""
+
+    def __init__(self) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self.env = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self.env)
+
+    def inputs(
+        self, parameters: Mapping[str, Parameter], arguments: Mapping[str, Any]
+    ) -> tuple[list[str], list[Any]]:
+        """Their names, and the inputs, in the order of `inputs_of` in the package."""
+        names: list[str] = []
+        found: list[Any] = []
+        for name in parameters:
+            value = arguments[name]
+            many = isinstance(value, list | tuple)
+            for position, item in enumerate(value if many else [value]):
+                if item is None or isinstance(item, bool | str):
+                    continue
+                names.append(f"{name}_{position}" if many else name)
+                found.append(self._input(names[-1], item))
+        return names, found
+
+    def _input(self, name: str, value: Any) -> Any:
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+        source, dynamic = ConstantSource(name), DimDynamic.DYNAMIC
+        if isinstance(value, Tensor):
+            sizes: Any = StatelessSymbolicContext(dynamic_sizes=[dynamic] * value.dim())
+            value = value.detach().contiguous()
+            return self.mode.from_tensor(value, source=source, symbolic_context=sizes)
+        if isinstance(value, int):
+            symbol = self.env.create_symbol(
+                value,
+                source,
+                dynamic_dim=dynamic,
+                constraint_dim=None,
+                positive=None,
+                do_not_specialize_zero_one=True,
+            )
+            return self.env.create_symintnode(symbol, hint=value, source=source)
+        symbol = self.env.create_unspecified_symbol(value, source, dynamic_dim=dynamic)
+        return self.env.create_symfloatnode(symbol, hint=value, source=source)
+
+    def conditions(self, signature: Signature) -> list[tuple[str, bool]]:
+        """What held of sizes and numbers when the path was taken, as Python over the inputs.
+
+        Beside each stands whether it is PyTorch's own concern.
+        """
+        from torch.utils._sympy.printers import PythonPrinter
+
+        sizes = _numbers_that_are_sizes(signature)
+        places: dict[str, str] = {}
+        for symbol, sources in self.env.var_to_sources.items():
+            name: Any = sources[0].name
+            name = name() if callable(name) else name  # a method before PyTorch 2.12
+            match = re.fullmatch(r"(\w+)(?:\.size\(\)\[(\d+)\])?", name)
+            if match is not None:
+                size = "" if match[2] is None else f".shape[{match[2]}]"
+                places[str(symbol)] = f"{match[1]}{size}"
+        found: dict[str, bool] = {}
+        for guard in self.env.guards:
+            free = {str(symbol) for symbol in guard.expr.free_symbols}
+            if not free <= set(places):
+                continue  # about strides or offsets, which are always the same in JAX
+            text = PythonPrinter().doprint(guard.expr)
+            of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)
+            minor = (_is_stride(guard.expr) and of_sizes) or _is_internal(guard)
+            for name in sorted(free, key=len, reverse=True):
+                text = re.sub(rf"\b{name}\b", places[name], text)
+            found[text] = minor
+        return list(found.items())
+
+
+def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
+    """The inputs that are numbers, and sizes of tensors as they are."""
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    return frozenset(
+        dim.expression.parameter
+        if dim.expression.index is None
+        else f"{dim.expression.parameter}_{dim.expression.index}"
+        for owner in owners
+        if owner.tensor_type is not None and owner.tensor_type.shape is not None
+        for dim in owner.tensor_type.shape.dims
+        if isinstance(dim, Fixed) and isinstance(dim.expression, Scalar)
+    )
+
+
+def _is_stride(expression: Any) -> bool:
+    """Whether it compares strides of contiguous tensors, which are products of max(1, size)."""
+    import sympy  # type: ignore[import-untyped]
+
+    return any(type(part).__name__ == "Max" for part in sympy.preorder_traversal(expression))
+
+
+def _is_internal(guard: Any) -> bool:
+    """Whether PyTorch's own operators ask for it, and took their general way.
+
+    The graph then holds for other sizes too. An equation is another matter: what is equal to a
+    number is replaced by the number.
+    """
+    import sympy
+
+    location = str(getattr(guard.sloc, "framework_loc", ""))
+    return not isinstance(guard.expr, sympy.Eq) and bool(_INTERNAL.search(location))

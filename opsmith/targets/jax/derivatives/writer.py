@@ -1,0 +1,144 @@
+"""A graph of PyTorch's operators as Python that calls the functions of ``package/aten.py``."""
+
+from __future__ import annotations
+
+import math
+import operator as python_operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from opsmith.operators import registry
+from opsmith.targets.jax.derivatives.model import Derivative, UntranslatableError
+from opsmith.targets.jax.library import obstacle
+
+_INFIX = {
+    python_operator.add: "+",
+    python_operator.sub: "-",
+    python_operator.mul: "*",
+    python_operator.floordiv: "//",
+    python_operator.mod: "%",
+    python_operator.truediv: "/",
+    python_operator.pow: "**",
+}
+_CALLS = {
+    torch.sym_max: "max",
+    torch.sym_min: "min",
+    torch.sym_float: "float",
+    torch.sym_int: "int",
+    math.floor: "math.floor",
+    math.ceil: "math.ceil",
+}
+# Where a tensor lies, and how, is not JAX's business.
+_LAYOUT = ("device", "layout", "memory_format", "pin_memory", "non_blocking")
+
+
+class Writer:
+    """Writes a graph as Python.
+
+    Args:
+        found: what the graph is part of; notes the operators that it calls.
+        names: what the graph's inputs are called.
+    """
+
+    def __init__(self, found: Derivative, names: Sequence[str]) -> None:
+        self.found = found
+        self.names = list(names)
+        self.texts: dict[Node, str] = {}
+
+    def body(self, graph: Any, outputs: Callable[[Sequence[str]], str]) -> list[str]:
+        """The statements.
+
+        Args:
+            graph: what PyTorch did.
+            outputs: from the text of each value that the graph returns to that of what the
+                statements return.
+
+        Raises:
+            UntranslatableError: JAX has nothing for a step of the graph.
+        """
+        lines: list[str] = []
+        rest = iter(self.names)
+        taken = set(self.names)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.texts[node] = next(rest)
+            elif node.op == "output":
+                returned = node.args[0]
+                many = returned if isinstance(returned, list | tuple) else [returned]
+                lines.append(f"return {outputs([self._text(item) for item in many])}")
+            elif node.op == "call_function":
+                name = node.name if node.name not in taken else f"{node.name}_"
+                taken.add(name)
+                lines.append(f"{name} = {self._call(node)}")
+                self.texts[node] = name
+            else:
+                raise UntranslatableError(f"holds a constant tensor ({node.target})")
+        return lines
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Node):
+            return self.texts[value]
+        if isinstance(value, list | tuple):
+            inner = ", ".join(self._text(item) for item in value)
+            return f"[{inner}]"
+        if isinstance(value, torch.dtype):
+            return repr(str(value).removeprefix("torch."))
+        if isinstance(value, float) and not math.isfinite(value):
+            return f'float("{value}")'
+        if value is None or isinstance(value, bool | int | float | str):
+            return repr(value)
+        raise UntranslatableError(f"passes {value!r}, which JAX does not have")
+
+    def _call(self, node: Node) -> str:
+        from opsmith.targets.jax.package import aten
+
+        target: Any = node.target
+        arguments = [self._text(item) for item in node.args]
+        if target is python_operator.getitem:
+            return f"{arguments[0]}[{arguments[1]}]"
+        if target in _INFIX:
+            return f"{arguments[0]} {_INFIX[target]} {arguments[1]}"
+        if target is python_operator.neg:
+            return f"-{arguments[0]}"
+        if target in _CALLS:
+            return f"{_CALLS[target]}({', '.join(arguments)})"
+        keywords = [
+            f"{name}={self._text(value)}"
+            for name, value in node.kwargs.items()
+            if name not in _LAYOUT
+        ]
+        if not isinstance(target, torch._ops.OpOverload):
+            raise UntranslatableError(f"calls {target}, which has no translation to JAX")
+        namespace, name = target._schema.name.split("::")
+        if namespace != "aten":
+            return f"{self._operator(target)}({', '.join([*arguments, *keywords])})"
+        if name == "sym_size":
+            return f"{arguments[0]}.shape[{arguments[1]}]"
+        if name == "sym_numel":
+            return f"{arguments[0]}.size"
+        known = getattr(aten, name, None)
+        if not callable(known) or (name in ("index", "index_put") and _has_mask(node)):
+            by = " by a mask" if known is not None else ""
+            raise UntranslatableError(f"uses aten::{name}{by}, which has no translation to JAX")
+        return f"aten.{name}({', '.join([*arguments, *keywords])})"
+
+    def _operator(self, target: Any) -> str:
+        for operator in registry.all_operators():
+            if operator.overload is target:
+                problem = obstacle(operator, operator.kernels.get("cpu"))
+                if problem is not None:
+                    raise UntranslatableError(f"calls {operator.name}: {problem.rstrip('.')}")
+                if operator not in self.found.calls:
+                    self.found.calls.append(operator)
+                return f'operators["{operator.name}"]'
+        raise UntranslatableError(f"calls {target}, which has no translation to JAX")
+
+
+def _has_mask(node: Node) -> bool:
+    indices: Any = node.args[1]
+    return any(
+        item is not None and item.meta["val"].dtype in (torch.bool, torch.uint8) for item in indices
+    )
