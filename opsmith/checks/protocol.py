@@ -66,6 +66,7 @@ class Check:
         samples: whether it runs cases; then it fails where there are none.
         flag: the option of ``opsmith check`` without which it does not run, as it is slow; it runs
             where it is selected by name, too.
+        runtime: what the kernel runs in; the column that it has in a page.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Check:
     time_limit: float = 1.0
     samples: bool = True
     flag: str = ""
+    runtime: str = "eager"
 
 
 class UnknownCheckError(OpsmithError):
@@ -96,11 +98,14 @@ def check(
     time_limit: float = 1.0,
     samples: bool = True,
     flag: str = "",
+    runtime: str = "eager",
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        _CHECKS[name] = Check(name, summary, run, subjects, order, time_limit, samples, flag)
+        _CHECKS[name] = Check(
+            name, summary, run, subjects, order, time_limit, samples, flag, runtime
+        )
         return run
 
     return register

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from opsmith.errors import CheckError
 
 Status = Literal["passed", "failed", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Cases of one check with something in common.
+
+    Attributes:
+        cohort: the family that they were drawn from: ``normal``, ``registered``, ``NaN``, …
+        dtype: their generic dtype; empty where every dtype is fixed.
+        elements: how many the tensors of the largest of them have; those of one sample lie between
+            two powers of two.
+        cases: how many there were.
+        error: the largest error in units of the tolerance; `None` where nothing was compared.
+    """
+
+    cohort: str
+    dtype: str
+    elements: int
+    cases: int
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,7 @@ class Row:
         where: the kernel's source.
         blame: what a failure is about, and where it is written, if that is not the kernel.
         code: what kind of failure it is, as ``opsmith explain`` takes it; empty where none is.
+        samples: which cases ran.
     """
 
     operator: str
@@ -50,6 +69,15 @@ class Row:
     where: str = ""
     blame: str = ""
     code: str = ""
+    samples: tuple[Sample, ...] = ()
+
+    @classmethod
+    def revive(cls, plain: Mapping[str, Any]) -> Row:
+        """A row from what `dataclasses.asdict` made of it, through JSON perhaps."""
+        own = dict(plain)
+        own["notes"] = tuple(own["notes"])
+        own["samples"] = tuple(Sample(**sample) for sample in own["samples"])
+        return cls(**own)
 
     def explain(self) -> str:
         """A failure in full: what is wrong, the smallest case that shows it, how to repeat it."""
@@ -137,20 +165,26 @@ class Report:
         return Group(*parts, *ending(self))
 
     def to_json(self) -> str:
-        """The report as JSON text."""
-        import torch
+        """The report as JSON text; `opsmith.checks.documents.SCHEMA_FILE` describes it."""
+        from opsmith.checks.documents import to_json
 
-        from opsmith.kernels.version import version
+        return to_json(self)
 
-        document = {
-            "ok": self.ok,
-            "seed": self.seed,
-            "opsmith": version(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "rows": [_plain(row) for row in self.rows],
-        }
-        return json.dumps(document, indent=2, allow_nan=False)
+    def to_junit(self, path: str | Path | None = None) -> str:
+        """The report as JUnit's XML, for continuous integration.
+
+        Args:
+            path: also written there.
+
+        Returns:
+            The document's text.
+        """
+        from opsmith.checks.documents import to_junit
+
+        text = to_junit(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     def to_html(self, path: str | Path | None = None) -> str:
         """The report as one self-contained page.
@@ -167,14 +201,6 @@ class Report:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    """A row as JSON can have it: an error without end is a word."""
-    plain = asdict(row)
-    if row.error == float("inf"):
-        plain["error"] = "infinite"
-    return plain
 
 
 def show_error(error: float | None) -> str:

@@ -230,6 +230,7 @@ def run_check(
         where=subject.implementation.where,
         blame=trial.blame,
         code=code,
+        samples=trial.tally.samples(),
     )
 
 

@@ -24,6 +24,7 @@ from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject, registered
+from opsmith.checks.tally import Tally
 from opsmith.checks.threads import threads
 from opsmith.checks.truth import (
     RefusedError,
@@ -61,6 +62,8 @@ class Trial:
         blame: what a failure is about, where that is not the kernel: ``backward: file.py:7``.
         wrong: the code of a wrong value, where more is known than that it is wrong.
         raises: the code of an exception.
+        cohort: the family that sampled cases belong to, for the report.
+        tally: which cases ran.
         threads: with how many the kernel runs.
     """
 
@@ -78,6 +81,8 @@ class Trial:
     blame: str = ""
     wrong: str = ""
     raises: str = "OPS-CALL-RAISED"
+    cohort: str = "normal"
+    tally: Tally = field(default_factory=Tally)
     threads: int = field(default_factory=torch.get_num_threads)
     _sampled_seconds: float = 0.0
     _disagrees: bool = False
@@ -263,6 +268,7 @@ class Trial:
         if self.replay.alone and self.replay.alone != case.digest:
             return
         self.replay.ran = True
+        self.tally.begin("registered" if case.origin else self.cohort, case.dtype, case.numel)
         try:
             # The kernel itself runs with all threads: see `call`.
             with threads(1):
@@ -285,6 +291,7 @@ class Trial:
 
     def _refuse(self, case: Case, error: RefusedError) -> None:
         self.count -= 1
+        self.tally.withdraw()
         if case.origin:
             raise Failure(
                 f"the reference refuses a registered case: {error}",
@@ -371,6 +378,7 @@ class Trial:
         """
         comparison = compare(actual, truth)
         self.error = max(self.error or 0.0, comparison.error)
+        self.tally.error(comparison.error)
         if comparison.problem is not None:
             known = (code or self.wrong) if comparison.code.startswith("OPS-VALUE-") else ""
             raise Failure(

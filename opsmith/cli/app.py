@@ -146,6 +146,14 @@ def _print_checks(value: bool) -> None:
         raise typer.Exit
 
 
+def _print_schema(value: bool) -> None:
+    if value:
+        from opsmith.checks.documents import SCHEMA_FILE
+
+        print(SCHEMA_FILE.read_text(encoding="utf-8"), end="")
+        raise typer.Exit
+
+
 def _sanitizers(names: str) -> list[str]:
     """The flags of checks for what ``--sanitize`` names."""
     from opsmith.checks.harness import SANITIZERS
@@ -204,9 +212,21 @@ def check(
     report: Annotated[
         Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
     ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="OUT.xml", help="Also write it as JUnit's XML.")
+    ] = None,
     list_: Annotated[
         bool,
         typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
+    ] = False,
+    json_schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema",
+            callback=_print_schema,
+            is_eager=True,
+            help="Print the JSON Schema of what --json prints.",
+        ),
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -215,8 +235,9 @@ def check(
     from opsmith.checks.table import Table
     from opsmith.operators.importing import import_all
 
-    if report is not None and not report.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
+    for path, option in ((report, "--report"), (junit, "--junit")):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
     operators = import_all(files)
     names = [name.strip() for listed in select or () for name in listed.split(",")]
     # What stdout holds is JSON alone, so rows are shown elsewhere then.
@@ -241,6 +262,9 @@ def check(
     if report is not None:
         result.to_html(report)
         output.say(f"wrote {report}")
+    if junit is not None:
+        result.to_junit(junit)
+        output.say(f"wrote {junit}")
     raise typer.Exit(0 if result.ok else 1)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsmith import checks
+from opsmith.checks import protocol, search
 from opsmith.checks.failures import UnknownCodeError, catalogue, explanation
 from opsmith.checks.failures.__main__ import document
 from opsmith.checks.report import Row
@@ -111,8 +112,9 @@ def test_examples_that_nobody_runs_are_few_and_named():
 @pytest.mark.parametrize("code", [code for code in catalogue() if "py" in blocks(code)])
 def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.setattr(checks.protocol, "_CHECKS", dict(checks.protocol._CHECKS))
-    monkeypatch.setattr(checks.search, "SHRINK_SECONDS", 1.0)
+    protocol.all_checks()
+    monkeypatch.setattr(protocol, "_CHECKS", dict(protocol._CHECKS))
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 1.0)
     shown = blocks(code)
     file = tmp_path / f"example_{code.replace('-', '_').lower()}.py"
     file.write_text(PRELUDE + shown["py"])

@@ -20,6 +20,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     order=0,
     time_limit=10.0,
     samples=False,
+    runtime="kernel alone",
 )
 def build(trial: Trial) -> None:
     """Whatever else is checked waits for this."""

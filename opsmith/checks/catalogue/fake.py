@@ -19,7 +19,12 @@ from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
 
 
-@check("fake", "the fake kernel gives the real one's shapes, dtypes, devices and strides", order=30)
+@check(
+    "fake",
+    "the fake kernel gives the real one's shapes, dtypes, devices and strides",
+    order=30,
+    runtime="torch.compile",
+)
 def fake(trial: Trial) -> None:
     """With plain sizes in every layout, then with symbolic sizes, none of which may be fixed."""
     trial.about("fake kernel", trial.operator.written_fake)

@@ -48,7 +48,12 @@ class _Step:
 _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 
 
-@check("gradient", "gradients agree with the reference's, and with finite differences", order=50)
+@check(
+    "gradient",
+    "gradients agree with the reference's, and with finite differences",
+    order=50,
+    runtime="autograd",
+)
 def gradient(trial: Trial) -> None:
     """Autograd through the reference in double precision, then gradcheck and gradgradcheck."""
     operator = trial.operator

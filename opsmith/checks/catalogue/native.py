@@ -90,6 +90,7 @@ def _has_floats(trial: Trial) -> tuple[str | None, ...]:
     subjects=compiled,
     order=12,
     time_limit=3.0,
+    runtime="kernel alone",
 )
 def bounds(trial: Trial) -> None:
     """Memory that ends or begins where nobody may read; arguments that nobody may write."""
@@ -147,6 +148,7 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
     subjects=compiled,
     order=13,
     time_limit=3.0,
+    runtime="kernel alone",
 )
 def splits(trial: Trial) -> None:
     """Cuts at odd places, whatever the grain, shuffled, on one thread and on three."""
@@ -174,6 +176,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
         order=15,
         time_limit=10.0,
         flag=f"sanitize_{sanitizer}",
+        runtime="kernel alone",
     )
     def sanitized(trial: Trial) -> None:
         build = build_for(trial, sanitizer)

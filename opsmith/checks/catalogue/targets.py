@@ -187,7 +187,14 @@ def _all_differ(case: Case) -> bool:
 
 
 def _register(target: Target, proof: Route, order: int) -> None:
-    @check(proof.name, proof.summary, order=order, time_limit=5.0, flag=proof.flag)
+    @check(
+        proof.name,
+        proof.summary,
+        order=order,
+        time_limit=5.0,
+        flag=proof.flag,
+        runtime=target.title,
+    )
     def run(trial: Trial) -> None:
         trial.wrong = "OPS-TARGET-WRONG"
         match proof:

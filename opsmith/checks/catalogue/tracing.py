@@ -29,7 +29,7 @@ _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 
 
-@check("opcheck", "torch.library.opcheck passes", order=90, time_limit=2.0)
+@check("opcheck", "torch.library.opcheck passes", order=90, time_limit=2.0, runtime="torch.compile")
 def opcheck(trial: Trial) -> None:
     """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
     grads = has_gradient(trial.operator)
@@ -109,7 +109,13 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(t for t in (*every, "test_aot_dispatch_dynamic") if t not in left_out)
 
 
-@check("compile", "torch.compile(fullgraph=True) gives right results", order=100, time_limit=3.0)
+@check(
+    "compile",
+    "torch.compile(fullgraph=True) gives right results",
+    order=100,
+    time_limit=3.0,
+    runtime="torch.compile",
+)
 def compiled(trial: Trial) -> None:
     """Static and dynamic shapes, gradients too; the inductor backend once."""
     trial.wrong = "OPS-COMPILE-WRONG"
@@ -214,7 +220,13 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     )
 
 
-@check("export", "torch.export with dynamic sizes runs with others", order=110, time_limit=3.0)
+@check(
+    "export",
+    "torch.export with dynamic sizes runs with others",
+    order=110,
+    time_limit=3.0,
+    runtime="torch.export",
+)
 def export(trial: Trial) -> None:
     """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""
     trial.wrong = "OPS-EXPORT-WRONG"

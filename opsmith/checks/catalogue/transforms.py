@@ -18,7 +18,12 @@ from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 
-@check("parallel", "each slice along the parallel_dims is computed on its own", order=70)
+@check(
+    "parallel",
+    "each slice along the parallel_dims is computed on its own",
+    order=70,
+    runtime="vmap",
+)
 def parallel(trial: Trial) -> None:
     """Slices of the arguments give the slice of the results that the whole call gives."""
     signature = trial.signature
@@ -148,7 +153,7 @@ def _slice_truth(signature: Signature, truth: Truth, dim: str, start: int, lengt
     )
 
 
-@check("vmap", "torch.vmap gives what a loop over the batch gives", order=75)
+@check("vmap", "torch.vmap gives what a loop over the batch gives", order=75, runtime="vmap")
 def vmap(trial: Trial) -> None:
     """Every tensor batched, then each alone."""
     signature = trial.signature

@@ -28,7 +28,7 @@ def reference(trial: Trial) -> None:
             if not examples:
                 continue
             before = trial.count
-            trial.wrong = cohort.code
+            trial.wrong, trial.cohort = cohort.code, cohort.name
             trial.each(
                 lambda case: _agrees(trial, case),
                 dtypes=(dtype,),
@@ -76,6 +76,8 @@ def memory_layouts(trial: Trial) -> None:
                 {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
             )
 
+        trial.cohort = layout
+
         def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
             return _is_strided(case if case.layouts else lay(case))
 
@@ -87,6 +89,7 @@ def memory_layouts(trial: Trial) -> None:
             keep=can_be,
             adapt=laid_out,
         )
+    trial.cohort = "any layout"
     trial.each(
         lambda case: _agrees(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
@@ -116,6 +119,7 @@ def sizes(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), dtypes=dtypes, examples=0, keep=has_small)
     for name in names:
         for size in (0, 1):
+            trial.cohort = f"{name}={size}"
             trial.each(
                 lambda case: _agrees(trial, case),
                 dtypes=dtypes,
@@ -123,6 +127,7 @@ def sizes(trial: Trial) -> None:
                 examples=3,
                 registered_cases=False,
             )
+    trial.cohort = "every size 0 or 1"
     trial.each(
         lambda case: _agrees(trial, case),
         dtypes=dtypes,

@@ -217,6 +217,7 @@ def _judged(trial: _RemoteTrial, run: Callable[[Any], None]) -> Row:
         seconds=time.monotonic() - started,
         case=case,
         notes=tuple(dict.fromkeys(trial.notes)),
+        samples=trial.tally.samples(),
     )
 
 

@@ -211,9 +211,8 @@ class Worker(Supervised):
                     case "elsewhere":
                         raise ElsewhereError(message["reason"])
                     case "row":
-                        row = dict(message["row"])
                         self._replay = Replay(**message["replay"])
-                        return running, Row(**{**row, "notes": tuple(row["notes"])})
+                        return running, Row.revive(message["row"])
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             # The process that runs kernels can write whatever it likes.
             tail = self._tail()

@@ -1,0 +1,93 @@
+"""A report as documents for programs: JSON by a published schema, and JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from opsmith.checks.report import Report, Row
+
+SCHEMA = "opsmith.report/1"
+"""The name and version of what `to_json` gives."""
+
+SCHEMA_FILE = Path(__file__).parent / "schema" / "report-1.json"
+"""Its JSON Schema."""
+
+#: What XML 1.0 cannot hold.
+_UNSPEAKABLE = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_json(report: Report) -> str:
+    """The report as JSON text, as `SCHEMA_FILE` describes it."""
+    import torch
+
+    from opsmith.kernels.version import version
+
+    document = {
+        "schema": SCHEMA,
+        "ok": report.ok,
+        "seed": report.seed,
+        "opsmith": version(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "rows": [plain(row) for row in report.rows],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """A row as JSON can have it: an error without end is a word."""
+    own = asdict(row)
+    for one in (own, *own["samples"]):
+        if one["error"] is not None and math.isinf(one["error"]):
+            one["error"] = "infinite"
+    return own
+
+
+def to_junit(report: Report) -> str:
+    """The report as JUnit's XML: a suite for each kernel, a test case for each check."""
+    root = ElementTree.Element("testsuites", _counts(report.rows), name="opsmith")
+    for operator, kernel, rows in report.groups():
+        suite = ElementTree.SubElement(
+            root, "testsuite", _counts(rows), name=f"{operator} ({kernel})"
+        )
+        for row in rows:
+            test = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=f"{operator}.{kernel}",
+                name=row.check,
+                time=f"{row.seconds:.3f}",
+            )
+            first = _speakable(row.message.partition("\n")[0])
+            if row.status == "failed":
+                failure = ElementTree.SubElement(test, "failure", type=row.code, message=first)
+                failure.text = _speakable(row.explain())
+            elif row.status == "not applicable":
+                ElementTree.SubElement(test, "skipped", message=first)
+            if row.notes:
+                ElementTree.SubElement(test, "system-out").text = _speakable("\n".join(row.notes))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _counts(rows: list[Row]) -> dict[str, str]:
+    return {
+        "tests": str(len(rows)),
+        "failures": str(sum(row.status == "failed" for row in rows)),
+        "errors": "0",
+        "skipped": str(sum(row.status == "not applicable" for row in rows)),
+        "time": f"{sum(row.seconds for row in rows):.3f}",
+    }
+
+
+def _speakable(text: str) -> str:
+    """A text without characters that XML cannot hold, which a compiler may have printed."""
+    return _UNSPEAKABLE.sub("�", text)
