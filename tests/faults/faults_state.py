@@ -163,7 +163,13 @@ def _writes_back(x):
 
 pair(MUTATION, "an argument written", doubled, wrong=_writes, row="mutation")
 pair(MUTATION, "an argument written and put back", doubled, wrong=_writes_back)
-pair(MUTATION, "the argument itself returned", doubled, wrong=lambda x: x if not x.any() else x * 2)
+pair(
+    MUTATION,
+    "the argument itself returned",
+    doubled,
+    wrong=lambda x: x if not x.any() else x * 2,
+    row="reference",
+)
 pair(MUTATION, "a view of the argument returned", doubled, wrong=lambda x: x.mul_(2).view(-1))
 
 
@@ -182,7 +188,14 @@ def _written_beyond(x, out):
     torch.as_strided(out, (size,), (1,), 0)[-1] = 7
 
 
-pair(MUTATION, "a declared result not written", fill, wrong=_not_written, mutates_args=("out",))
+pair(
+    MUTATION,
+    "a declared result not written",
+    fill,
+    wrong=_not_written,
+    mutates_args=("out",),
+    row="reference",
+)
 pair(MUTATION, "memory beside a view written", fill, wrong=_written_beyond, mutates_args=("out",))
 
 
@@ -197,4 +210,11 @@ def _one_way(x, y):
     y.copy_(x)
 
 
-pair(MUTATION, "written before it is read", swap, wrong=_one_way, mutates_args=("x", "y"))
+pair(
+    MUTATION,
+    "written before it is read",
+    swap,
+    wrong=_one_way,
+    mutates_args=("x", "y"),
+    row="reference",
+)

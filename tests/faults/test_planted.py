@@ -1,0 +1,53 @@
+"""A planted fault is found by the check that is there for it, and its right twin passes that check.
+
+`make faults` runs every check on every pair; this runs one check on each, so that the suite stays
+short.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pairs import Pair
+from run import APART, pairs
+
+from opsmith import checks
+
+#: What looks for faults of these kinds.
+CHECKS = {
+    "values": "reference",
+    "sizes": "reference",
+    "layouts": "layouts",
+    "dtypes": "reference",
+    "parameters": "reference",
+    "state": "history",
+    "mutation": "mutation",
+    "gradients": "gradient",
+    "parallel dimensions": "parallel",
+    "fake kernels": "fake",
+    "memory": "bounds",
+    "threads": "splits",
+    "exceptions and hangs": "reference",
+}
+
+
+def _chosen() -> list[Pair]:
+    """Every fault, but of the kinds that take a compiler, or a process of their own, the first."""
+    everything = pairs()
+    first = {pair.kind: pair for pair in reversed(everything) if pair.kind in APART}
+    return [pair for pair in everything if pair.kind not in APART or pair is first[pair.kind]]
+
+
+@pytest.mark.parametrize("pair", _chosen(), ids=lambda pair: pair.name)
+def test_a_planted_fault_is_found_and_its_right_twin_passes(pair: Pair) -> None:
+    check = pair.row or CHECKS[pair.kind]
+    settings = {"select": [check], "examples": 20, "isolate": pair.kind in APART}
+    wrong = checks.run(pair.wrong, time_limit=5.0, **settings)
+    assert check in {row.check for row in wrong.failures}
+    right = checks.run(pair.right, **settings)
+    assert right.ok, right.explain()
+
+
+def test_every_kind_of_fault_has_a_check_that_looks_for_it() -> None:
+    everything = pairs()
+    assert len(everything) >= 90
+    assert {pair.kind for pair in everything if not pair.row} <= set(CHECKS)
