@@ -116,13 +116,12 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
     """Numbers far from 1, every declared choice, and two arguments that are one tensor."""
     sizes = scalars_in_shapes(signature)
     numbers = [
-        (p.name, kind)
-        for p in signature.parameters
-        if (kind := _number_kind(p)) and p.name not in sizes
+        (p, kind) for p in signature.parameters if (kind := _number_kind(p)) and p.name not in sizes
     ]
-    for name, kind in numbers[:_DIMENSIONS]:
+    for parameter, kind in numbers[:_DIMENSIONS]:
         for number in _FAR[kind]:
-            wanted = Wanted(sizes=_MODEST, given={name: number})
+            given = {parameter.name: _as_given(parameter, number)}
+            wanted = Wanted(sizes=_MODEST, given=given)
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType):
@@ -144,7 +143,7 @@ def overlaps(signature: Signature) -> Iterator[Cohort]:
     for pair in pairs[:4]:
         for same, shift in ((pair, 0), (pair, 1), (pair[::-1], 1)):
             wanted = Wanted(sizes=(3, 5, 2, 8), same=same, shift=shift, square=True)
-            yield Cohort("written and read", wanted)
+            yield Cohort("written and read", wanted, code="OPS-ARGUMENT-SAME")
 
 
 def _alike(signature: Signature, *, written: bool = False) -> Iterator[tuple[str, str]]:
@@ -160,11 +159,21 @@ def _alike(signature: Signature, *, written: bool = False) -> Iterator[tuple[str
 
 
 def _number_kind(parameter: Parameter) -> str:
-    """``int`` or ``float`` for a number that the declaration does not bound; empty otherwise."""
+    """``int`` or ``float`` for numbers that the declaration does not bound; empty otherwise."""
     type_ = parameter.type
-    if not isinstance(type_, ScalarType) or type_.choices or parameter.constraints:
+    if not isinstance(type_, ScalarType | SequenceType) or parameter.constraints:
+        return ""
+    if isinstance(type_, ScalarType) and type_.choices:
         return ""
     return type_.kind if type_.kind in _FAR else ""
+
+
+def _as_given(parameter: Parameter, number: float) -> float | list[float]:
+    """`number` as an argument; several of it, where a sequence is expected."""
+    type_ = parameter.type
+    if isinstance(type_, SequenceType):
+        return [number] * (2 if type_.length is None else type_.length)
+    return number
 
 
 def _any_rank(parameter: Parameter) -> bool:
