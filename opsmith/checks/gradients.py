@@ -28,12 +28,13 @@ def has_gradient(operator: Operator) -> bool:
 
 
 def leaves_of(
-    arguments: Mapping[str, Any], signature: Signature
+    arguments: Mapping[str, Any], signature: Signature, alone: str = ""
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """`arguments` with every floating tensor requiring a gradient, and those tensors by name.
 
     But for those that the declaration says no gradient reaches, or whose dtype carries none (it is
-    asked of the declaration, since in double precision they would).
+    asked of the declaration, since in double precision they would). Where `alone` names a tensor,
+    no other requires a gradient.
     """
     leaves: dict[str, Tensor] = {}
 
@@ -53,6 +54,9 @@ def leaves_of(
             own[name] = [leaf(f"{name}[{n}]", item) for n, item in enumerate(value)]
         else:
             own[name] = leaf(name, value)
+    if alone:
+        for name in set(leaves) - {alone}:
+            leaves.pop(name).requires_grad_(False)
     return own, leaves
 
 
@@ -72,7 +76,7 @@ def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
     """A random gradient for each floating result of `case`, in that result's dtype."""
     generator = torch.Generator().manual_seed(trial.settings.seed)
     with torch.no_grad():
-        results = trial.run(case.make(trial.subject.device))
+        results = trial.run(trial.make(case))
     return [
         torch.randn(
             result.shape,
@@ -120,12 +124,46 @@ def run_backward(
     Raises:
         Failure: a floating result does not require a gradient.
     """
-    arguments, leaves = leaves_of(case.make(trial.subject.device), case.signature)
-    if alone:
-        for name in set(leaves) - {alone}:
-            leaves.pop(name).requires_grad_(False)
-    returned = (function or trial.call)(arguments)
-    results = flatten(trial.signature, returned, {})
+    arguments = trial.make(case)
+    if trial.caller is not None and function is None:
+        trial.caller.raises = trial.raises
+        return trial.caller.differentiate(
+            trial.operator,
+            arguments,
+            cotangents,
+            alone=alone,
+            device=trial.subject.device,
+            threads=trial.threads,
+        )
+    call = function or trial.call
+    given = case.signature, arguments, cotangents
+    return differentiate(call, *given, alone=alone, count=trial.threads)
+
+
+def differentiate(
+    call: Callable[[Mapping[str, Any]], Any],
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    cotangents: Sequence[Tensor],
+    *,
+    alone: str = "",
+    count: int,
+) -> Backward:
+    """Call an operator in this process, and differentiate its results.
+
+    Args:
+        call: takes arguments by name.
+        signature: the operator's.
+        arguments: by name.
+        cotangents: a gradient for each floating result.
+        alone: the only tensor that requires a gradient; all by default.
+        count: with how many threads to go back.
+
+    Raises:
+        Failure: a floating result does not require a gradient.
+    """
+    arguments, leaves = leaves_of(arguments, signature, alone)
+    results = flatten(signature, call(arguments), {})
     outputs = [result for result in results if is_differentiable(result)]
     if leaves and outputs and not any(output.requires_grad for output in outputs):
         raise Failure(
@@ -137,7 +175,7 @@ def run_backward(
         for output, cotangent in zip(outputs, cotangents, strict=True)
         if output.requires_grad
     ]
-    with threads(trial.threads):
+    with threads(count):
         found = torch.autograd.grad(
             [output for output, _ in pairs],
             list(leaves.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ class Location:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Location:
+        """What `to_json` gave."""
+        modules = tuple((name, file) for name, file in data["modules"])
+        return cls(data["name"], modules, data["fingerprint"])
 
 
 def locate(operator: Operator) -> Location:

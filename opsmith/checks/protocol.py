@@ -36,6 +36,8 @@ class Failure(Exception):
         case: the arguments of the call; `None` where no single call shows it.
         code: what kind of failure it is, for programs: see `opsmith.checks.failures`.
         blame: what it is about, and where that is written, if that is not the kernel.
+        crashed: whether the process that the kernel ran in ended.
+        final: whether it is no use to look for a smaller case.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Failure(Exception):
         self.case = case
         self.code = code
         self.blame = ""
+        self.crashed = self.final = False
 
 
 class Inapplicable(Exception):
@@ -78,6 +81,7 @@ class Check:
     samples: bool = True
     flag: str = ""
     runtime: str = "eager"
+    apart: bool = False
 
 
 class UnknownCheckError(OpsmithError):
@@ -99,12 +103,13 @@ def check(
     samples: bool = True,
     flag: str = "",
     runtime: str = "eager",
+    apart: bool = False,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
         _CHECKS[name] = Check(
-            name, summary, run, subjects, order, time_limit, samples, flag, runtime
+            name, summary, run, subjects, order, time_limit, samples, flag, runtime, apart
         )
         return run
 

@@ -16,12 +16,14 @@ class Replay:
         alone: the key of the one case to run; all where it is empty.
         failed: the cases that failed, by their keys, and how.
         key: the case that the check failed with; empty where no single one shows it.
+        crashed: whether the kernel's process ended then.
         ran: whether `alone` was come to, and ran.
     """
 
     alone: str = ""
     failed: dict[str, str] = field(default_factory=dict)
     key: str = ""
+    crashed: bool = False
     ran: bool = False
 
     @property

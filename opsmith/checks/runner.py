@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
+from opsmith.checks.remote import Caller
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report, Row, Status
@@ -180,6 +181,7 @@ def run_check(
     announce: Announce,
     crashed: Mapping[str, tuple[str, str]],
     replay: Replay | None = None,
+    caller: Caller | None = None,
 ) -> Row:
     """Run one check in this process.
 
@@ -190,10 +192,11 @@ def run_check(
         announce: told of each case before it runs.
         crashed: cases that took a process down before, by their keys: how, and the code of that.
         replay: is told which cases failed, and says where only one is to run.
+        caller: the process that the kernel runs in; this one by default.
     """
     started = time.monotonic()
     replay = replay or Replay()
-    trial = Trial(subject, check.name, settings, announce, crashed, replay)
+    trial = Trial(subject, check.name, settings, announce, crashed, replay, caller=caller)
     status: Status = "passed"
     message, case, code = "", "", ""
     try:

@@ -36,7 +36,8 @@ def search(
 
     Args:
         strategy: what is sampled.
-        test: raises where a sample fails.
+        test: raises where a sample fails; nothing smaller is looked for where what it raises has
+            an attribute `final` that is true.
         examples: how many samples to try.
         seed: decides the samples.
         seconds: after this long no further sample is tried.
@@ -65,7 +66,7 @@ def search(
         nonlocal best, failed_at
         now = time.monotonic()
         limit = failed_at + SHRINK_SECONDS if best is not None else started + seconds
-        if now > limit:
+        if now > limit or (best is not None and getattr(best[2], "final", False)):
             return
         try:
             test(drawn)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import torch
@@ -17,8 +15,9 @@ from torch import Tensor
 
 from opsmith.checks import layouts
 from opsmith.checks.case import Case
-from opsmith.checks.comparison import compare
+from opsmith.checks.comparison import compare, same_bits
 from opsmith.checks.protocol import Failure, Inapplicable
+from opsmith.checks.raised import raised
 from opsmith.checks.replay import Replay
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
@@ -37,8 +36,17 @@ from opsmith.checks.truth import (
 from opsmith.operators import Operator
 from opsmith.signature import Signature, bind, result_shapes
 
+if TYPE_CHECKING:
+    from opsmith.checks.remote import Caller
+
 #: How many elements a registered case may have for checks that run a case many times.
 _MODEST = 50_000
+
+#: What is wrong where a result does not stay what it was.
+CHANGED = (
+    "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "
+    "again, or that is an argument's"
+)
 
 Announce = Callable[[str, str, int], None]
 """Takes a case's description, its key and its size before the case runs."""
@@ -65,6 +73,8 @@ class Trial:
         cohort: the family that sampled cases belong to, for the report.
         tally: which cases ran.
         threads: with how many the kernel runs.
+        caller: the process that the kernel runs in; `None` where it is this one.
+        keep: how many results are looked at again after later calls.
     """
 
     subject: Subject
@@ -84,8 +94,11 @@ class Trial:
     cohort: str = "normal"
     tally: Tally = field(default_factory=Tally)
     threads: int = field(default_factory=torch.get_num_threads)
+    caller: Caller | None = None
+    keep: int = 0
     _sampled_seconds: float = 0.0
     _disagrees: bool = False
+    _earlier: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
 
     @property
     def operator(self) -> Operator:
@@ -278,11 +291,12 @@ class Trial:
         except Failure as failure:
             failure.case = failure.case or case
             self.replay.failed[case.digest] = str(failure)
+            self.replay.crashed = failure.crashed
             raise
         except (Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            failed = Failure(self.raised(error), case, code=self.raises)
+            failed = Failure(raised(error), case, code=self.raises)
             self.replay.failed[case.digest] = str(failed)
             raise failed from error
 
@@ -318,15 +332,38 @@ class Trial:
 
     # --- calling and comparing ---------------------------------------------------------------
 
+    def make(self, case: Case) -> dict[str, Any]:
+        """The arguments of `case` for `run`, fresh, where that wants them."""
+        return case.make(self.subject.device if self.caller is None else "cpu")
+
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Call the operator through the dispatcher, with as many threads as there are."""
+        """Call the operator in this process through the dispatcher, with all threads."""
+        assert self.caller is None, f"the kernel of check {self.name!r} runs in another process"
         positional, keywords = self.operator.split(arguments)
         with threads(self.threads):
             return self.operator(*positional, **keywords)
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Call the operator; every tensor that it gave: results, then what it wrote into."""
-        return flatten(self.signature, self.call(arguments), arguments)
+        """Call the operator; every tensor that it gave: results, then what it wrote into.
+
+        Raises:
+            Failure: with `keep`, a result that it gave earlier is another now.
+        """
+        if self.caller is not None:
+            self.caller.keep, self.caller.raises = self.keep, self.raises
+            return self.caller.run(
+                self.operator, arguments, device=self.subject.device, threads=self.threads
+            )
+        found = flatten(self.signature, self.call(arguments), arguments)
+        for results, copies in self._earlier:
+            if not same_bits(results, copies):
+                raise Failure(CHANGED, code="OPS-RESULT-REUSED")
+        if self.keep:
+            written = [p for p in self.signature.mutated if arguments[p.name] is not None]
+            fresh = found[: len(found) - len(written)]
+            self._earlier.append((fresh, [tensor.clone() for tensor in fresh]))
+            del self._earlier[: -self.keep]
+        return found
 
     def truth(self, case: Case) -> Truth:
         """What is right for `case`.
@@ -388,14 +425,7 @@ class Trial:
 
     def raised(self, error: BaseException) -> str:
         """What a call raised, with the innermost line that is the user's."""
-        text = f"raised {type(error).__name__}: {str(error).strip()}"
-        own = Path(__file__).parents[1]
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            path = Path(frame.filename)
-            inside = path.is_relative_to(own) or "site-packages" in path.parts
-            if not inside and path.is_file():
-                return f"{text}\n  at {frame.filename}:{frame.lineno}"
-        return text
+        return raised(error)
 
     def about(self, what: str, function: object) -> None:
         """Say that what fails from now on is about a function of the user's, if there is one."""
@@ -412,9 +442,9 @@ class Trial:
         except (RefusedError, Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            raised = Failure(self.raised(error), code=self.raises)
-            raised.blame = _where(what, function)
-            raise raised from error
+            blamed = Failure(raised(error), code=self.raises)
+            blamed.blame = _where(what, function)
+            raise blamed from error
 
     def need(self, condition: object, reason: str) -> None:
         """State a precondition of the check.

@@ -28,7 +28,12 @@ _EQUAL = "two equal calls"
 _MEANT = "If that is meant, tag the operator torch.Tag.nondeterministic_bitwise."
 
 
-@check("determinism", "a call repeated, or with more threads, gives the same bits", order=60)
+@check(
+    "determinism",
+    "a call repeated, or with more threads, gives the same bits",
+    order=60,
+    apart=True,
+)
 def determinism(trial: Trial) -> None:
     """Three runs, and runs with one thread and with two; gradients too where there are.
 
@@ -39,7 +44,6 @@ def determinism(trial: Trial) -> None:
     operator, rule = trial.operator, trial.operator.rule
     tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
     trial.need(not tags, f"tagged {', '.join(tags)}")
-    device = trial.subject.device
     trial.threads = max(2, trial.threads)
     kernel = _Claims(
         repeats=trial.subject.kernel != REFERENCE,
@@ -49,7 +53,7 @@ def determinism(trial: Trial) -> None:
 
     def one(case: Case) -> None:
         truth = trial.truth(case)
-        _repeat(trial, case, lambda: trial.run(case.make(device)), truth, kernel)
+        _repeat(trial, case, lambda: trial.run(trial.make(case)), truth, kernel)
         if has_gradient(operator) and case.dtype in trial.subject.floats:
             cotangents = random_cotangents(trial, case)
 

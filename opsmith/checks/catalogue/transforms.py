@@ -23,6 +23,7 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
     "each slice along the parallel_dims is computed on its own",
     order=70,
     runtime="vmap",
+    apart=True,
 )
 def parallel(trial: Trial) -> None:
     """Slices of the arguments give the slice of the results that the whole call gives."""
@@ -46,7 +47,7 @@ def _along(trial: Trial, claimed: str) -> None:
 
     def one(case: Case) -> None:
         truth = trial.truth(case)
-        arguments = case.make(trial.subject.device)
+        arguments = trial.make(case)
         size = max(
             (tensor.shape[axis] for _, tensor, axis in _sliced(signature, arguments, dim)),
             default=0,
@@ -55,7 +56,7 @@ def _along(trial: Trial, claimed: str) -> None:
         cuts = [(index, 1) for index in range(min(size, 5))]
         cuts += [(0, size // 2), (size // 2, size - size // 2)] if size > 3 else []
         for start, length in cuts:
-            part = _slice_arguments(signature, case.make(trial.subject.device), dim, start, length)
+            part = _slice_arguments(signature, trial.make(case), dim, start, length)
             got = trial.run(part)
             expected = _slice_truth(signature, truth, dim, start, length)
             trial.compare(got, expected, f"the slice {start}:{start + length} along {claimed}")

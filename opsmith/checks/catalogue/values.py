@@ -15,10 +15,12 @@ from opsmith.checks.trial import Trial
 
 def _agrees(trial: Trial, case: Case) -> None:
     truth = trial.truth(case)
-    trial.compare(trial.run(case.make(trial.subject.device)), truth)
+    trial.compare(trial.run(trial.make(case)), truth)
 
 
-@check("reference", "the results agree with the reference in double precision", order=10)
+@check(
+    "reference", "the results agree with the reference in double precision", order=10, apart=True
+)
 def reference(trial: Trial) -> None:
     """Every dtype of the kernel, contiguous arguments; then what normal sampling does not reach."""
     trial.each(lambda case: _agrees(trial, case))
@@ -62,7 +64,12 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
             yield cohort, half, cohort.half_examples
 
 
-@check("layouts", "transposed, sliced and expanded arguments give right results", order=20)
+@check(
+    "layouts",
+    "transposed, sliced and expanded arguments give right results",
+    order=20,
+    apart=True,
+)
 def memory_layouts(trial: Trial) -> None:
     """Every argument in one layout, then each in its own."""
     examples = trial.some(4)
@@ -106,7 +113,7 @@ def _is_strided(case: Case) -> bool:
     )
 
 
-@check("sizes", "dimensions of size 0 and 1 give right results", order=25)
+@check("sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
 def sizes(trial: Trial) -> None:
     """Every dimension 0 and 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)

@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def judge(
 
     with Session(files["spec"], files["candidate"], time_limit) as session:
         try:
-            kernels = session.load()
+            kernels = session.kernels()
         except Failure as failure:
             for operator in operators:
                 add(_row(operator, "import", "failed", str(failure), failure.code))
@@ -140,7 +140,7 @@ def judge(
                     add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
                 continue
             subject = _Judged(operator, REFERENCE, "cpu", own=kernels[operator.name])
-            add(_judged(_RemoteTrial(subject, name, settings, session=session), run))
+            add(_judged(Trial(subject, name, settings, caller=session, keep=1), run))
     if progress is not None:
         progress(len(plan), len(plan), "")
     return Verdict(report, seed, digests)
@@ -165,26 +165,7 @@ class _Judged(Subject):
         return tuple(name for name in every if name in self.own)
 
 
-@dataclass
-class _RemoteTrial(Trial):
-    """A trial whose calls go to the candidate's process.
-
-    Attributes:
-        session: that process.
-    """
-
-    session: Session = field(kw_only=True)
-
-    def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Nobody calls the operator here: that would run the reference."""
-        raise NotImplementedError
-
-    def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Have the candidate call the operator."""
-        return self.session.run(self.operator, arguments)
-
-
-def _judged(trial: _RemoteTrial, run: Callable[[Any], None]) -> Row:
+def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
     started = time.monotonic()
     operator = trial.operator
     status: Status = "passed"

@@ -26,16 +26,18 @@ class MemoryBound:
     """How large a process may become.
 
     Attributes:
+        process: its id.
         before: its resident bytes when the case began.
         most: its resident bytes at which it is ended.
     """
 
+    process: int
     before: int
     most: int
 
-    def exceeded(self, process: int) -> bool:
-        """Whether a process has taken more."""
-        return resident(process) > self.most
+    def exceeded(self) -> bool:
+        """Whether the process has taken more."""
+        return resident(self.process) > self.most
 
     @property
     def excess(self) -> str:
@@ -53,7 +55,7 @@ def bound_for(process: int, elements: int) -> MemoryBound | None:
     left = _available()
     if left is not None:
         wanted = min(wanted, int(_SHARE * left))
-    return MemoryBound(before, before + wanted)
+    return MemoryBound(process, before, before + wanted)
 
 
 def resident(process: int) -> int:

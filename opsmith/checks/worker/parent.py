@@ -1,6 +1,8 @@
 """Running a check in another process, and looking for the smallest case that crashes it.
 
-A crash takes the process and its search for a smaller case along. So the parent remembers the case
+Where the kernel runs apart from the check (`opsmith.checks.remote`), its crash is a failure like
+any other. Where both run in one process, a crash takes the search for a smaller case along. So the
+parent remembers the case
 that was running, and asks the next process for the same check again: sampling is deterministic, the
 search comes to that case, takes it as failed without running it, and goes on to smaller ones, of
 which the next may crash.
@@ -22,12 +24,15 @@ from opsmith.checks.replay import Replay
 from opsmith.checks.report import Row
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
+from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.memory import bound_for
 from opsmith.checks.worker.supervised import End, GarbledError, Supervised
 from opsmith.errors import OpsmithError
 
 #: How often, and for how long, a crash is followed to smaller cases.
 _CRASHES, _CRASH_SECONDS = 20, 30.0
+#: How much longer than a call a check may be silent that limits its kernel's calls itself.
+_SLACK_SECONDS = 10.0
 #: What importing the user's modules may take at least, on a machine that may be busy.
 _IMPORT_SECONDS = 20.0
 
@@ -63,7 +68,7 @@ class Worker(Supervised):
     """
 
     def __init__(self) -> None:
-        super().__init__("opsmith.checks.worker.process")
+        super().__init__(python("opsmith.checks.worker.process"))
         self.hung = False
         self._number = 0
         self._replay = Replay()
@@ -99,11 +104,15 @@ class Worker(Supervised):
                 "location": location.to_json(),
                 "check": check.name,
                 "kernel": subject.kernel,
+                "device": subject.device,
+                # What does not build is not tried again by whoever imports it.
+                "built": check.name != "build",
+                "limit": limit,
                 "settings": asdict(settings),
                 "crashed": crashed,
                 "alone": "",
             }
-            running, end = self._ask(request, limit)
+            running, end = self._ask(request, limit + (_SLACK_SECONDS if check.apart else 0.0))
             if isinstance(end, Row):
                 if worst is None or end.status == "failed":
                     end = self._beside_fresh(check, end, request, limit)
@@ -125,7 +134,7 @@ class Worker(Supervised):
     def _beside_fresh(self, check: Check, row: Row, request: dict[str, Any], limit: float) -> Row:
         """A row, and whether its failing call is right where no other was made before it."""
         key, failed = self._replay.key, self._replay.failed
-        crashed = key in request["crashed"]
+        crashed = key in request["crashed"] or self._replay.crashed
         # What compiles makes more than one call, and takes long.
         if row.status != "failed" or not (crashed or key in failed) or check.time_limit > 1.0:
             return row
@@ -140,7 +149,6 @@ class Worker(Supervised):
         self, request: dict[str, Any], limit: float, key: str, failed: Iterable[str]
     ) -> bool:
         """Whether a case that failed does not fail in a process that runs no other."""
-        self._end_child()
         others = dict.fromkeys(failed, ("failed before", "OPS-CALL-CRASH"))
         crashed = {**others, **request["crashed"]}
         crashed.pop(key, None)
@@ -185,7 +193,9 @@ class Worker(Supervised):
             assert self._child is not None
             self._number += 1
             self._send((json.dumps({"number": self._number, **request}) + "\n").encode())
-            bound = bound_for(self._child, 0)
+            row = self._child
+            bound = bound_for(row, 0)
+            self._listen()
             while True:
                 # Importing what declares the operator comes before the first case, and is no call.
                 patience = limit if running.key else max(limit, _IMPORT_SECONDS)
@@ -202,20 +212,32 @@ class Worker(Supervised):
                     self._child = None
                     return running, self._how(message["code"])
                 if message.get("request") != self._number:
-                    continue  # of a child that was ended meanwhile
+                    continue  # of a row that is done, or of a child that was ended meanwhile
                 match message["event"]:
+                    case "started":
+                        row = message["pid"]
+                        bound = bound_for(row, 0)
                     case "case":
                         size = message["size"]
                         running = _Running(message["description"], message["key"], size)
-                        bound = bound_for(self._child, size)
+                        bound = bound_for(row, size)
                     case "elsewhere":
                         raise ElsewhereError(message["reason"])
+                    case "left":
+                        return running, self._how(message["code"])
                     case "row":
-                        self._replay = Replay(**message["replay"])
-                        return running, Row.revive(message["row"])
+                        return running, self._take(message)
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             # The process that runs kernels can write whatever it likes.
             tail = self._tail()
             self.stop()
             how = f"the checking process gave an answer that is none ({error}){tail}"
             return running, End(how, "OPS-CHECK-LOST", again=False)
+
+    def _take(self, message: dict[str, Any]) -> Row:
+        """The row that a check ends with."""
+        self._replay = Replay(**message["replay"])
+        self.hung = bool(message["hung"])
+        if message["last"]:
+            self._child = None  # it ends, and another takes its place
+        return Row.revive(message["row"])

@@ -1,140 +1,82 @@
-"""The processes on the worker's side: a supervisor, and the child that checks run in.
+"""The worker's processes: a supervisor, a template, and one process for each row.
 
-Started by `Worker` as ``python -m opsmith.checks.worker.process FD FOLDER``. The supervisor imports
-and forks; its child serves requests until it dies, and the next child takes over at once, without
-importing PyTorch again. No tensor is computed before the fork, so there are no threads that a child
-would miss.
+Started by `Worker` as ``python -m opsmith.checks.worker.process FD FOLDER``::
 
-The supervisor runs no code of the user's. So it sees whatever happens that its parent is gone, by
-the end of the pipe that requests come through, and then ends its child and what that started, and
-removes the folder that they wrote into.
+    supervisor        imports torch and the checks; sees when its parent is gone
+      template        imports what declares the operators; never calls a kernel
+        row           runs one check, and ends
+          supervisor  only for checks whose kernels run apart (`opsmith.checks.remote`)
+            kernel    takes arguments, returns results; another follows where it ends
 
-Requests are lines of JSON on standard input, answers are lines of JSON on the file descriptor FD,
-since kernels and references may print. Every answer carries its request's number.
+Each is a fork of the one above, so none imports again what is imported, and each row begins as
+every other: whatever a kernel does to its process is over with the row. A fork copies no thread.
+Where importing the operators starts some, the template runs one row itself, and another template
+takes over.
+
+Requests are lines of JSON on standard input, which the template reads. Every answer carries its
+request's number.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import resource
-import select
-import shutil
-import signal
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+from opsmith.checks.worker.launch import fork, python
+from opsmith.checks.worker.supervise import Children, answer, supervise
 
+if TYPE_CHECKING:
+    from opsmith.checks.protocol import Check
+    from opsmith.checks.remote import Caller
+    from opsmith.operators import Operator
 
-Serve = Callable[[int], None]
-"""Answers all requests, on a file descriptor, in a child."""
+#: How long the process of a row does not say that its kernel is being called.
+_QUIET_SECONDS = 1.0
 
 
 def main() -> None:
     """Serve checks."""
-    supervise(_import_all, _serve_all)
-
-
-def supervise(prepare: Callable[[], None], serve: Serve) -> None:
-    """Fork children that serve, until standard input ends.
-
-    Args:
-        prepare: imports what every child needs; starts no thread.
-        serve: what a child does.
-    """
-    answers, folder = int(sys.argv[1]), Path(sys.argv[2])
-    # A child's end is seen by the byte that its signal leaves here.
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    # What a kernel starts and leaves behind comes to this process, which ends it.
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prepare()
-    _keep_files_in(folder)
-    while True:
-        child = os.fork()
-        if child == 0:
-            _become_child()
-            answer(answers, event="ready", pid=os.getpid())
-            serve(answers)
-            os._exit(0)
-        if not _outlived(child, ended):
-            _end_everything(child)
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        _, status = os.waitpid(child, 0)
-        _end_everything(child)
-        answer(answers, event="ended", pid=child, code=os.waitstatus_to_exitcode(status))
+    supervise(int(sys.argv[1]), Path(sys.argv[2]), _import_all, _be_template)
 
 
 def _import_all() -> None:
-    from opsmith.checks import locate, protocol, runner
+    from opsmith.checks import locate, protocol, remote, runner
+    from opsmith.checks.remote import serving
 
     protocol.all_checks()
-    del locate, runner
+    del locate, runner, remote, serving
 
 
-def _keep_files_in(folder: Path) -> None:
-    """Write temporary files where they are removed with the worker; what is cached stays cached."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    os.environ["TMPDIR"] = str(temporary)
-    tempfile.tempdir = None
+# --- the template --------------------------------------------------------------------------------
 
 
-def _outlived(child: int, ended: int) -> bool:
-    """Wait until the child ends, or the parent; whether the parent is still there."""
-    poll = select.poll()
-    poll.register(ended, select.POLLIN)
-    poll.register(0, 0)  # its end only: what is in it is the child's
-    while True:
-        events = dict(poll.poll())
-        if 0 in events:
-            return False
-        os.read(ended, 1 << 10)
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return True
+def _be_template(answers: int) -> None:
+    rows = Children()
+    for request in _requests():
+        sys.path[:] = request["path"]
+        operator = _import(request, answers)
+        if operator is None:
+            continue
+        threads = _started_threads()
 
+        def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
+            _serve_row(request, operator, answers, forked)
 
-def _end_everything(child: int) -> None:
-    """End a child, its group, and every process that any of them left behind."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    while children.is_file() and (found := children.read_text().split()):
-        for process in map(int, found):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(process, 0)
-
-
-def _prctl(option: int, value: int) -> None:
-    """Ask Linux for something; elsewhere there is no such thing."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-# --- the child -----------------------------------------------------------------------------------
-
-
-def answer(answers: int, **message: Any) -> None:
-    """Send one line of JSON."""
-    data = (json.dumps(message) + "\n").encode()
-    while data:
-        data = data[os.write(answers, data) :]
+        if threads:
+            serve(forked=False)
+            return
+        row = rows.fork(serve)
+        code = rows.outlive(row)
+        if code is None:
+            return
+        answer(answers, request=request["number"], event="left", code=code)
 
 
 def _requests() -> Iterator[dict[str, Any]]:
@@ -150,73 +92,109 @@ def _requests() -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _become_child() -> None:
-    # A group of its own, to end it with whatever compiler it started.
-    os.setpgid(0, 0)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _go_first_where_memory_ends()
-
-
-def _serve_all(answers: int) -> None:
-    channels = _identities(answers)
-    for request in _requests():
-        sys.path[:] = request["path"]
-        answer(answers, request=request["number"], **_serve(request, answers))
-        if _identities(answers) != channels:
-            break  # a kernel closed them: that is over with its row
-
-
-def _go_first_where_memory_ends() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _identities(answers: int) -> list[tuple[int, int]]:
-    """Which files the descriptors are that requests and answers go through."""
-    found = []
-    for descriptor in (0, answers):
-        try:
-            status = os.fstat(descriptor)
-        except OSError:
-            return []
-        found.append((status.st_dev, status.st_ino))
-    return found
-
-
-def _serve(request: dict[str, Any], answers: int) -> dict[str, Any]:
+def _import(request: dict[str, Any], answers: int) -> Operator | None:
+    """Import what declares the operator, and load its kernels; `None` where that is another."""
     from opsmith.checks.locate import Location, NotLocatedError, obtain
+    from opsmith.errors import OpsmithError
+
+    try:
+        operator = obtain(Location.from_json(request["location"]))
+    except NotLocatedError as error:
+        answer(answers, request=request["number"], event="elsewhere", reason=str(error))
+        return None
+    if request["built"]:
+        with contextlib.suppress(OpsmithError):  # the row says it
+            operator.build(request["device"])
+    return operator
+
+
+def _started_threads() -> bool:
+    """Whether there are threads that a fork would miss."""
+    if _threads() == 1:
+        return False
+    # Some end their threads before a fork, and start them again when needed (OpenBLAS).
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return _threads() > 1
+
+
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1  # a system that does not say
+
+
+# --- a row ---------------------------------------------------------------------------------------
+
+
+def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked: bool) -> None:
     from opsmith.checks.protocol import all_checks
     from opsmith.checks.replay import Replay
     from opsmith.checks.runner import run_check
     from opsmith.checks.settings import Settings
 
-    location = request["location"]
-    modules = tuple((name, file) for name, file in location["modules"])
-    try:
-        operator = obtain(Location(location["name"], modules, location["fingerprint"]))
-    except NotLocatedError as error:
-        return {"event": "elsewhere", "reason": str(error)}
+    number = request["number"]
+    # Requests are the template's, and no kernel reads them by mistake.
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    answer(answers, request=number, event="started", pid=os.getpid())
     check = next(one for one in all_checks() if one.name == request["check"])
     subject = next(one for one in check.subjects(operator) if one.kernel == request["kernel"])
+    said = time.monotonic()
+
+    def alive() -> None:
+        nonlocal said
+        if time.monotonic() - said > _QUIET_SECONDS:
+            said = time.monotonic()
+            answer(answers, request=number, event="calling")
+
+    # Before anything is computed here: computing starts threads.
+    caller = _caller(check, request, operator, answers, forked, alive)
 
     def announce(description: str, key: str, size: int) -> None:
-        answer(
-            answers,
-            request=request["number"],
-            event="case",
-            description=description,
-            key=key,
-            size=size,
-        )
+        answer(answers, request=number, event="case", description=description, key=key, size=size)
 
     replay = Replay(request["alone"])
     settings = Settings(**request["settings"])
-    row = run_check(check, subject, settings, announce, request["crashed"], replay)
-    with contextlib.suppress(Exception):  # a kernel may have closed it
-        sys.stdout.flush()
-    return {"event": "row", "row": asdict(row), "replay": asdict(replay)}
+    row = run_check(check, subject, settings, announce, request["crashed"], replay, caller)
+    if caller is not None:
+        caller.stop()
+    answer(
+        answers,
+        request=number,
+        event="row",
+        row=asdict(row),
+        replay=asdict(replay),
+        hung=caller is not None and caller.hung,
+        last=not forked,
+    )
+
+
+def _caller(
+    check: Check,
+    request: dict[str, Any],
+    operator: Operator,
+    answers: int,
+    forked: bool,
+    alive: Callable[[], None],
+) -> Caller | None:
+    """The process that the kernel runs in; `None` where it is this one."""
+    from opsmith.checks.remote import Caller, serving
+
+    if not check.apart:
+        return None
+    if forked:
+        launch = fork(lambda own: serving.serve(own, serving.Known(operator)), hide=(answers,))
+        caller = Caller(launch, request["limit"], again=False, alive=alive)
+    else:
+        setup = {"location": request["location"], "path": request["path"]}
+        caller = Caller(python(serving.__name__), request["limit"], setup=setup, alive=alive)
+    caller.start()
+    return caller
 
 
 if __name__ == "__main__":

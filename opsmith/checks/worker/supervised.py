@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -10,15 +11,15 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from opsmith.checks.worker.launch import Channel, Launch, Process
 from opsmith.checks.worker.memory import MemoryBound
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 _START_SECONDS = 120.0
 #: How often a process is looked at while it says nothing.
 _LOOK_SECONDS = 0.05
+#: What a pipe holds, where the system gives so much.
+_PIPE_BYTES = 1 << 20
+#: What is kept of what kernels print, and how much of that is looked at.
+_OUTPUT_BYTES, _TAIL_BYTES = 64 << 20, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -55,17 +60,15 @@ class Supervised:
     """A process that runs code which may do anything, and the supervisor that ends it.
 
     Args:
-        module: what the supervisor runs, see `opsmith.checks.worker.process`.
-        environment: the environment variables of the process; those of this one by default.
+        launch: starts the supervisor, see `opsmith.checks.worker.launch`.
     """
 
-    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
-        self._module = module
-        self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._process: Process | None = None
         self._child: int | None = None
-        self._answers = -1
-        self._pending = b""
+        self._requests = self._answers = -1
+        self._pending = bytearray()
         self._exceeded = False
         self._folder = Path(tempfile.mkdtemp(prefix="opsmith-check-"))
         self._output = self._folder / "output"
@@ -85,16 +88,15 @@ class Supervised:
 
     def _send(self, data: bytes, seconds: float = _START_SECONDS) -> bool:
         """Send bytes; whether they were taken within `seconds`."""
-        assert self._process is not None and self._process.stdin is not None
-        stdin = self._process.stdin.fileno()
-        os.set_blocking(stdin, False)
         deadline = time.monotonic() + seconds
         left = memoryview(data)
         while left:
-            if not select.select([], [stdin], [], max(0.0, deadline - time.monotonic()))[1]:
+            if not select.select([], [self._requests], [], max(0.0, deadline - time.monotonic()))[
+                1
+            ]:
                 return False
             try:
-                left = left[os.write(stdin, left) :]
+                left = left[os.write(self._requests, left) :]
             except BlockingIOError:
                 continue
             except BrokenPipeError:
@@ -122,7 +124,7 @@ class Supervised:
                 if not self._supervises(child):
                     raise GarbledError(f"process {child} is none of the supervisor's")
                 self._child = child
-                self._said = self._output.stat().st_size
+                self._listen()
         return None
 
     def _supervises(self, process: int) -> bool:
@@ -134,28 +136,28 @@ class Supervised:
         except OSError:
             return True  # gone meanwhile, or a system that does not say
 
+    def _listen(self) -> None:
+        """Take what the child says from now on as said by what runs now."""
+        self._said = self._output.stat().st_size
+        if self._said > _OUTPUT_BYTES:
+            os.truncate(self._output, 0)
+            self._said = 0
+
     def _start(self) -> None:
-        reading, writing = os.pipe()
-        environment = {
-            **(os.environ if self._environment is None else self._environment),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            # Threads that wait must not take the cores from those that work.
-            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
-        }
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(writing), str(self._folder)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(writing,),
-                env=environment,
-                # Ctrl-C and a closed terminal are for this process, whose end ends the worker.
-                start_new_session=True,
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        _widen(requests)
+        _widen(answers)
+        os.set_blocking(self._requests, False)
+        own = self._requests, self._answers
+        try:
+            self._process = self._launch(
+                Channel(requests, answers, own, self._folder, self._output)
             )
-        os.close(writing)
-        self._answers, self._pending, self._said = reading, b"", 0
+        finally:
+            os.close(requests)
+            os.close(answers)
+        self._pending, self._said = bytearray(), 0
 
     def _end_child(self) -> None:
         if self._child is not None:
@@ -167,9 +169,7 @@ class Supervised:
         """End the processes, whatever they do."""
         if self._process is None:
             return
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        os.close(self._requests)
         try:
             # At the end of its input it ends all that was started.
             self._process.wait(timeout=5.0)
@@ -185,12 +185,12 @@ class Supervised:
     def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any] | None:
         """The next message; an empty one after `seconds` of silence, `None` if there is no more.
 
-        An empty one too as soon as the child exceeds `bound`.
+        An empty one too as soon as `bound` is exceeded.
         """
         more = self._wait(lambda: b"\n" in self._pending, seconds, bound)
         if not more:
             return more if more is None else {}
-        line, _, self._pending = self._pending.partition(b"\n")
+        line = self._take_bytes(self._pending.index(b"\n") + 1)
         try:
             message = json.loads(line)
         except ValueError:
@@ -204,7 +204,11 @@ class Supervised:
         """So many bytes that follow a message; `None` where they do not come."""
         if not self._wait(lambda: len(self._pending) >= count, seconds, bound):
             return None
-        data, self._pending = self._pending[:count], self._pending[count:]
+        return self._take_bytes(count)
+
+    def _take_bytes(self, count: int) -> bytes:
+        data = bytes(self._pending[:count])
+        del self._pending[:count]
         return data
 
     def _wait(
@@ -218,7 +222,7 @@ class Supervised:
             if left <= 0:
                 return False
             if not select.select([self._answers], [], [], min(left, _LOOK_SECONDS))[0]:
-                if bound is not None and self._child and bound.exceeded(self._child):
+                if bound is not None and bound.exceeded():
                     self._exceeded = True
                     return False
                 continue
@@ -252,10 +256,17 @@ class Supervised:
         """The last that the child said, if anything."""
         try:
             with self._output.open("rb") as output:
-                output.seek(self._said)
+                output.seek(max(self._said, self._output.stat().st_size - _TAIL_BYTES))
                 text = output.read().decode(errors="replace")
         except OSError:
             return ""
         text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
         lines = [line for line in text.splitlines() if line.strip()][-8:]
         return "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+def _widen(pipe: int) -> None:
+    """Let more into a pipe before its other end has to be read, where the system lets us."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,7 +1,7 @@
 """Arguments and results as bytes: a description in JSON, and the elements.
 
-What a candidate sends is data. It is read here with every size compared with what came, and no
-object of the candidate's making is ever built: no pickle.
+What the kernel's process sends is data. It is read here with every size compared with what came,
+and no object of its making is ever built: no pickle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from torch import Tensor
 
 from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.signature import Signature
 
+#: What incoming gradients are called among the arguments.
+COTANGENTS = "the incoming gradients"
 #: How many dimensions a result may have.
 _MOST_DIMENSIONS = 64
 
@@ -26,23 +29,12 @@ class WireError(OpsmithError):
 
 def storage_bytes(tensor: Tensor) -> bytes:
     """Everything in a tensor's memory, the elements that it steps over included."""
-    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-    return storage.numpy().tobytes()
+    storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return storage.set_(tensor.untyped_storage()).cpu().numpy().tobytes()
 
 
-def describe_memory(tensor: Tensor) -> dict[str, Any]:
-    """How a tensor lies in its memory."""
-    return {
-        "dtype": dtype_name(tensor.dtype),
-        "shape": list(tensor.shape),
-        "strides": list(tensor.stride()),
-        "offset": tensor.storage_offset(),
-        "bytes": tensor.untyped_storage().nbytes(),
-    }
-
-
-def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a call, with its name."""
+def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a call, by each of its names."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             yield name, value
@@ -52,22 +44,62 @@ def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
                     yield f"{name}[{position}]", item
 
 
-def describe_argument(value: Any) -> dict[str, Any]:
-    """An argument in JSON; the bytes of its tensors follow.
+def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The first tensor in each memory of a call, by its name."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in every_tensor_in(arguments):
+        found.setdefault(_memory_of(tensor), (name, tensor))
+    return dict(found.values())
+
+
+def written_memories(signature: Signature, arguments: Mapping[str, Any]) -> list[str]:
+    """Those of `memories_in` that an operator may write into."""
+    mutated = {parameter.name for parameter in signature.mutated}
+    written = {
+        _memory_of(tensor)
+        for name, tensor in every_tensor_in(arguments)
+        if name.partition("[")[0] in mutated
+    }
+    return [name for name, one in memories_in(arguments).items() if _memory_of(one) in written]
+
+
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in JSON; the bytes of `memories_in` follow, in that order.
 
     Raises:
-        WireError: it is of a kind that has no such form.
+        WireError: one is of a kind that has no such form.
     """
-    if isinstance(value, Tensor):
-        return {"kind": "tensor", **describe_memory(value)}
-    if isinstance(value, complex):
-        return {"kind": "complex", "parts": [value.real, value.imag]}
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"kind": "plain", "value": value}
-    if isinstance(value, list | tuple):
-        items = [describe_argument(item) for item in value]
-        return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
-    raise WireError(f"an argument of type {type(value).__name__} cannot be sent to a candidate")
+    tensors: dict[int, str] = {}
+    memories = {_memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
+
+    def describe(name: str, value: Any) -> dict[str, Any]:
+        if isinstance(value, Tensor):
+            first = tensors.setdefault(id(value), name)
+            if first != name:
+                return {"kind": "same", "name": first}
+            return {
+                "kind": "tensor",
+                "dtype": dtype_name(value.dtype),
+                "shape": list(value.shape),
+                "strides": list(value.stride()),
+                "offset": value.storage_offset(),
+                "bytes": value.untyped_storage().nbytes(),
+                "memory": memories[_memory_of(value)],
+            }
+        if isinstance(value, complex):
+            return {"kind": "complex", "parts": [value.real, value.imag]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return {"kind": "plain", "value": value}
+        if isinstance(value, list | tuple):
+            items = [describe(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
+        raise WireError(f"an argument of type {type(value).__name__} cannot be sent to a process")
+
+    return {name: describe(name, value) for name, value in arguments.items()}
 
 
 def describe_result(tensor: Tensor) -> dict[str, Any]:
@@ -82,7 +114,7 @@ def element_bytes(tensor: Tensor) -> bytes:
 
 
 class Reader:
-    """Reads what a candidate sent.
+    """Reads what the kernel's process sent.
 
     Args:
         data: the bytes.
