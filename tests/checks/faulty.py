@@ -92,7 +92,7 @@ def _(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     return grad, None
 
 
-@fault("gradient", "gradcheck")
+@fault("gradcheck", "gradcheck: ")
 @opsmith.op("faults::wrong_numeric_gradient")
 def wrong_numeric_gradient(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return torch.from_numpy(x.detach().float().numpy() * 2).to(x.dtype)

@@ -1,14 +1,10 @@
-"""The declared gradient is the reference's, and the kernel's own slope."""
+"""The declared gradient is the reference's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
-from torch.autograd.gradcheck import GradcheckError
 
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import same_bits
@@ -16,58 +12,47 @@ from opsmith.checks.gradients import (
     Backward,
     has_gradient,
     has_leaves,
-    is_differentiable,
-    leaves_of,
     random_cotangents,
     run_backward,
     true_gradients,
 )
 from opsmith.checks.layouts import CONTIGUOUS, EXPANDED, LAYOUTS, lay_out, make_constant
 from opsmith.checks.protocol import Failure, check
-from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth, flatten, run_reference
-
-#: With more elements than this gradcheck compares random projections, not every element.
-_SLOW_ELEMENTS = 40
-_DOUBLE = (torch.float64, torch.complex128)
-_DIRECTIONS = 3
+from opsmith.checks.truth import Truth
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What gradcheck steps by, and what it allows."""
+def need_gradient(trial: Trial) -> None:
+    """State that a check is about the gradient, so that there must be one.
 
-    eps: float
-    atol: float
-    rtol: float
-
-
-#: The wide one is for what computes in single precision inside.
-_STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
+    Raises:
+        Inapplicable: there is none.
+    """
+    operator = trial.operator
+    trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
+    trial.need(has_gradient(operator), "no gradient declared")
+    trial.need(_any_float(trial), "no argument is floating point")
+    trial.about("backward", operator.rule.backward)
+    trial.wrong, trial.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
 
 
 @check(
     "gradient",
-    "gradients agree with the reference's, and with finite differences",
+    "gradients agree with the reference's in double precision",
     order=50,
     runtime="autograd",
+    apart=True,
 )
 def gradient(trial: Trial) -> None:
-    """Autograd through the reference in double precision, then gradcheck and gradgradcheck."""
-    operator = trial.operator
-    trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
-    trial.need(has_gradient(operator), "no gradient declared")
-    trial.about("backward", operator.rule.backward)
-    trial.wrong, trial.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
+    """Every dtype, with incoming gradients that lie in memory as autograd makes them."""
+    need_gradient(trial)
     # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
     dtypes = trial.subject.floats or (None,)
-    trial.need(_any_float(trial), "no argument is floating point")
-    numeric_only = False
+    opaque = False
 
     def one(case: Case) -> None:
-        nonlocal numeric_only
+        nonlocal opaque
         trial.accept(case)
         # What comes in lies as autograd makes it: the gradient of a sum has strides of 0.
         layout = LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
@@ -78,7 +63,7 @@ def gradient(trial: Trial) -> None:
             ]
         truth = true_gradients(trial, case, cotangents)
         if truth is None:
-            numeric_only = True
+            opaque = True
             return
         given = [lay_out(cotangent, layout) for cotangent in cotangents]
         backward = run_backward(trial, case, given)
@@ -102,36 +87,11 @@ def gradient(trial: Trial) -> None:
         _compare_alone(trial, case, cotangents, backward, truth)
 
     trial.each(one, dtypes=dtypes, keep=has_leaves)
-    if numeric_only:
-        trial.notes.append("the reference is not differentiable PyTorch: finite differences only")
-    double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
-    if not double:
-        trial.notes.append("no finite differences: the kernel has no float64")
-        trial.need(
-            not numeric_only,
-            "the reference is not differentiable, and the kernel does not take float64",
-        )
-        return
-
-    tried, bent = 0, 0
-
-    def numeric(case: Case) -> None:
-        nonlocal tried, bent
-        trial.accept(case)
-        step = next((step for step in _STEPS if _is_smooth(trial, case, step)), None)
-        if step is None:
-            bent += 1
-            return
-        tried += 1
-        _gradcheck(trial, case, step)
-
-    small = Wanted(sizes=(1, 2, 3), max_elements=64)
-    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, most=3, keep=_has_double)
-    if bent:
-        some = "some cases" if tried else "every case"
-        trial.notes.append(f"no finite differences at {some}: a kink, a bound, NaN or infinity")
-    elif not tried:
-        trial.notes.append("no finite differences: no argument and result of float64")
+    trial.need(
+        not opaque,
+        "the reference is not differentiable PyTorch, so only gradcheck can tell whether the "
+        "gradient is right",
+    )
 
 
 def _compare_alone(
@@ -160,111 +120,3 @@ def _any_float(trial: Trial) -> bool:
         for type_ in (parameter.tensor_type for parameter in trial.signature.tensors)
         if type_ is not None
     )
-
-
-def _double_leaves(case: Case) -> list[str]:
-    """What finite differences can move: a step in single precision would be lost in rounding."""
-    _, leaves = leaves_of(case.values, case.signature)
-    return [name for name, leaf in leaves.items() if leaf.dtype in _DOUBLE and leaf.numel()]
-
-
-def _has_double(case: Case) -> bool:
-    return bool(_double_leaves(case))
-
-
-def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
-    """Whether the reference is finite, and has one slope, at every element of a case.
-
-    Both one-sided slopes are taken, along a few directions that move every element: where they
-    differ by more than gradcheck allows, no finite difference is the gradient. The operator must
-    take the arguments on both sides too: it does not beyond the bound of a declared range.
-    """
-    names = _double_leaves(case)
-    generator = torch.Generator().manual_seed(0)
-
-    def moved(signs: Mapping[str, Tensor], by: float) -> list[Tensor]:
-        def move(name: str, value: Any) -> Any:
-            return value + by * signs[name] if name in signs else value
-
-        values = {
-            name: [move(f"{name}[{n}]", item) for n, item in enumerate(value)]
-            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
-            else move(name, value)
-            for name, value in case.values.items()
-        }
-        with torch.no_grad():
-            if by:
-                trial.run(replace(case, values=values).make(trial.subject.device))
-            _, results = run_reference(trial.operator, values)
-        return [result for result in results if is_differentiable(result)]
-
-    tensors = dict(case.tensors())
-    try:
-        here = moved({}, 0.0)
-        for _ in range(_DIRECTIONS):
-            signs = {
-                name: torch.randint(0, 2, tensors[name].shape, generator=generator) * 2.0 - 1
-                for name in names
-            }
-            for before, at, after in zip(
-                moved(signs, -step.eps), here, moved(signs, step.eps), strict=True
-            ):
-                bend = (after - 2 * at + before).abs() / step.eps
-                slope = (after - before).abs() / (2 * step.eps)
-                # NaN and infinity are not slopes, and compare as false.
-                if not bool((bend <= 2 * step.atol + step.rtol * slope).all()):
-                    return False
-    except Exception:
-        return False  # a size depends on the data, or this side of a bound is not an argument
-    return True
-
-
-def _gradcheck(trial: Trial, case: Case, step: _Step) -> None:
-    rule = trial.operator.rule
-    function, inputs = _as_function(trial, case)
-    with torch.no_grad():
-        outputs = function(*inputs)
-    if not outputs:
-        return
-    fast = sum(tensor.numel() for tensor in inputs) > _SLOW_ELEMENTS
-    torch.manual_seed(trial.settings.seed)  # the projections of fast mode
-    try:
-        torch.autograd.gradcheck(
-            function,
-            inputs,
-            eps=step.eps,
-            atol=step.atol,
-            rtol=step.rtol,
-            fast_mode=fast,
-            check_forward_ad=rule.reference,
-        )
-        if rule.reference and rule.backward is None and step is _STEPS[0]:
-            torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
-    except GradcheckError as error:
-        raise Failure(f"gradcheck: {_short(str(error))}", code="OPS-GRADIENT-NUMERIC") from error
-
-
-def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
-    """The operator as a function of its floating arguments alone."""
-    arguments, every = leaves_of(case.make(trial.subject.device), case.signature)
-    leaves = {name: every[name] for name in _double_leaves(case)}
-    for name in set(every) - set(leaves):
-        every[name].requires_grad_(False)
-
-    def function(*inputs: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(leaves, inputs, strict=True))
-        own = {
-            name: [given.get(f"{name}[{n}]", item) for n, item in enumerate(value)]
-            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
-            else given.get(name, value)
-            for name, value in arguments.items()
-        }
-        results = flatten(trial.signature, trial.call(own), own)
-        return tuple(result for result in results if result.dtype in _DOUBLE)
-
-    return function, tuple(leaves.values())
-
-
-def _short(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return "\n".join(lines[:12])

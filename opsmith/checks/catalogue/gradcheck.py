@@ -1,0 +1,176 @@
+"""The declared gradient is the operator's own slope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+
+from opsmith.checks.case import Case
+from opsmith.checks.catalogue.gradient import need_gradient
+from opsmith.checks.gradients import is_differentiable, leaves_of
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import flatten, run_reference
+
+#: With more elements than this gradcheck compares random projections, not every element.
+_SLOW_ELEMENTS = 40
+_DOUBLE = (torch.float64, torch.complex128)
+_DIRECTIONS = 3
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What gradcheck steps by, and what it allows."""
+
+    eps: float
+    atol: float
+    rtol: float
+
+
+#: The wide one is for what computes in single precision inside.
+_STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
+
+
+@check(
+    "gradcheck",
+    "gradients agree with finite differences of the operator itself",
+    order=51,
+    runtime="autograd",
+)
+def gradcheck(trial: Trial) -> None:
+    """`torch.autograd.gradcheck` and gradgradcheck in float64, where the reference is smooth."""
+    need_gradient(trial)
+    double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
+    trial.need(double, "the kernel has no float64")
+    tried, bent = 0, 0
+
+    def numeric(case: Case) -> None:
+        nonlocal tried, bent
+        trial.accept(case)
+        step = next((step for step in _STEPS if _is_smooth(trial, case, step)), None)
+        if step is None:
+            bent += 1
+            return
+        tried += 1
+        _gradcheck(trial, case, step)
+
+    small = Wanted(sizes=(1, 2, 3), max_elements=64)
+    trial.each(numeric, dtypes=(double,), wanted=small, examples=4, most=3, keep=_has_double)
+    if bent:
+        some = "some cases" if tried else "every case"
+        trial.notes.append(f"no finite differences at {some}: a kink, a bound, NaN or infinity")
+    trial.need(tried or bent, "no argument and result of float64")
+
+
+def _double_leaves(case: Case) -> list[str]:
+    """What finite differences can move: a step in single precision would be lost in rounding."""
+    _, leaves = leaves_of(case.values, case.signature)
+    return [name for name, leaf in leaves.items() if leaf.dtype in _DOUBLE and leaf.numel()]
+
+
+def _has_double(case: Case) -> bool:
+    return bool(_double_leaves(case))
+
+
+def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
+    """Whether the reference is finite, and has one slope, at every element of a case.
+
+    Both one-sided slopes are taken, along a few directions that move every element: where they
+    differ by more than gradcheck allows, no finite difference is the gradient. The operator must
+    take the arguments on both sides too: it does not beyond the bound of a declared range.
+    """
+    names = _double_leaves(case)
+    generator = torch.Generator().manual_seed(0)
+
+    def moved(signs: Mapping[str, Tensor], by: float) -> list[Tensor]:
+        def move(name: str, value: Any) -> Any:
+            return value + by * signs[name] if name in signs else value
+
+        values = {
+            name: [move(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
+            else move(name, value)
+            for name, value in case.values.items()
+        }
+        with torch.no_grad():
+            if by:
+                trial.run(replace(case, values=values).make(trial.subject.device))
+            _, results = run_reference(trial.operator, values)
+        return [result for result in results if is_differentiable(result)]
+
+    tensors = dict(case.tensors())
+    try:
+        here = moved({}, 0.0)
+        for _ in range(_DIRECTIONS):
+            signs = {
+                name: torch.randint(0, 2, tensors[name].shape, generator=generator) * 2.0 - 1
+                for name in names
+            }
+            for before, at, after in zip(
+                moved(signs, -step.eps), here, moved(signs, step.eps), strict=True
+            ):
+                bend = (after - 2 * at + before).abs() / step.eps
+                slope = (after - before).abs() / (2 * step.eps)
+                # NaN and infinity are not slopes, and compare as false.
+                if not bool((bend <= 2 * step.atol + step.rtol * slope).all()):
+                    return False
+    except Exception:
+        return False  # a size depends on the data, or this side of a bound is not an argument
+    return True
+
+
+def _gradcheck(trial: Trial, case: Case, step: _Step) -> None:
+    rule = trial.operator.rule
+    function, inputs = _as_function(trial, case)
+    with torch.no_grad():
+        outputs = function(*inputs)
+    if not outputs:
+        return
+    fast = sum(tensor.numel() for tensor in inputs) > _SLOW_ELEMENTS
+    torch.manual_seed(trial.settings.seed)  # the projections of fast mode
+    try:
+        torch.autograd.gradcheck(
+            function,
+            inputs,
+            eps=step.eps,
+            atol=step.atol,
+            rtol=step.rtol,
+            fast_mode=fast,
+            check_forward_ad=rule.reference,
+        )
+        if rule.reference and rule.backward is None and step is _STEPS[0]:
+            torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
+    except GradcheckError as error:
+        raise Failure(f"gradcheck: {_short(str(error))}", code="OPS-GRADIENT-NUMERIC") from error
+
+
+def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+    """The operator as a function of its floating arguments alone."""
+    arguments, every = leaves_of(case.make(trial.subject.device), case.signature)
+    leaves = {name: every[name] for name in _double_leaves(case)}
+    for name in set(every) - set(leaves):
+        every[name].requires_grad_(False)
+
+    def function(*inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(leaves, inputs, strict=True))
+        own = {
+            name: [given.get(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
+            else given.get(name, value)
+            for name, value in arguments.items()
+        }
+        results = flatten(trial.signature, trial.call(own), own)
+        return tuple(result for result in results if result.dtype in _DOUBLE)
+
+    return function, tuple(leaves.values())
+
+
+def _short(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return "\n".join(lines[:12])
