@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,12 +170,11 @@ def _between_sides(value: Tensor, truth: Truth, position: int, allowed: Tensor) 
 def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tensor) -> str:
     wrong = ratio > 1
     worst = int(ratio.flatten().argmax())
-    got, expected = _apart(
-        value.flatten()[worst].item(), truth.values[position].flatten()[worst].item()
-    )
+    right = truth.values[position].flatten()[worst].item()
+    got, expected = _apart(value.flatten()[worst].item(), right)
     text = f"{_place(name, value, worst)} is {got}, expected {expected}"
     allowed = _allowed(truth, position, value).flatten()[worst].item()
-    if allowed:
+    if allowed and cmath.isfinite(right):
         text += f" ± {allowed:.2g}"
     text += f" ({dtype_name(value.dtype)})"
     if value.numel() > 1:
@@ -185,7 +185,7 @@ def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tens
 def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
     """The code of a wrong value, by the element that is wrong most."""
     worst = ratio.flatten().argmax()
-    got, right = (bool(torch.isfinite(one.flatten()[worst])) for one in (value, expected))
+    got, right = (cmath.isfinite(one.flatten()[worst].item()) for one in (value, expected))
     if got == right:
         return "OPS-VALUE-WRONG"
     return "OPS-VALUE-NAN-LOST" if got else "OPS-VALUE-NAN"

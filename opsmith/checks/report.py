@@ -88,10 +88,10 @@ class Row:
         lines += [f"  note: {note}" for note in self.notes]
         if self.blame or self.where:
             lines.append(f"  {self.blame or f'kernel: {self.where}'}")
-        if self.command:
-            lines.append(f"  repeat: {self.command}")
         if self.code:
             lines.append(f"  explain: opsmith explain {self.code}")
+        if self.command:
+            lines.append(f"  repeat: {self.command}")
         return "\n".join(lines)
 
 

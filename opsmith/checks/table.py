@@ -110,4 +110,5 @@ def remark(row: Row) -> str:
     if row.status == "passed":
         return "; ".join(row.notes)
     first = row.message.splitlines()[0] if row.message else ""
+    first = f"{row.code}: {first}" if row.code else first
     return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

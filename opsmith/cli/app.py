@@ -346,4 +346,10 @@ def explain(
         explanations.show(console, code)
 
 
+@app.command()
+def guide() -> None:
+    """Print a guide for programs that write kernels: all that is needed, as Markdown."""
+    print((Path(__file__).parents[1] / "guide.md").read_text(encoding="utf-8"), end="")
+
+
 artifacts.register(app, Debug)

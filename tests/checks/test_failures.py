@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from opsmith.checks import protocol, search
 from opsmith.checks.failures import UnknownCodeError, catalogue, explanation
 from opsmith.checks.failures.__main__ import document
 from opsmith.checks.report import Row
+from opsmith.kernels import INCLUDE
+from opsmith.kernels.adapters import kernel_files
+from opsmith.kernels.toolchain import find_compiler
+from opsmith.kernels.torch_paths import torch_paths
 from opsmith.operators.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[2]
@@ -82,12 +87,10 @@ def test_a_failure_in_full_says_how_to_read_about_its_code():
 # --- the examples --------------------------------------------------------------------------------
 
 PRELUDE = next(body for kind, body in BLOCK.findall(document()) if kind == "py")
-#: How an example is run where the usual way does not show it.
-SETTINGS = {
-    "OPS-CALL-CRASH": {"isolate": True},
-    "OPS-CALL-EXIT": {"isolate": True},
-    "OPS-CALL-HANG": {"isolate": True, "time_limit": 1.0},
-}
+#: Such kernels take a process with them, or have to be built. Those of test_worker.py and of
+#: harness/test_rows.py have the same faults, and these codes.
+ELSEWHERE = {"OPS-CALL-CRASH", "OPS-CALL-EXIT", "OPS-CALL-HANG"}
+COMPILED = [code for code in catalogue() if "```cpp" in catalogue()[code].example]
 #: These need more than an operator: a sanitizer, a target, a candidate, a broken machine.
 TOLD = {
     "OPS-CALL-MEMORY",
@@ -109,28 +112,58 @@ def test_examples_that_nobody_runs_are_few_and_named():
     assert {code for code in told if not code.startswith(FAMILIES)} == TOLD
 
 
-@pytest.mark.parametrize("code", [code for code in catalogue() if "py" in blocks(code)])
+@pytest.mark.parametrize(
+    "code",
+    [c for c in catalogue() if "py" in blocks(c) and c not in {*ELSEWHERE, *COMPILED}],
+)
 def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     protocol.all_checks()
     monkeypatch.setattr(protocol, "_CHECKS", dict(protocol._CHECKS))
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 1.0)
+    # What matters here is what is said, not of how small a case.
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.2)
     shown = blocks(code)
     file = tmp_path / f"example_{code.replace('-', '_').lower()}.py"
     file.write_text(PRELUDE + shown["py"])
-    if "cpp" in shown:
-        name = shown["cpp"].partition("\n")[0].removeprefix("// ")
-        (tmp_path / name).write_text(shown["cpp"])
     first, _, message = shown["text"].partition("\n")
     (check,) = re.findall(r"check '([\w-]+)' failed", first)
     operators = import_operators(str(file)).operators
-    report = checks.run(operators, select=[check], **{"isolate": False, **SETTINGS.get(code, {})})
+    report = checks.run(operators, select=[check], isolate=False, examples=24, seconds=3.0)
     (row,) = [row for row in report.rows if row.check == check]
     assert row.status == "failed", row
     assert row.code == code, row.explain()
     said = row.explain()
     pattern = ".*".join(map(re.escape, f"{first}\n{message.rstrip()}".split("…")))
     assert re.match(pattern, said, re.DOTALL), said
+
+
+def test_the_examples_in_cpp_compile_but_for_the_one_that_must_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    sources = []
+    for code in COMPILED:
+        shown = blocks(code)
+        name = shown["cpp"].partition("\n")[0].removeprefix("// ")
+        (tmp_path / name).write_text(shown["cpp"])
+        if code != "OPS-BUILD-FAILED":
+            sources.append(name)
+        file = tmp_path / f"compiled_{name.removesuffix('.cpp')}.py"
+        file.write_text(PRELUDE + shown["py"])
+        (operator,) = import_operators(str(file)).operators
+        for header, text in kernel_files(operator.signature).items():
+            (tmp_path / header).write_text(text)
+    assert len(sources) == 5
+
+    def compile_all(names: list[str]) -> subprocess.CompletedProcess[str]:
+        together = tmp_path / "together.cc"
+        together.write_text("".join(f'#include "{name}"\n' for name in names))
+        folders = [f"-I{folder}" for folder in (INCLUDE, *torch_paths().include)]
+        compiler = find_compiler("the examples").path
+        command = [compiler, "-std=c++20", "-fsyntax-only", *folders, str(together)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = compile_all(sources)
+    assert done.returncode == 0, done.stderr
+    assert "half.cpp:8" in compile_all(["half.cpp"]).stderr
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -16,20 +16,21 @@ from opsmith.checks.worker import memory
 
 
 @pytest.mark.parametrize(
-    ("operator", "words"),
+    ("operator", "words", "code"),
     [
-        (crashing.segfault, "crashed with signal 11 (SIGSEGV)"),
-        (crashing.abort, "crashed with signal 6 (SIGABRT)"),
-        (crashing.leave, "ended the process with exit code 7"),
-        (crashing.leave_86, "ended the process with exit code 86"),
+        (crashing.segfault, "crashed with signal 11 (SIGSEGV)", "OPS-CALL-CRASH"),
+        (crashing.abort, "crashed with signal 6 (SIGABRT)", "OPS-CALL-CRASH"),
+        (crashing.leave, "ended the process with exit code 7", "OPS-CALL-EXIT"),
+        (crashing.leave_86, "ended the process with exit code 86", "OPS-CALL-EXIT"),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_crash_is_a_failed_check_with_the_smallest_case(operator, words):
+def test_a_crash_is_a_failed_check_with_the_smallest_case(operator, words, code):
     report = checks.run(operator, select=["reference", "aliasing"])
     assert [row.check for row in report.rows] == ["reference", "aliasing"]
     for row in report.failures:
         assert words in row.message
+        assert row.code == code
     text = report.rows[0].explain()
     size = 1 if operator is crashing.leave_86 else 4
     assert f"smallest case: x: float32 ({size},) [" in text
@@ -45,6 +46,7 @@ def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     report = checks.run(crashing.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
     assert [row.status for row in report.rows] == ["failed", "failed"]
     assert report.rows[0].message == "did not return within 1 s"
+    assert report.rows[0].code == "OPS-CALL-HANG"
     assert report.rows[0].case.startswith("x: float32 (")
     assert report.rows[0].command.endswith("--seed 0 --time-limit 1")
 
@@ -70,6 +72,7 @@ def test_a_kernel_that_takes_all_memory_is_a_failed_check(monkeypatch):
     monkeypatch.setattr(memory, "_FLOOR", 300 << 20)
     (row,) = checks.run(crashing.grow, select=["aliasing"]).rows
     assert row.message.startswith("took more than 0.3 GiB of memory, and was ended before")
+    assert row.code == "OPS-CALL-MEMORY"
     assert row.case.startswith("x: float32 (4,)")
 
 
@@ -85,6 +88,7 @@ def test_answers_that_a_kernel_invents_are_a_named_failure():
     for row, process in zip(report.rows, ["the kernel's", "the checking"], strict=True):
         assert row.status == "failed"
         assert f"{process} process gave an answer that is none" in row.message
+        assert row.code == "OPS-CHECK-LOST"
         assert row.case.startswith("x: float32 (")
 
 

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -126,16 +127,26 @@ def test_cpp_asks_for_the_checks_in_programs(cli, write):
     assert statuses == {"mutation": "passed", "aotinductor-cpp": "not applicable"}
 
 
-def test_a_report_is_a_page_of_its_own(cli, write, tmp_path):
+def test_a_report_is_a_page_and_a_junit_file_too(cli, write, tmp_path):
     file = write("cli_page", 2)
-    outcome = cli("check", file, "--check", "mutation", "--report", "out.html")
+    written = ["--report", "out.html", "--junit", "out.xml"]
+    outcome = cli("check", file, "--check", "mutation", *written)
     assert outcome.code == 0, outcome.stdout
-    assert outcome.stderr == "wrote out.html\n"
+    assert outcome.stderr == "wrote out.html\nwrote out.xml\n"
     assert "cli_check::cli_page" in (tmp_path / "out.html").read_text()
+    (suite,) = ElementTree.parse(tmp_path / "out.xml").getroot()
+    assert suite.get("name") == "cli_check::cli_page (cpu)"
 
 
-def test_a_report_without_a_folder_is_refused_before_anything_runs(cli, write):
-    outcome = cli("check", write("cli_nowhere", 2), "--report", "absent/out.html")
+def test_the_schema_is_printed_without_a_file_to_check(cli):
+    outcome = cli("check", "--json-schema")
+    assert outcome.code == 0
+    assert json.loads(outcome.stdout)["$id"] == "opsmith.report/1"
+
+
+@pytest.mark.parametrize("option", ["--report", "--junit"])
+def test_a_report_without_a_folder_is_refused_before_anything_runs(cli, write, option):
+    outcome = cli("check", write("cli_nowhere", 2), option, "absent/out")
     assert outcome.code == 2
     assert "there is no folder absent" in outcome.stderr
 

@@ -90,7 +90,8 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             try:
                 found = proof.differentiate(loaded, trial.operator, arguments, cotangents)
             except (OpsmithError, RuntimeError) as error:
-                raise Failure(f"{proof.what} {trial.raised(error)}") from error
+                text = f"{proof.what} {trial.raised(error)}"
+                raise Failure(text, code="OPS-TARGET-RAISED") from error
             trial.compare(found, truth, f"in {proof.what}")
 
         trial.each(one, dtypes=floats, examples=trial.some(3), most=_MOST, keep=has_leaves)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from opsmith.checks import cohorts, layouts
 from opsmith.checks.case import Case
 from opsmith.checks.cohorts import Cohort
+from opsmith.checks.comparison import compare
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 
@@ -16,6 +17,17 @@ from opsmith.checks.trial import Trial
 def _agrees(trial: Trial, case: Case) -> None:
     truth = trial.truth(case)
     trial.compare(trial.run(trial.make(case)), truth)
+
+
+def _agrees_laid_out(trial: Trial, case: Case) -> None:
+    try:
+        _agrees(trial, case)
+    except Failure as failure:
+        plain = case.with_layouts({})
+        wrong = compare(trial.run(trial.make(plain)), trial.truth(plain)).problem
+        if wrong is None:
+            failure.code = "OPS-LAYOUT-STRIDE"
+        raise
 
 
 @check(
@@ -73,7 +85,6 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
 def memory_layouts(trial: Trial) -> None:
     """Every argument in one layout, then each in its own."""
     examples = trial.some(4)
-    trial.wrong = "OPS-LAYOUT-STRIDE"
     for layout in (TRANSPOSED, SLICED, EXPANDED):
 
         def laid_out(case: Case, layout: str = layout) -> Case:
@@ -89,7 +100,7 @@ def memory_layouts(trial: Trial) -> None:
             return _is_strided(case if case.layouts else lay(case))
 
         trial.each(
-            lambda case: _agrees(trial, case),
+            lambda case: _agrees_laid_out(trial, case),
             dtypes=(trial.subject.favourite,),
             wanted=Wanted(layouts=(layout,)),
             examples=examples,
@@ -98,7 +109,7 @@ def memory_layouts(trial: Trial) -> None:
         )
     trial.cohort = "any layout"
     trial.each(
-        lambda case: _agrees(trial, case),
+        lambda case: _agrees_laid_out(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
         examples=examples,
         registered_cases=False,

@@ -177,6 +177,7 @@ def test_a_sanitizer_names_the_fault_and_the_line(sanitizer, fault, words):
         call(built, fault, phase)
     assert str(raised.value).startswith(words)
     assert f"{SOURCE}:" in str(raised.value)
+    assert raised.value.code == f"OPS-SANITIZE-{sanitizer.upper()}"
 
 
 def test_the_memory_sanitizer_says_that_it_needs_clang(monkeypatch):

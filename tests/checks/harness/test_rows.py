@@ -42,21 +42,38 @@ def test_a_right_kernel_passes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fault", "check", "words"),
+    ("fault", "check", "words", "code"),
     [
-        ("read past the end", "bounds", "read 1 element past the end of argument 'x' (1 element)"),
-        ("unwritten last", "bounds", "the result[0] was never written"),
+        (
+            "read past the end",
+            "bounds",
+            "read 1 element past the end of argument 'x' (1 element)",
+            "OPS-MEMORY-BOUNDS",
+        ),
+        ("unwritten last", "bounds", "the result[0] was never written", "OPS-RESULT-UNWRITTEN"),
         (
             "sum over pieces",
             "splits",
             "with the pieces of parallel_for in another order: the result[",
+            "OPS-PARALLEL-SPLIT",
         ),
-        ("leak", "afterwards", "called alone: the kernel allocates 104 bytes in every call that"),
-        ("one buffer for all calls", "afterwards", "called by two threads at once: the result["),
+        (
+            "leak",
+            "afterwards",
+            "called alone: the kernel allocates 104 bytes in every call that",
+            "OPS-MEMORY-LEAK",
+        ),
+        (
+            "one buffer for all calls",
+            "afterwards",
+            "called by two threads at once: the result[",
+            "OPS-STATE-THREADS",
+        ),
     ],
 )
-def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words, monkeypatch):
+def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words, code, monkeypatch):
     found = rows(fault, monkeypatch)[check]
     assert found.status == "failed"
     assert found.message.startswith(words)
+    assert found.code == code
     assert found.case.startswith("x: float32 (")

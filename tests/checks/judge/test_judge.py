@@ -9,10 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
 from opsmith.checks import search
+from opsmith.checks.documents import SCHEMA_FILE
+from opsmith.checks.failures import catalogue
 from opsmith.checks.judge import judge
 from opsmith.checks.judge.session import Session
 from opsmith.checks.protocol import Failure
@@ -47,6 +50,7 @@ def candidate(tmp_path):
 def failures(path: Path, **options: object) -> dict[str, str]:
     verdict = judge(SPEC, path, **{"examples": 12, "time_limit": 20.0, **options})
     found = {row.check: row.message for row in verdict.report.failures}
+    assert all(row.code in catalogue() for row in verdict.report.failures)
     assert verdict.accepted == (not found)
     return found
 
@@ -147,10 +151,11 @@ def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path
     kernels = [(f"return {RIGHT}", ""), *WRONG.values()]
     verdict = judge(*several(tmp_path, "cheats", kernels), examples=12, time_limit=20.0)
     found = {operator: rows for operator, _, rows in verdict.report.groups()}
-    messages = {}
+    messages, codes = {}, {}
     for number, name in enumerate(["right", *WRONG]):
         rows = found[f"judged::cheats_{number}"]
         messages[name] = {row.check: row.message for row in rows if row.status == "failed"}
+        codes[name] = {row.check: row.code for row in rows if row.status == "failed"}
     assert messages.pop("right") == {}
     assert [name for name, failed in messages.items() if not failed] == []
     assert (
@@ -159,6 +164,9 @@ def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path
     assert messages["writes its argument"]["reference"] == (
         "wrote into argument 'x', which mutates_args does not name"
     )
+    assert codes["writes its argument"]["reference"] == "OPS-MUTATION-UNDECLARED"
+    assert codes["cached by pointer, shape and first element"] == {"again": "OPS-STATE-EARLIER"}
+    assert "OPS-RESULT-REUSED" in codes["result in memory that is used again"].values()
     again = str(messages["result in memory that is used again"])
     assert "it lies in memory that the kernel uses again" in again
 
@@ -211,8 +219,10 @@ def test_a_kernel_that_ends_its_process_harms_itself_only(tmp_path):
     kernels = [*((how, "") for how in ENDS), (f"return {RIGHT}", "")]
     verdict = judge(*several(tmp_path, "ends", kernels), examples=1)
     *ended, right = [rows for _, _, rows in verdict.report.groups()]
+    codes = {"ended": "OPS-CALL-EXIT", "crashed": "OPS-CALL-CRASH", "raised": "OPS-CALL-RAISED"}
     for rows, words in zip(ended, ENDS.values(), strict=True):
         assert rows[0].message.startswith(words)
+        assert rows[0].code == codes[words.split()[0]]
     assert [row.status for row in right] == ["passed"] * 4
     assert not verdict.accepted
 
@@ -249,8 +259,9 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     operators = import_operators(str(spec)).operators
     with Session(spec, path, 20.0) as session:
         for operator in operators:
-            with pytest.raises(Failure, match="the candidate gave an answer that is none"):
+            with pytest.raises(Failure, match="gave an answer that is none") as raised:
                 session.run(operator, {"x": torch.ones(2, 3), "factor": 1.0})
+            assert raised.value.code == "OPS-JUDGE-ANSWER"
 
 
 def test_a_kernel_that_hangs_is_refused(candidate):
@@ -285,6 +296,7 @@ def test_exit_codes_and_json(candidate):
     accepted = _command(SPEC, "--candidate", candidate(f"return {RIGHT}"), "--json")
     assert accepted.returncode == 0, accepted.stderr
     said = json.loads(accepted.stdout)
+    jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
     assert said["accepted"] is True
     assert said["files"][str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
     assert said["seed"] > 0
