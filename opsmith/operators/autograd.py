@@ -17,7 +17,6 @@ derivatives do, so the node must not enter the transform again, which is why
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,40 +134,47 @@ def _forward_mode(operator: Operator, args: Any, kwargs: Any) -> Any:
 
 
 class _Flat:
-    """A call's tensors as autograd wants them, one after the other, lists taken apart."""
+    """A call's tensors as autograd wants them, one after the other, lists taken apart.
 
-    def __init__(self, operator: Operator, args: Any, kwargs: Any) -> None:
-        self.arguments = operator.arguments(args, kwargs)
+    Attributes:
+        arguments: the call's, by name.
+        tensors: those among them, until `release`.
+        places: where each tensor argument is among them; a list of places for a list of tensors,
+            `None` for one that is absent.
+    """
+
+    def __init__(self, arguments: dict[str, Any], names: Sequence[str]) -> None:
+        self.arguments = arguments
         self.tensors: list[Tensor] = []
-        self.slots: list[tuple[str, int | None]] = []
-        for parameter in operator.signature.tensors:
-            value = self.arguments[parameter.name]
-            if parameter.is_tensor_list and value is not None:
-                for position, item in enumerate(value):
-                    self.slots.append((parameter.name, position))
-                    self.tensors.append(item)
-            elif value is not None:
-                self.slots.append((parameter.name, None))
+        self.places: dict[str, int | range | None] = {}
+        for name in names:
+            value = arguments[name]
+            first = len(self.tensors)
+            if value is None:
+                self.places[name] = None
+            elif isinstance(value, Tensor):
                 self.tensors.append(value)
+                self.places[name] = first
+            else:
+                self.tensors += value
+                self.places[name] = range(first, len(self.tensors))
 
     def release(self) -> None:
         """Let go of the tensors; `fill` puts others in their places."""
         self.tensors = []
-        for name, position in self.slots:
-            self.arguments[name] = None if position is None else [None] * len(self.arguments[name])
+        for name in self.places:
+            self.arguments[name] = None
 
     def fill(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The arguments by name with `tensors` in the places of the originals."""
-        filled = {
-            name: list(value) if isinstance(value, list | tuple) else value
-            for name, value in self.arguments.items()
-        }
-        for (name, position), tensor in zip(self.slots, tensors, strict=True):
-            if position is None:
-                filled[name] = tensor
-            else:
-                filled[name][position] = tensor
-        return filled
+        return {**self.arguments, **{name: _at(tensors, p) for name, p in self.places.items()}}
+
+
+def _at(values: Sequence[Any], place: int | range | None) -> Any:
+    """What is at a place of `_Flat.places`."""
+    if place is None:
+        return None
+    return values[place] if isinstance(place, int) else [values[p] for p in place]
 
 
 class _Nodes:
@@ -176,6 +182,8 @@ class _Nodes:
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
+        self.positional = [p.name for p in operator.signature.parameters if not p.keyword_only]
+        self.tensors = [parameter.name for parameter in operator.signature.tensors]
         self.function = type(
             f"{operator.signature.namespace}_{operator.signature.name}",
             (_SingleLevelFunction,),
@@ -183,23 +191,23 @@ class _Nodes:
         )
 
     def apply(self, keyset: Any, args: Any, kwargs: Any) -> Any:
-        call = _Call(_Flat(self.operator, args, kwargs), keyset)
-        # Without a transform this guard would only cost.
-        transformed = torch._C._are_functorch_transforms_active()
-        with enable_single_level_autograd_function() if transformed else nullcontext():
-            returned = self.function.apply(call, *call.flat.tensors)  # type: ignore[attr-defined]
+        call = _Call(_Flat(self.operator.arguments(args, kwargs), self.tensors), keyset)
+        function: Any = self.function
+        if torch._C._are_functorch_transforms_active():
+            with enable_single_level_autograd_function():
+                returned = function.apply(call, *call.flat.tensors)
+        else:
+            returned = function.apply(call, *call.flat.tensors)
         return call.structure(returned)
 
     def forward(self, ctx: Any, call: _Call, *tensors: Tensor) -> Any:
         operator = self.operator
-        arguments = call.flat.fill(tensors)
         with _below_autograd():
-            positional, keywords = operator.split(arguments)
+            positional, keywords = operator.split(call.flat.arguments)
             output = operator.overload.redispatch(
                 call.keyset & _after_autograd, *positional, **keywords
             )
             ctx._opsmith_call = call
-            ctx.set_materialize_grads(True)
             rule = operator.rule
             if rule.backward is not None:
                 if rule.setup_context is not None:
@@ -227,38 +235,37 @@ class _Nodes:
         )
 
     def _by_hand(self, ctx: Any, call: _Call, grads: Sequence[Tensor]) -> list[Any]:
-        operator = self.operator
-        parameters = operator.signature.parameters
-        flat_needs = dict(zip(call.flat.slots, ctx.needs_input_grad[1:], strict=True))
-
-        def needs(name: str) -> Any:
-            value = call.flat.arguments[name]
-            if operator.signature.by_name[name].is_tensor_list and value is not None:
-                return [flat_needs[name, position] for position in range(len(value))]
-            return flat_needs.get((name, None), False)
-
-        flat = ctx.needs_input_grad
+        operator, flat = self.operator, ctx.needs_input_grad
+        order = [call.flat.places.get(name) for name in self.positional]
+        needs = flat[1:]
         try:
             # As torch.library has it: one entry per argument of the operator.
-            ctx.needs_input_grad = tuple(needs(p.name) for p in parameters if not p.keyword_only)
+            ctx.needs_input_grad = tuple(
+                [_at(needs, place) if place is not None else False for place in order]
+            )
             assert operator.rule.backward is not None
             returned = operator.rule.backward(ctx, *call.structured_grads(grads))
         finally:
             ctx.needs_input_grad = flat
-        positional = [p for p in parameters if not p.keyword_only]
         if not isinstance(returned, tuple):
             returned = (returned,)
-        if len(returned) != len(positional):
+        if len(returned) != len(self.positional):
             raise DifferentiationError(
                 f"{operator.name}: its backward returned {len(returned)} gradients, expected "
-                f"{len(positional)}, one for each of {', '.join(p.name for p in positional)} "
+                f"{len(self.positional)}, one for each of {', '.join(self.positional)} "
                 "(None for what has none)."
             )
-        by_name = dict(zip((p.name for p in positional), returned, strict=True))
-        found = []
-        for name, position in call.flat.slots:
-            grad = by_name.get(name)
-            found.append(grad if position is None or grad is None else grad[position])
+        found: list[Any] = [None] * len(needs)
+        for name, place, grad in zip(self.positional, order, returned, strict=True):
+            if isinstance(place, int):
+                found[place] = grad
+            elif place is not None and grad is not None:
+                if len(grad) != len(place):
+                    raise DifferentiationError(
+                        f"{operator.name}: its backward returned {len(grad)} gradients for the "
+                        f"list {name!r}, expected {len(place)}."
+                    )
+                found[place.start : place.stop] = grad
         return found
 
 

@@ -25,6 +25,8 @@ def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]]
     qualname = signature.qualname
 
     def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) == len(names) == positional and not kwargs:
+            return dict(zip(names, args, strict=True))
         if len(args) > len(names):
             raise ArgumentError(f"{qualname}: takes {len(names)} arguments, got {len(args)}.")
         if len(args) > positional:

@@ -316,3 +316,30 @@ def test_a_result_that_does_not_depend_on_an_argument_has_a_gradient_of_zero() -
         assert torch.equal(x.grad, function(x).detach())
         assert not torch.func.grad(lambda x, f=function: f(x).sum())(x).any()
         assert not torch.func.jacrev(function)(x).any()
+
+
+def test_a_backward_of_a_list_is_told_what_is_needed_and_gives_as_many() -> None:
+    @opsmith.op("test_derivatives::joined")
+    def joined(
+        a: Float[Tensor, "N"] | None, xs: list[Float[Tensor, "N"]], more: list[Float[Tensor, "N"]]
+    ) -> Float[Tensor, "N"]:
+        return torch.stack([*xs, *more]).sum(0)
+
+    seen, given = [], 2
+
+    @joined.register_autograd
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        seen.append(ctx.needs_input_grad)
+        return None, [grad * (n + 2) for n in range(given)], None
+
+    x, y, z = (torch.ones(3, requires_grad=needed) for needed in (True, False, True))
+    joined(None, [x, y], [z, x]).sum().backward()
+    assert seen == [(False, [True, False], [True, True])]
+    assert x.grad is not None and x.grad.tolist() == [2, 2, 2]
+    assert y.grad is None and z.grad is None
+    given = 3
+    with pytest.raises(
+        opsmith.errors.DifferentiationError,
+        match=r"joined: its backward returned 3 gradients for the list 'xs', expected 2\.",
+    ):
+        joined(None, [x, y], []).sum().backward()
