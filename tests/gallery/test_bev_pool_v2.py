@@ -195,3 +195,16 @@ def test_ranks_are_what_the_contract_calls_fast() -> None:
 def test_nothing_in_the_grid_gives_no_points() -> None:
     grid = Grid((100.0, 0.0, 0.0), (1.0, 1.0, 1.0), (2, 2, 2))
     assert [len(t) for t in pool_ranks(torch.zeros(1, 1, 2, 1, 1, 3), grid)] == [0] * 5
+
+
+def test_the_example_in_jax_learns_by_the_kernels_gradient(tmp_path) -> None:
+    pytest.importorskip("jax")
+    from gallery.bev_pool_v2 import in_jax
+
+    opsmith.export(bev_pool_v2, target="jax", out=tmp_path / "dist", say=None, verify=False)
+    loaded = opsmith.load(tmp_path / "dist")
+    backward = loaded["bev::bev_pool_v2_backward"].library
+    before = backward.calls()
+    losses = in_jax.fit(loaded.ops.bev_pool_v2, in_jax.scene(), steps=10)
+    assert losses[-1] < 0.5 * losses[0]
+    assert backward.calls() == before + 10
