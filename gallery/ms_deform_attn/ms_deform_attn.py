@@ -65,7 +65,7 @@ def _corners(
     x = locations[..., 0] * width.to(locations.dtype) - 0.5
     y = locations[..., 1] * height.to(locations.dtype) - 0.5
     near = (x > -1) & (y > -1) & (x < width) & (y < height)
-    # What is no number, or too large for one, is not near either.
+    # What is not a number, or too large for one, is not near either.
     x, y = torch.where(near, x, 0), torch.where(near, y, 0)
     left, top = x.detach().floor(), y.detach().floor()
     right_share, bottom_share = x - left, y - top

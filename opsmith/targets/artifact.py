@@ -287,7 +287,7 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
         overwrite: whether an artifact that is there already may be replaced.
 
     Raises:
-        ArtifactError: `out` is there and may not be replaced, or is no artifact. What is there
+        ArtifactError: `out` is there and may not be replaced, or is not an artifact. What is there
             then stays, and nothing is left beside it.
     """
     out = Path(os.path.abspath(Path(out).expanduser()))

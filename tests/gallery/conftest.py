@@ -1,5 +1,5 @@
 import sys
 from pathlib import Path
 
-# The gallery is no part of the installed package.
+# The gallery is not part of the installed package.
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -277,7 +277,7 @@ def test_every_bit_is_the_same_for_any_number_of_threads(shape: dict[str, Any]) 
 )
 def test_says_what_does_not_divide(changes: dict[str, Any], message: str) -> None:
     arguments = small() | {name: torch.zeros(shape).double() for name, shape in changes.items()}
-    # What a kernel itself refuses is no part of the declaration, so it is not an ArgumentError.
+    # What a kernel itself refuses is not part of the declaration, so it is not an ArgumentError.
     for function in (deform_conv2d, deform_conv2d.reference):
         with pytest.raises(opsmith.OpsmithError) as error:
             function(**arguments)

@@ -39,7 +39,7 @@ def kernel_of(operator: Operator) -> KernelSource:
     if kernel.entry is None:
         raise ExportError(
             f"{operator.name}: its CPU kernel {kernel.where} is written against PyTorch "
-            f'(api="{kernel.source.api}"), which is not there in ONNX Runtime. Write it against '
+            f'(api="{kernel.source.api}"), which ONNX Runtime does not have. Write it against '
             "<opsmith/kernel.h>, or export it in the inline form."
         )
     return kernel.entry

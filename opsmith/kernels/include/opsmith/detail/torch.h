@@ -66,7 +66,7 @@ inline const Numbers& numbers() {
   return table;
 }
 
-// Copies inside a kernel are no part of anyone's graph.
+// Copies inside a kernel are not part of anyone's graph.
 class NoGrad {
  public:
   NoGrad() : before_(aoti_torch_grad_mode_is_enabled()) { aoti_torch_grad_mode_set_enabled(false); }
