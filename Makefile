@@ -30,7 +30,7 @@ help:
 	  { echo "opsmith needs Python 3.10 or newer; set PYTHON=... (found $$($(PYTHON) --version))" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view,jax]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view,jax,python]'
 	@touch $@
 
 .PHONY: demo
@@ -87,6 +87,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/aotinductor.py
 	$(BIN)/python benchmarks/in_onnxruntime.py
 	$(BIN)/python benchmarks/in_jax.py
+	$(BIN)/python benchmarks/python_module.py
 
 .PHONY: clean
 clean:

@@ -29,6 +29,20 @@ def jax_python() -> Path:
     return _environment("jax", jax.__version__)
 
 
+@pytest.fixture(scope="session")
+def numpy_python() -> Path:
+    """The Python of an environment that has NumPy, and nothing else."""
+    import numpy
+
+    return _environment("numpy", numpy.__version__)
+
+
+@pytest.fixture(scope="session")
+def backend_python() -> Path:
+    """The Python of an environment that has nanobind-backend and NumPy."""
+    return _environment("nanobind-backend", "1.0.0")
+
+
 def _environment(package: str, version: str) -> Path:
     """Made once, in the cache: installing takes longer than any test."""
     name = f"{package}-{sys.version_info[0]}.{sys.version_info[1]}-{version}"

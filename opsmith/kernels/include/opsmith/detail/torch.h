@@ -7,8 +7,6 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 
-#include <algorithm>
-
 #define OPSMITH_SHIM(call)                                \
   do {                                                    \
     if ((call) != 0) [[unlikely]]                         \
@@ -166,30 +164,6 @@ inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view) {
   return copy;
 }
 
-// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
-inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
-  const auto end = [](const DLTensor& tensor) {
-    int64_t last = 0;
-    for (int32_t i = 0; i < tensor.ndim; ++i) {
-      if (tensor.shape[i] == 0) return static_cast<const char*>(tensor.data);
-      last += (tensor.shape[i] - 1) * tensor.strides[i];
-    }
-    return static_cast<const char*>(tensor.data) + (last + 1) * (tensor.dtype.bits / 8);
-  };
-  const auto* first = static_cast<const char*>(one.data);
-  const auto* second = static_cast<const char*>(other.data);
-  return first < end(other) && second < end(one) && first < end(one) && second < end(other);
-}
-
-// Whether two tensors share elements, as far as that is easily said: both contiguous, or alike.
-inline bool share_elements(const DLTensor& one, const DLTensor& other) {
-  if (!spans_meet(one, other)) return false;
-  if (detail::is_contiguous(one) && detail::is_contiguous(other)) return true;
-  return one.data == other.data && one.ndim == other.ndim &&
-         std::equal(one.shape, one.shape + one.ndim, other.shape) &&
-         std::equal(one.strides, one.strides + one.ndim, other.strides);
-}
-
 // A tensor argument: the caller's tensor, perhaps none, and a contiguous copy where the kernel
 // needs one.
 template <bool written>
@@ -218,22 +192,13 @@ class TensorArgument {
     const DLTensor* taken = other.view();
     if (tensor_ == nullptr || taken == nullptr) return;
     if constexpr (!written) {
-      if (!copy_ && spans_meet(view_, *taken)) copy_ = copied(tensor_, written, view_);
-    } else if (share_elements(view_, *taken)) {
-      throw call_error(detail::join(op, ": arguments '", other_name, "' and '", name,
-                                    "' are both written, but share memory. Pass a clone."));
+      if (!copy_ && detail::spans_meet(view_, *taken)) copy_ = copied(tensor_, written, view_);
+    } else {
+      detail::require_apart(op, name, view_, other_name, *taken);
     }
   }
-  // Refuses a tensor whose elements share memory.
   void begin_write(const char* op, const char* name) const {
-    if (tensor_ == nullptr) return;
-    for (int32_t i = 0; i < view_.ndim; ++i) {
-      if (view_.strides[i] == 0 && view_.shape[i] > 1) {
-        throw call_error(detail::join(op, ": argument '", name,
-                                      "' is written, but its elements share memory: dimension ", i,
-                                      " was expanded to ", view_.shape[i], ". Pass a clone."));
-      }
-    }
+    if (tensor_ != nullptr) detail::require_own_elements(op, name, view_);
   }
   // Gives the caller's tensor what the kernel wrote into the copy.
   void end_write() {
@@ -277,7 +242,7 @@ class TensorListArgument {
   // See TensorArgument.
   void keep_from(const TensorArgument<true>& other, const char*, const char*, const char*) {
     for (int64_t i = 0; i < count_ && other.view() != nullptr; ++i) {
-      if (!copies_[i] && spans_meet(views_[i], *other.view())) {
+      if (!copies_[i] && detail::spans_meet(views_[i], *other.view())) {
         copies_[i] = copied(tensors_[i], false, views_[i]);
       }
     }

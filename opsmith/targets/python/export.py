@@ -1,0 +1,250 @@
+"""Writes the Python package: the extension, the operators' libraries, and what ties them."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import opsmith.errors
+from opsmith.kernels.version import version
+from opsmith.operators import Operator
+from opsmith.signature import NO_DEFAULT, Parameter, Signature
+from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.packages import attributes_of, package_name
+from opsmith.targets.protocol import Outcome
+from opsmith.targets.python import extension, library, words
+from opsmith.targets.readme import README
+
+_PACKAGE = Path(__file__).parent / "package"
+_HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One operator of the package.
+
+    Attributes:
+        signature: the operator's.
+        attribute: its name in the package.
+        path: the library that was built.
+    """
+
+    signature: Signature
+    attribute: str
+    path: Path
+
+
+def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]) -> Outcome:
+    """See `OperatorTarget.export_operators`."""
+    name = package_name(operators, options["package"], "python")
+    shared = options["backend"] == "shared"
+    kernels = [library.kernel_of(operator) for operator in operators]
+    signatures = [operator.signature for operator in operators]
+    attributes = attributes_of(signatures)
+    native = extension.build(shared)
+    found = [
+        Exported(signature, attribute, library.build(kernel))
+        for signature, attribute, kernel in zip(signatures, attributes, kernels, strict=True)
+    ]
+    package = folder / name
+    package.mkdir()
+    for path, text in _modules().items():
+        (package / path).write_text(text, encoding="utf-8")
+    for item in found:
+        shutil.copyfile(item.path, package / item.path.name)
+    shutil.copyfile(native, package / extension.file_name(shared))
+    (package / "__init__.py").write_text(_init(found, native, shared), encoding="utf-8")
+    (package / "__init__.pyi").write_text(_stub(found), encoding="utf-8")
+    (package / "py.typed").touch()
+    (folder / "pyproject.toml").write_text(_project(name, shared), encoding="utf-8")
+    (folder / "setup.py").write_text(_SETUP, encoding="utf-8")
+    (folder / README).write_text(_readme(name, found, shared), encoding="utf-8")
+    return Outcome(
+        operators=[OperatorUse(item.signature.qualname, "library") for item in found],
+        versions={"nanobind": metadata.version("nanobind")},
+        details={
+            "package": name,
+            "serves": _serves(shared),
+            "libraries": {item.signature.qualname: f"{name}/{item.path.name}" for item in found},
+            "written": {
+                item.signature.qualname: [p.name for p in item.signature.mutated] for item in found
+            },
+        },
+    )
+
+
+def _modules() -> dict[str, str]:
+    """The modules that every package has; they import each other by their places in it."""
+    texts = {path.name: path.read_text("utf-8") for path in sorted(_PACKAGE.glob("_[a-z]*.py"))}
+    texts["errors.py"] = Path(opsmith.errors.__file__).read_text("utf-8")
+    return {
+        name: text.replace("from opsmith.targets.python.package import", "from . import").replace(
+            "from opsmith.errors import", "from .errors import"
+        )
+        for name, text in texts.items()
+    }
+
+
+def _serves(shared: bool) -> str:
+    """The Pythons that the extension is for, for messages."""
+    oldest = extension.stable(shared)
+    if oldest is not None:
+        return f"CPython {oldest[0]}.{oldest[1]} and later on {platform.machine()}"
+    return f"CPython {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
+
+
+def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
+    listed = ", ".join(item.signature.qualname for item in found)
+    names = ", ".join(f'"{item.attribute}"' for item in found)
+    lines = [
+        f'"""Operators for NumPy and whatever else has DLPack: {listed}."""\n\n',
+        _HEAD.format(version=version()),
+        "from . import _arrays, _calls, _library\n",
+        "from .errors import ArgumentError, OpsmithError\n\n",
+        f'__all__ = ["FUNCTIONS", "ArgumentError", "OpsmithError", {names}]\n\n',
+        "_native = _library.extension(\n",
+        "    __name__,\n",
+        f'    "{extension.file_name(shared)}",\n',
+        f'    "{_sha256(native)}",\n',
+        f'    "{_serves(shared)}",\n',
+        ")\n\n\n",
+        "def _function(name, qualname, doc, file, sha256, symbol, results, parameters):\n",
+        "    return _native.function(\n",
+        "        name=name,\n",
+        "        module=__name__,\n",
+        "        doc=doc,\n",
+        "        entry=_library.entry(file, sha256, symbol),\n",
+        "        parameters=parameters,\n",
+        "        results=results,\n",
+        "        refusal=_calls.Refusal(qualname, parameters),\n",
+        "        arrays=_arrays,\n",
+        "    )\n\n",
+    ]
+    for item in found:
+        signature = item.signature
+        lines += [
+            f"\n{item.attribute} = _function(\n",
+            f'    "{item.attribute}",\n',
+            f'    "{signature.qualname}",\n',
+            f"    {words.docstring(signature, item.attribute)!r},\n",
+            f'    "{item.path.name}",\n',
+            f'    "{_sha256(item.path)}",\n',
+            f'    "{library.symbol(signature)}",\n',
+            f"    {len(signature.results)},\n",
+            "    (\n",
+            *(f"        {_parameter(parameter)},\n" for parameter in signature.parameters),
+            "    ),\n",
+            ")\n",
+        ]
+    lines.append("\nFUNCTIONS = {\n")
+    lines += [f'    "{item.signature.qualname}": {item.attribute},\n' for item in found]
+    lines.append("}\n")
+    return "".join(lines)
+
+
+def _parameter(parameter: Parameter) -> str:
+    facts = [repr(parameter.name), repr(words.kind(parameter)), repr(str(parameter.type))]
+    flags = {
+        "optional": parameter.optional,
+        "written": parameter.mutated,
+        "keyword_only": parameter.keyword_only,
+    }
+    facts += [f"{flag}=True" for flag, is_set in flags.items() if is_set]
+    if parameter.default is not NO_DEFAULT:
+        facts.append(f"default={words.source(parameter.default)}")
+    return f"_calls.Parameter({', '.join(facts)})"
+
+
+def _stub(found: Sequence[Exported]) -> str:
+    parts = [_HEAD.format(version=version()), words.STUB_HEAD, _ERRORS]
+    parts += [words.stub(item.signature, item.attribute) for item in found]
+    parts.append("FUNCTIONS: Mapping[str, Callable[..., Any]]\n")
+    return "\n".join(parts)
+
+
+_ERRORS = """\
+class OpsmithError(RuntimeError):
+    \"\"\"The kernel failed.\"\"\"
+
+class ArgumentError(OpsmithError, ValueError):
+    \"\"\"An argument does not fit the declaration.\"\"\"
+"""
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+_SETUP = '''\
+"""Tells pip that there is compiled code in the package."""
+
+from setuptools import Distribution, setup
+
+
+class Compiled(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+setup(distclass=Compiled)
+'''
+
+
+def _project(name: str, shared: bool) -> str:
+    """What makes ``pip install`` and ``pip wheel`` of the artifact's folder work."""
+    oldest = extension.stable(shared)
+    dependencies = ["numpy", *(["nanobind-backend>=1"] if shared else [])]
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    requires = f"=={python}.*" if oldest is None else f">={oldest[0]}.{oldest[1]}"
+    tag = (
+        ""
+        if oldest is None
+        else f'\n[tool.distutils.bdist_wheel]\npy_limited_api = "cp{oldest[0]}{oldest[1]}"\n'
+    )
+    return f"""\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name.replace("_", "-")}"
+version = "0"
+requires-python = "{requires}"
+dependencies = [{", ".join(f'"{item}"' for item in dependencies)}]
+
+[tool.setuptools.packages.find]
+include = ["{name}"]
+
+[tool.setuptools.package-data]
+"{name}" = ["*.so", "*.dylib", "*.pyi", "py.typed"]
+{tag}"""
+
+
+def _readme(name: str, found: Sequence[Exported], shared: bool) -> str:
+    needs = "NumPy and nanobind-backend" if shared else "NumPy"
+    example = found[0].attribute
+    lines = [
+        f"# {name}",
+        "",
+        f"Exported by opsmith {version()}. It needs {_serves(shared)}, and {needs}.",
+        "",
+        "```",
+        "pip install .        # or put this folder on the path",
+        f'python -c "import {name}; help({name}.{example})"',
+        "```",
+        "",
+        "Functions take whatever has DLPack (arrays of NumPy, JAX or CuPy in the host's memory, "
+        "tensors of PyTorch), and return what their first one is.",
+    ]
+    for item in found:
+        text = words.docstring(item.signature, item.attribute)
+        shown, _, body = text.partition("\n--\n\n")
+        lines += ["", f"## `{shown}`", "", "```", body.strip(), "```"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,75 @@
+"""The extension of every exported package, made with nanobind: the same for all operators."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import sysconfig
+from pathlib import Path
+
+from opsmith import kernels
+from opsmith.targets.python.library import INCLUDE
+
+_SOURCE = Path(__file__).parent / "native" / "module.cpp"
+MODULE = "_native"
+#: What nanobind's own build passes, but for its macOS and Windows parts.
+_FLAGS = ("-fno-strict-aliasing", "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden")
+#: The oldest Python whose stable ABI nanobind can keep to: its own code, and that of extensions.
+_OWN_STABLE, _SHARED_STABLE = (3, 12), (3, 10)
+
+
+def stable(shared: bool) -> tuple[int, int] | None:
+    """The oldest Python that the extension serves; `None` if only the one that it is built with.
+
+    Args:
+        shared: whether nanobind is in a package of its own.
+    """
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    if shared:
+        return _SHARED_STABLE
+    return _OWN_STABLE if sys.version_info >= _OWN_STABLE else None
+
+
+def file_name(shared: bool) -> str:
+    """What Python looks for."""
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    return MODULE + (suffixes[0] if stable(shared) is None else ".abi3.so")
+
+
+def build(shared: bool) -> Path:
+    """The extension; built, or from the cache.
+
+    Args:
+        shared: see `stable`.
+
+    Raises:
+        BuildError: it does not compile.
+        MissingError: there is no compiler.
+    """
+    import nanobind
+
+    nanobind_include = Path(nanobind.include_dir())
+    own = Path(nanobind.source_dir()) / "nb_combined.cpp"
+    defines = ["NB_COMPACT_ASSERTIONS"]
+    oldest = stable(shared)
+    if oldest is not None:
+        defines.append(f"Py_LIMITED_API=0x{oldest[0]:02X}{oldest[1]:02X}0000")
+    if shared:
+        defines += ["NB_BACKEND_MODULE=nanobind_backend", "NB_BACKEND_PYPI=nanobind-backend"]
+    return kernels.build_library(
+        f"python_module_{'shared' if shared else 'own'}",
+        sources=[_SOURCE, *([] if shared else [own])],
+        include_dirs=[
+            INCLUDE,
+            nanobind_include,
+            nanobind_include.parent / "ext" / "robin_map" / "include",
+            sysconfig.get_paths()["include"],
+        ],
+        defines=defines,
+        # What Python provides is there once Python loads it.
+        link_libraries=["-Wl,-z,undefs", "-Wl,--gc-sections", "-Wl,-s"],
+        flags=_FLAGS,
+        torch="none",
+        what="the Python extension (once for this Python)",
+    )

@@ -1,0 +1,181 @@
+// The words of a Python module: arguments arrive as plain structs that native/ has taken out of
+// Python's objects, and results are arrays that it makes.
+#pragma once
+
+#include <opsmith/detail/adapter.h>
+#include <opsmith/python/copy.h>
+#include <opsmith/python/host.h>
+
+namespace opsmith::python {
+
+// What the kernel failed of, where other errors say that an argument does not fit.
+struct kernel_error : call_error {
+  using call_error::call_error;
+};
+struct memory_error : call_error {
+  using call_error::call_error;
+};
+
+// A number, several, or a text.
+template <typename Raw>
+class Argument {
+ public:
+  explicit Argument(const opsmith_argument& given) : given_(given) {}
+
+  Raw raw() const {
+    if constexpr (detail::OptionalNumber<Raw>) {
+      if (given_.count < 0) return {};
+      return {1, *detail::items<decltype(Raw::value)>(given_)};
+    } else if constexpr (detail::Sequence<Raw>) {
+      return {given_.count, detail::items<detail::item_of<Raw>>(given_)};
+    } else if constexpr (std::is_same_v<Raw, raw_string>) {
+      if (given_.count < 0) return {nullptr, 0};
+      return {detail::items<char>(given_), given_.count};
+    } else {
+      return *detail::items<Raw>(given_);
+    }
+  }
+
+ private:
+  const opsmith_argument& given_;
+};
+
+template <>
+class Argument<const DLTensor*> {
+ public:
+  explicit Argument(const opsmith_argument& given) : given_(detail::items<DLTensor>(given)) {}
+
+  const DLTensor* raw() {
+    if (given_ == nullptr) return nullptr;
+    view_ = *given_;
+    return &view_;
+  }
+  void make_contiguous() {
+    if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_);
+  }
+  // The tensor as the kernel gets it; null for None.
+  const DLTensor* view() const { return given_ != nullptr ? &view_ : nullptr; }
+  // What is only read is copied.
+  template <typename Written>
+  void keep_from(const Written& other, const char*, const char*, const char*) {
+    if (given_ == nullptr || other.view() == nullptr) return;
+    if (detail::spans_meet(view_, *other.view())) copy_.take(view_);
+  }
+
+ protected:
+  const DLTensor* given_;
+  DLTensor view_{};
+  Copy copy_;
+};
+
+template <>
+class Argument<DLTensor*> : public Argument<const DLTensor*> {
+ public:
+  using Argument<const DLTensor*>::Argument;
+
+  void begin_write(const char* op, const char* name) const {
+    if (given_ != nullptr) detail::require_own_elements(op, name, *given_);
+  }
+  void keep_from(const Argument& other, const char* op, const char* name,
+                 const char* other_name) const {
+    if (given_ == nullptr || other.view() == nullptr) return;
+    detail::require_apart(op, name, view_, other_name, *other.view());
+  }
+  void end_write() const {
+    if (given_ != nullptr) copy_.give(*given_);
+  }
+};
+
+template <>
+class Argument<raw_tensors> {
+ public:
+  explicit Argument(const opsmith_argument& given)
+      : count_(given.count),
+        views_(detail::items<DLTensor>(given), detail::items<DLTensor>(given) + size()),
+        copies_(size()) {}
+
+  raw_tensors raw() const { return {count_, views_.data()}; }
+  void make_contiguous() {
+    for (size_t i = 0; i < size(); ++i) {
+      if (!detail::is_contiguous(views_[i])) copies_[i].take(views_[i]);
+    }
+  }
+  void keep_from(const Argument<DLTensor*>& other, const char*, const char*, const char*) {
+    for (size_t i = 0; i < size() && other.view() != nullptr; ++i) {
+      if (detail::spans_meet(views_[i], *other.view())) copies_[i].take(views_[i]);
+    }
+  }
+
+ private:
+  size_t size() const { return static_cast<size_t>(std::max<int64_t>(count_, 0)); }
+
+  int64_t count_;
+  std::vector<DLTensor> views_;
+  std::vector<Copy> copies_;
+};
+
+// The Context of one call: the module's threads, the host's memory.
+class Call : public detail::CallContext {
+ public:
+  // `reached`: set once all arguments are known to fit.
+  Call(const Host& host, bool& reached) : host_(host), reached_(reached) {
+    context_.num_threads = [](void* self) { return of(self).num_threads(of(self).self); };
+    context_.parallel_for = [](void* self, int64_t begin, int64_t end, int64_t grain,
+                               void (*body)(int64_t, int64_t, void*), void* state) {
+      of(self).parallel_for(of(self).self, begin, end, grain, body, state);
+    };
+  }
+  const Host& host() const { return host_; }
+
+  void finish(int32_t status, const char* op) const {
+    reached_ = true;
+    CallContext::finish(status, op);
+  }
+
+ private:
+  static const Host& of(void* self) {
+    return static_cast<Call*>(static_cast<CallContext*>(self))->host_;
+  }
+
+  const Host& host_;
+  bool& reached_;
+};
+
+// A result of a call: an array that the module makes.
+class Result {
+ public:
+  Result(const Call& call, int32_t position) : host_(call.host()), position_(position) {}
+
+  const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
+    tensor_ = host_.allocate(host_.self, position_, dtype, ndim, sizes);
+    // Python has an error of its own to raise.
+    if (tensor_ == nullptr) throw std::runtime_error("a result could not be allocated");
+    return tensor_;
+  }
+  bool allocated() const { return tensor_ != nullptr; }
+
+ private:
+  const Host& host_;
+  int32_t position_;
+  const DLTensor* tensor_ = nullptr;
+};
+
+// Runs `body` for the module, which no C++ exception may reach.
+template <typename Body>
+int32_t guarded(const char* op, const Host& host, Body&& body) noexcept {
+  bool reached = false;
+  bool memory = true;
+  const std::string message = detail::failure(op, [&] {
+    try {
+      body(reached);
+    } catch (const std::bad_alloc&) {
+      memory = false;
+      throw std::runtime_error("there is no memory left for a contiguous copy of an argument");
+    }
+  });
+  if (message.empty()) return done;
+  host.fail(host.self, message.data(), message.size());
+  return !memory ? out_of_memory : reached ? failed : refused;
+}
+
+}  // namespace opsmith::python

@@ -1,0 +1,84 @@
+// Contiguous copies of arguments that lie in memory in another way.
+#pragma once
+
+#include <opsmith/detail/values.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+namespace opsmith::python {
+
+// Copies the elements of `from` to those of `to`, which has the same shape.
+inline void copy_elements(const DLTensor& to, const DLTensor& from) {
+  const int64_t count = detail::numel(from);
+  if (count == 0) return;
+  const int32_t last = std::max(from.ndim - 1, 0);
+  const int64_t row = from.ndim == 0 ? 1 : from.shape[last];
+  const int64_t from_step = from.ndim == 0 ? 1 : from.strides[last];
+  const int64_t to_step = to.ndim == 0 ? 1 : to.strides[last];
+  const auto copy_rows = [&]<size_t size>(std::integral_constant<size_t, size>) {
+    struct Element {
+      unsigned char bytes[size];
+    };
+    Element* const target = static_cast<Element*>(to.data);
+    const Element* const source = static_cast<const Element*>(from.data);
+    for (int64_t first = 0; first < count; first += row) {
+      const Element* read = source + detail::offset_of(from, first);
+      Element* write = target + detail::offset_of(to, first);
+      for (int64_t i = 0; i < row; ++i) write[i * to_step] = read[i * from_step];
+    }
+  };
+  switch (from.dtype.bits / 8) {
+    case 1:
+      return copy_rows(std::integral_constant<size_t, 1>());
+    case 2:
+      return copy_rows(std::integral_constant<size_t, 2>());
+    case 4:
+      return copy_rows(std::integral_constant<size_t, 4>());
+    case 8:
+      return copy_rows(std::integral_constant<size_t, 8>());
+    case 16:
+      return copy_rows(std::integral_constant<size_t, 16>());
+    default:
+      throw std::runtime_error(detail::join("cannot copy ", detail::dtype_name(from.dtype)));
+  }
+}
+
+// Memory for one tensor's elements, where they have to be copied.
+class Copy {
+ public:
+  // Makes `view` a contiguous copy of itself, unless it is one.
+  void take(DLTensor& view) {
+    if (memory_ != nullptr) return;
+    DLTensor copy = view;
+    const size_t head = (static_cast<size_t>(view.ndim) * sizeof(int64_t) + 63) / 64 * 64;
+    const size_t bytes = static_cast<size_t>(detail::numel(view)) * view.dtype.bits / 8;
+    memory_.reset(std::aligned_alloc(64, head + (bytes + 63) / 64 * 64));
+    if (memory_ == nullptr) throw std::bad_alloc();
+    copy.strides = static_cast<int64_t*>(memory_.get());
+    copy.data = static_cast<char*>(memory_.get()) + head;
+    int64_t stride = 1;
+    for (int32_t i = copy.ndim - 1; i >= 0; --i) {
+      copy.strides[i] = stride;
+      stride *= copy.shape[i];
+    }
+    copy_elements(copy, view);
+    view = copy_ = copy;
+  }
+
+  // Gives `original` what was written into the copy, if there is one.
+  void give(const DLTensor& original) const {
+    if (memory_ != nullptr) copy_elements(original, copy_);
+  }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<void, Free> memory_;
+  DLTensor copy_{};
+};
+
+}  // namespace opsmith::python

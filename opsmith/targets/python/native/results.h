@@ -1,0 +1,93 @@
+// The results of a call, as arrays of the library that the first tensor argument is of.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <opsmith/detail/check.h>
+#include <opsmith/python/host.h>
+
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "libraries.h"
+
+namespace opsmith::python {
+
+namespace nb = nanobind;
+
+class Results {
+ public:
+  // `like`: the first tensor argument, if there is one.
+  Results(Libraries& libraries, size_t count, nb::handle like)
+      : libraries_(libraries), importer_(libraries.importer(like)), made_(count) {}
+
+  const DLTensor* allocate(int32_t position, DLDataType dtype, int32_t ndim, const int64_t* sizes) {
+    Made& made = made_[static_cast<size_t>(position)];
+    if (importer_.is_none()) {
+      nb::object shape = nb::steal(PyTuple_New(ndim));
+      for (int32_t i = 0; i < ndim; ++i) {
+        PyTuple_SetItem(shape.ptr(), i, PyLong_FromLongLong(sizes[i]));
+      }
+      auto [array, memory] = libraries_.allocate(shape, dtype);
+      made.array = std::move(array);
+      made.memory = nb::cast<nb::ndarray<>>(memory);
+    } else {
+      made.memory = own(dtype, ndim, sizes);
+    }
+    made.tensor = {made.memory.data(),
+                   {device_cpu, 0},
+                   ndim,
+                   dtype,
+                   const_cast<int64_t*>(made.memory.shape_ptr()),
+                   const_cast<int64_t*>(made.memory.stride_ptr()),
+                   0};
+    return &made.tensor;
+  }
+
+  // What the function returns: none, one, or several.
+  nb::object give() {
+    for (Made& made : made_) {
+      // Only now: a library may copy what it is given.
+      if (!importer_.is_none()) {
+        made.array = importer_(nb::cast(nb::ndarray<nb::array_api>(made.memory)));
+      }
+    }
+    if (made_.empty()) return nb::none();
+    if (made_.size() == 1) return std::move(made_[0].array);
+    nb::object several = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(made_.size())));
+    for (size_t i = 0; i < made_.size(); ++i) {
+      PyTuple_SetItem(several.ptr(), static_cast<Py_ssize_t>(i), made_[i].array.release().ptr());
+    }
+    return several;
+  }
+
+ private:
+  struct Made {
+    nb::object array;
+    nb::ndarray<> memory;
+    DLTensor tensor;
+  };
+
+  // Memory that other libraries take as it is, which some do only if it is aligned.
+  static nb::ndarray<> own(DLDataType dtype, int32_t ndim, const int64_t* sizes) {
+    size_t bytes = dtype.bits / 8;
+    std::vector<size_t> shape(sizes, sizes + ndim);
+    for (size_t size : shape) {
+      if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > SIZE_MAX / 2) {
+        throw std::bad_alloc();
+      }
+    }
+    void* memory = std::aligned_alloc(64, std::max<size_t>((bytes + 63) / 64 * 64, 64));
+    if (memory == nullptr) throw std::bad_alloc();
+    const nb::capsule owner(memory, [](void* data) noexcept { std::free(data); });
+    return nb::ndarray<>(memory, shape.size(), shape.data(), owner, nullptr,
+                         {dtype.code, dtype.bits, dtype.lanes}, nb::device::cpu::value);
+  }
+
+  Libraries& libraries_;
+  nb::object importer_;
+  std::vector<Made> made_;
+};
+
+}  // namespace opsmith::python

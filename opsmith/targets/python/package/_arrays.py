@@ -1,0 +1,122 @@
+"""Arrays of every library that has DLPack: how results become theirs, and why one is not taken."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+_NAMES = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 "
+    "float16 float32 float64 complex64 complex128"
+).split()
+
+
+def _key(dtype: np.dtype[Any]) -> int:
+    """A dtype as DLPack has it, in one number."""
+    bits = 8 * dtype.itemsize
+    return _CODES[dtype.name.rstrip("0123456789")] << 8 | bits
+
+
+_ML_DTYPES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
+_FIXED = ("jax", "jaxlib", "tensorflow")
+
+DTYPES = {_key(np.dtype(name)): np.dtype(name) for name in _NAMES}
+"""NumPy's dtypes by DLPack's."""
+
+empty = np.empty
+ndarray = np.ndarray
+
+Importer = Callable[[Any], Any]
+"""Makes an array from one that offers its memory by ``__dlpack__``."""
+
+
+def importer(array: Any) -> Importer | None:
+    """How a result becomes an array of the library that `array` is of; `None` for NumPy."""
+    if isinstance(array, np.ndarray | np.generic):
+        return None
+    if _library(array) == "torch":
+        return importlib.import_module("torch").from_dlpack
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__().from_dlpack
+    return None  # a memoryview, or whatever else offers its memory
+
+
+def offered(array: Any) -> Any:
+    """A capsule with an array's memory.
+
+    Raises:
+        Exception: its library's reason why it cannot be had.
+    """
+    try:
+        return array.__dlpack__(max_version=(1, 0))
+    except TypeError:  # older than DLPack 1.0
+        return array.__dlpack__()
+
+
+def writable(array: Any) -> bool:
+    """Whether what arrays of this library hold may change, for all that DLPack says of them."""
+    return _library(array) not in _FIXED
+
+
+def viewed(array: Any) -> tuple[Any, int] | None:
+    """An array of a dtype that NumPy has from ml_dtypes: one of its memory, and DLPack's code."""
+    name = getattr(getattr(array, "dtype", None), "name", None)
+    if not isinstance(array, np.ndarray) or name not in _ML_DTYPES:
+        return None
+    return array.view(f"uint{8 * array.itemsize}"), _ML_DTYPES[name]
+
+
+def empty_of(shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
+    """An array of a dtype that NumPy does not have, and one of the same memory.
+
+    Raises:
+        ImportError: ml_dtypes, which has them, is not installed.
+    """
+    import ml_dtypes
+
+    array = np.empty(shape, getattr(ml_dtypes, name))
+    return array, array.view(f"uint{8 * array.itemsize}")
+
+
+def why_not(value: Any, written: bool) -> str | None:
+    """Why an array cannot be taken, as the end of a sentence; `None` where it is none."""
+    if getattr(value, "requires_grad", False):
+        return (
+            "requires a gradient, which this function does not have. Pass x.detach(), or call the "
+            "operator that it was exported from."
+        )
+    if not hasattr(value, "__dlpack__"):
+        return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
+    try:
+        kind, index = value.__dlpack_device__()
+        if int(kind) not in (1, 3, 11, 13):
+            name = str(getattr(value, "device", f"device {int(kind)}:{index}"))
+            return f"is on {name}, and this function runs on the CPU."
+        if written and not writable(value):
+            return f"is written, and an array of {_library(value)} never is. Pass numpy.array(x)."
+        if written and isinstance(value, np.ndarray) and not value.flags.writeable:
+            return "is written, and this array is read-only. Pass a copy."
+        offered(value)
+    except Exception as error:
+        return f"shares no memory: {_said(error)}"
+    if written:
+        return "is written, and this array is read-only. Pass a copy."
+    return "does not begin at a multiple of its element's size in memory. Pass a copy."
+
+
+def called(array: Any) -> str:
+    """What arrays of its library are called, with an article."""
+    return "a tensor" if _library(array) == "torch" else "an array"
+
+
+def _library(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
+
+
+def _said(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,76 @@
+"""The libraries of operators: loaded if they are what was exported."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.machinery
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from opsmith.errors import ArtifactError
+
+_HERE = Path(__file__).parent
+
+
+def require(name: str, sha256: str) -> Path:
+    """The path of a file of this package, whose content must be what was exported.
+
+    Raises:
+        ArtifactError: it is missing, or is something else.
+    """
+    path = _HERE / name
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    if found != sha256:
+        raise ArtifactError(
+            f"{path} is not the file that was exported: its SHA-256 is {found}, expected "
+            f"{sha256}. Export again."
+        )
+    return path
+
+
+def entry(name: str, sha256: str, symbol: str) -> int:
+    """The address of the function that a library exports.
+
+    Raises:
+        ArtifactError: the library is not what was exported, or does not load here.
+    """
+    path = require(name, sha256)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ArtifactError(f"{path} does not load: {error}") from error
+    address = ctypes.cast(library[symbol], ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def extension(package: str, name: str, sha256: str, serves: str) -> Any:
+    """The package's extension module.
+
+    Args:
+        package: its name.
+        name: of the extension's file.
+        sha256: of the file that was exported.
+        serves: the Pythons that it is for.
+
+    Raises:
+        ArtifactError: the file is not what was exported.
+        ImportError: this is another Python, or the extension does not load.
+    """
+    here = f"Python {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
+    if name not in {f"_native{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES}:
+        raise ImportError(
+            f"{package} was exported for {serves}, and this is {here}. Export again with it."
+        )
+    require(name, sha256)
+    try:
+        return importlib.import_module(f"{package}._native")
+    except ImportError as error:
+        raise ImportError(f"{package} was exported for {serves}; in {here}: {error}") from error

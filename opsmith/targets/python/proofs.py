@@ -1,0 +1,44 @@
+"""How `opsmith check` runs operators in a Python module."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from opsmith import kernels
+from opsmith.errors import CheckError
+from opsmith.operators import Operator
+from opsmith.targets.loaded import LoadedOperators
+from opsmith.targets.proof import OperatorProof, Route
+from opsmith.targets.python import library
+
+
+def _called(
+    loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
+) -> Sequence[Tensor]:
+    before = _calls(loaded, operator)
+    results = loaded.runner.run(operator.name, arguments)
+    if _calls(loaded, operator) != before + 1:
+        raise CheckError("did not run the kernel")
+    return results
+
+
+def _calls(loaded: LoadedOperators, operator: Operator) -> int:
+    """How often the kernel ran: its library, which is loaded, counts."""
+    path = loaded.artifact.path(loaded.artifact.manifest.details["libraries"][operator.name])
+    symbol = kernels.calls_symbol(operator.signature, "cpu")
+    return ctypes.c_uint64.in_dll(ctypes.CDLL(str(path)), symbol).value
+
+
+PROOFS: tuple[Route, ...] = (
+    OperatorProof(
+        name="python",
+        summary="the function of the Python module gives right results",
+        what="the Python module",
+        obstacle=library.obstacle,
+        run=_called,
+    ),
+)

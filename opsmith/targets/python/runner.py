@@ -1,0 +1,56 @@
+"""An artifact loaded into this process, and PyTorch's tensors taken to NumPy and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.targets.artifact import Artifact
+from opsmith.targets.packages import imported
+from opsmith.targets.protocol import OperatorRunner
+
+#: NumPy has none of these, so that PyTorch's own tensors are passed.
+_ONLY_TORCH = frozenset((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))
+
+
+class Loaded(OperatorRunner):
+    """The functions of an artifact.
+
+    Args:
+        artifact: opened, so its files are those that were exported.
+
+    Raises:
+        ArtifactError: its package cannot be imported here.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.module = imported(artifact, artifact.manifest.details["package"], "errors")
+        self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
+        self._written: Mapping[str, Sequence[str]] = artifact.manifest.details["written"]
+
+    def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
+        """See `OperatorRunner.run`."""
+        given = {key: to_numpy(value) for key, value in arguments.items()}
+        returned = self.functions[name](**given)
+        many = returned if isinstance(returned, tuple) else (returned,)
+        results = [] if returned is None else [to_torch(value) for value in many]
+        written = [given[key] for key in self._written[name]]
+        return results + [to_torch(value) for value in written if value is not None]
+
+
+def to_numpy(value: Any) -> Any:
+    """A tensor as an array of the same memory, a list of them as a list; else as it is."""
+    if isinstance(value, list | tuple):
+        return [to_numpy(item) for item in value]
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().resolve_conj().resolve_neg()
+    return value if value.dtype in _ONLY_TORCH else value.numpy()
+
+
+def to_torch(value: Any) -> Tensor:
+    """A result as a tensor."""
+    return value if isinstance(value, Tensor) else torch.from_numpy(value)

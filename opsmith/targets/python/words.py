@@ -1,0 +1,185 @@
+"""How an operator reads in Python: its parameters, its docstring, its line of the ``.pyi``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opsmith.signature import (
+    NO_DEFAULT,
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+    TensorType,
+)
+
+_SCALARS = {"int": "integer", "float": "floating", "bool": "boolean", "str": "text"}
+_SEQUENCES = {"int": "integers", "float": "floats", "bool": "booleans"}
+
+STUB_HEAD = '''\
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+class Array(Protocol):
+    """Whatever has DLPack: an array of NumPy, JAX or CuPy, a tensor of PyTorch, ..."""
+
+    @property
+    def __dlpack__(self) -> Callable[..., Any]: ...
+    @property
+    def __dlpack_device__(self) -> Callable[..., Any]: ...
+
+_Array = TypeVar("_Array", bound=Array)
+'''
+
+
+def kind(parameter: Parameter) -> str:
+    """Of ``KINDS`` in ``package/_calls.py``."""
+    match parameter.type:
+        case TensorType():
+            return "tensor"
+        case TensorListType():
+            return "tensors"
+        case ScalarType(kind):
+            return _SCALARS[kind]
+        case SequenceType(kind):
+            return _SEQUENCES[kind]
+    raise AssertionError(parameter.type)
+
+
+def docstring(signature: Signature, attribute: str) -> str:
+    """What ``help`` shows; it begins with the signature as ``inspect`` reads it."""
+    shown = ", ".join(_in_order(signature, lambda p: _with_default(p.name, p)))
+    return f"{attribute}({shown})\n--\n\n{_body(signature)}"
+
+
+def stub(signature: Signature, attribute: str) -> str:
+    """The function's part of the ``.pyi``."""
+    shown = ", ".join(
+        _in_order(
+            signature, lambda p: _with_default(f"{p.name}: {_hint(signature, p)}", p, spaced=True)
+        )
+    )
+    indented = "\n".join(
+        f"    {line}" if line else "" for line in _body(signature).strip().splitlines()
+    )
+    quoted = indented.replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    return (
+        f"def {attribute}({shown}) -> {_returned(signature)}:\n"
+        f'    """{quoted.lstrip()}\n    """\n    ...\n'
+    )
+
+
+def _in_order(signature: Signature, show: Any) -> list[str]:
+    """The parameters as Python allows them, where a required one may follow one with a default."""
+    positional: list[str] = []
+    keywords: list[str] = []
+    optional = False
+    for parameter in signature.parameters:
+        required = parameter.default is NO_DEFAULT
+        optional = optional or not required
+        by_name = parameter.keyword_only or (optional and required)
+        (keywords if by_name else positional).append(show(parameter))
+    return [*positional, *(["*", *keywords] if keywords else [])]
+
+
+def _with_default(text: str, parameter: Parameter, spaced: bool = False) -> str:
+    if parameter.default is NO_DEFAULT:
+        return text
+    equals = " = " if spaced else "="
+    return f"{text}{equals}{_literal(parameter.default)}"
+
+
+def source(value: Any) -> str:
+    """A default as Python source."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, list | tuple):
+        items = ", ".join(map(source, value))
+        return f"({items},)" if len(value) == 1 else f"({items})"
+    return repr(value)
+
+
+def _literal(value: Any) -> str:
+    """A default as `inspect` reads it, which takes literals alone."""
+    return (
+        source(value)
+        .replace('float("inf")', "1e999")
+        .replace('float("-inf")', "-1e999")
+        .replace('float("nan")', "...")
+    )
+
+
+def _body(signature: Signature) -> str:
+    """What the author says, which may have sections of any kind, then the declaration."""
+    lines = [
+        signature.doc.strip() or f"The operator {signature.qualname}.",
+        "",
+        "Declared as::",
+        "",
+        f"    {signature.qualname}(",
+        *(f"        {line}," for line in _declared(signature)),
+        f"    ) -> {', '.join(str(result.type) for result in signature.results) or None}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _declared(signature: Signature) -> Iterator[str]:
+    star = False
+    for parameter in signature.parameters:
+        if parameter.keyword_only and not star:
+            star = True
+            yield "*"
+        yield f"{parameter.name}: {_described(parameter)}"
+
+
+def _described(parameter: Parameter) -> str:
+    text = parameter.annotation or str(parameter.type)
+    default = "" if parameter.default is NO_DEFAULT else f" = {parameter.default!r}"
+    return f"{text}{default}{' (written into)' if parameter.mutated else ''}"
+
+
+def _hint(signature: Signature, parameter: Parameter) -> str:
+    generic = "_Array" if _source(signature) is parameter else "Array"
+    match parameter.type:
+        case TensorType():
+            hint = generic
+        case TensorListType():
+            hint = f"list[{generic}] | tuple[{generic}, ...]"
+        case ScalarType(kind, choices):
+            hint = f"Literal[{', '.join(map(repr, choices))}]" if choices else kind
+        case SequenceType(kind):
+            hint = f"Sequence[{kind}]"
+    return f"{hint} | None" if parameter.optional else hint
+
+
+def _source(signature: Signature) -> Parameter | None:
+    """The parameter whose library the results are of, if a stub can say so."""
+    first = next(iter(signature.tensors), None)
+    if first is None or first.optional or not any(_alike(first, r) for r in signature.results):
+        return None
+    return first
+
+
+def _alike(parameter: Parameter, result: Result) -> bool:
+    """Whether a result has the parameter's dtype, and so perhaps its type."""
+    ours, theirs = parameter.tensor_type, result.tensor_type
+    if ours is None or ours.shape is None or theirs.shape is None:
+        return False
+    if ours.dtypes.generic or theirs.dtypes.generic:
+        return ours.dtypes.generic and theirs.dtypes.generic
+    return ours.dtypes.names == theirs.dtypes.names
+
+
+def _returned(signature: Signature) -> str:
+    source = _source(signature)
+    hints: Sequence[str] = [
+        "_Array" if source is not None and _alike(source, result) else "Any"
+        for result in signature.results
+    ]
+    if not hints:
+        return "None"
+    return hints[0] if len(hints) == 1 else f"tuple[{', '.join(hints)}]"
