@@ -214,7 +214,12 @@ class _Nodes:
                     inputs: dict[str, Any] = {"inputs": positional, "output": output}
                     if keywords:
                         inputs["keyword_only_inputs"] = keywords
-                    rule.setup_context(ctx, **inputs)
+                    flat = ctx.needs_input_grad
+                    try:
+                        ctx.needs_input_grad = self._by_argument(call, flat[1:])
+                        rule.setup_context(ctx, **inputs)
+                    finally:
+                        ctx.needs_input_grad = flat
             elif rule.reference:
                 ctx.save_for_backward(*tensors)
         # What backward needs is saved through ctx; the node must not keep the rest alive.
@@ -239,10 +244,7 @@ class _Nodes:
         order = [call.flat.places.get(name) for name in self.positional]
         needs = flat[1:]
         try:
-            # As torch.library has it: one entry per argument of the operator.
-            ctx.needs_input_grad = tuple(
-                [_at(needs, place) if place is not None else False for place in order]
-            )
+            ctx.needs_input_grad = self._by_argument(call, needs)
             assert operator.rule.backward is not None
             returned = operator.rule.backward(ctx, *call.structured_grads(grads))
         finally:
@@ -267,6 +269,11 @@ class _Nodes:
                     )
                 found[place.start : place.stop] = grad
         return found
+
+    def _by_argument(self, call: _Call, needs: Sequence[bool]) -> tuple[Any, ...]:
+        """Which tensors need a gradient, as torch.library has it: one entry per argument."""
+        order = [call.flat.places.get(name) for name in self.positional]
+        return tuple([_at(needs, place) if place is not None else False for place in order])
 
 
 class _Call:

@@ -229,6 +229,38 @@ def test_mutation_with_gradients_is_refused() -> None:
         write.register_autograd(lambda ctx: None)
 
 
+def test_needs_input_grad_has_one_entry_for_each_argument_wherever_it_is_asked() -> None:
+    needs: list[Any] = []
+
+    @opsmith.op("test_derivatives::asked")
+    def asked(
+        xs: list[Float[Tensor, "N"]], k: float, y: Float[Tensor, "N"], z: Tensor | None = None
+    ) -> Float[Tensor, "N"]:
+        return sum(xs) * k * y
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        needs.append(ctx.needs_input_grad)
+        xs, k, y, _ = inputs
+        # As PyTorch's tutorial on C++ extensions has it: what no gradient needs is not saved.
+        ctx.save_for_backward(*(xs if ctx.needs_input_grad[2] else [None] * len(xs)), y)
+        ctx.k = k
+
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        needs.append(ctx.needs_input_grad)
+        *xs, y = ctx.saved_tensors
+        return [grad * ctx.k * y for _ in xs], None, grad * ctx.k * sum(xs), None
+
+    asked.register_autograd(backward, setup_context=setup)
+    asked.register_fake(lambda xs, k, y, z=None: torch.empty_like(y))
+    a, b, y = torch.randn(3), torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    asked([a, b], 2.0, y).sum().backward()
+    assert needs == [([False, True], False, True, False)] * 2
+    torch.testing.assert_close(b.grad, 2 * y.detach())
+    torch.testing.assert_close(y.grad, 2 * (a + b).detach())
+    found = torch.func.grad(lambda y: asked([a, b.detach()], 2.0, y).sum())(y.detach())
+    torch.testing.assert_close(found, y.grad)
+
+
 @opsmith.op("test_derivatives::warp", autograd="reference")
 def warp(
     x: Float[Tensor, "N"],
