@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.layouts import bits
 from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import Signature
@@ -109,8 +110,7 @@ def describe_result(tensor: Tensor) -> dict[str, Any]:
 
 def element_bytes(tensor: Tensor) -> bytes:
     """The elements of a tensor, one after the other."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return bits(tensor).numpy().tobytes()
 
 
 class Reader:
