@@ -32,7 +32,7 @@ from _pytest.runner import runtestprotocol
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-BUILD = ROOT / "build" / "mutants"
+BUILD = ROOT / "build" / "mutants"  # one folder for each part
 
 # The files of a part, and the tests that hold it without compiling anything.
 PARTS = {
@@ -50,6 +50,10 @@ PARTS = {
             "tests/operators/test_derivatives.py",
             "tests/operators/test_vmap.py",
             "tests/operators/test_importing.py",
+            "tests/operators/test_adopting.py",
+            "tests/operators/test_adopted_tracing.py",
+            "tests/operators/test_wrong_arguments.py",
+            "tests/operators/test_torch_library.py",
         ],
     ),
     "targets": (
@@ -69,21 +73,21 @@ PARTS = {
 LEFT_OUT = "not compil and not existing_torch_library and not gate_is_there and not sizes_export"
 
 
-def write_mutants(patterns: list[str]) -> list[str]:
-    """Copy the project to `BUILD` with every function's mutants in it; their names."""
+def write_mutants(build: Path, patterns: list[str]) -> list[str]:
+    """Copy the project to `build` with every function's mutants in it; their names."""
     from mutmut.mutation.file_mutation import mutate_file_contents
 
-    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.rmtree(build, ignore_errors=True)
     for folder in ("opsmith", "tests", "gallery"):
         ignore = shutil.ignore_patterns("__pycache__", "build")
-        shutil.copytree(ROOT / folder, BUILD / folder, ignore=ignore)
-    shutil.copy(ROOT / "pyproject.toml", BUILD)
+        shutil.copytree(ROOT / folder, build / folder, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", build)
     names: list[str] = []
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             relative = path.relative_to(ROOT)
             mutated = mutate_file_contents(str(relative), path.read_text())
-            (BUILD / relative).write_text(mutated.code)
+            (build / relative).write_text(mutated.code)
             module = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
             names += [f"{module}.{name}" for name in mutated.mutant_names]
     return names
@@ -187,14 +191,14 @@ def function_of(name: str) -> str:
     return name.rpartition("__mutmut_")[0]
 
 
-def changes(names: list[str]) -> dict[str, str]:
+def changes(build: Path, names: list[str]) -> dict[str, str]:
     """What each mutant changed: the new line, or ``-`` and the line that it lost."""
     by_module: dict[str, list[str]] = collections.defaultdict(list)
     for name in names:
         by_module[name.rpartition(".")[0]].append(name)
     found: dict[str, str] = {}
     for module, inside in by_module.items():
-        path = BUILD.joinpath(*module.split("."))
+        path = build.joinpath(*module.split("."))
         path = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
         functions = {
             node.name: node
@@ -227,17 +231,18 @@ def explained(name: str, change: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--only", default="", help="what a mutant's name contains")
+    parser.add_argument("--only", default="", help="a regular expression of mutants' names")
     parser.add_argument("--sample", type=int, help="so many mutants, drawn by chance (seed 0)")
     parser.add_argument("--children", type=int, default=2, help="how many at a time")
     options = parser.parse_args()
 
     patterns, tests = PARTS[options.part]
-    names = [name for name in write_mutants(patterns) if options.only in name]
+    build = BUILD / options.part
+    names = [name for name in write_mutants(build, patterns) if re.search(options.only, name)]
     if options.sample is not None and options.sample < len(names):
         names = sorted(random.Random(0).sample(names, options.sample))
-    os.chdir(BUILD)
-    sys.path.insert(0, str(BUILD))
+    os.chdir(build)
+    sys.path.insert(0, str(build))
     torch.set_num_threads(1)  # a forked process has no threads but one
     hypothesis.settings.register_profile(
         "mutants",
@@ -255,7 +260,7 @@ def main() -> int:
         return 1
 
     left = [name for name in names if runner.outcome.get(name) != "killed"]
-    what = changes(left)
+    what = changes(build, left)
     known = [name for name in left if explained(name, what[name])]
     for name in left:
         if name not in known:

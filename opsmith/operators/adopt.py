@@ -178,8 +178,7 @@ def _compare(signature: Signature, overload: torch._ops.OpOverload) -> None:
 
     same = len(facts(ours)) == len(facts(theirs)) and len(ours.returns) == len(theirs.returns)
     for (name, kind), (other, want) in zip(facts(ours), facts(theirs), strict=False):
-        fits = kind == want or (want == "number" and kind in ("int", "float"))
-        same = same and name == other and fits
+        same = same and name == other and (kind == want or want in _as_numbers(kind))
     if not same:
         raise DeclarationError(
             f"{signature.qualname}: is declared otherwise than it is.\n  declared: {ours}\n"
@@ -189,6 +188,11 @@ def _compare(signature: Signature, overload: torch._ops.OpOverload) -> None:
 
 def _kind(type_: Any) -> str:
     return str(type_).replace("SymInt", "int").replace("Scalar", "number")
+
+
+def _as_numbers(kind: str) -> tuple[str, str]:
+    """`kind` where PyTorch takes any number."""
+    return kind.replace("int", "number"), kind.replace("float", "number")
 
 
 class _Unsaved:

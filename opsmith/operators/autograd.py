@@ -139,8 +139,9 @@ class _Flat:
     Attributes:
         arguments: the call's, by name.
         tensors: those among them, until `release`.
-        places: where each tensor argument is among them; a list of places for a list of tensors,
-            `None` for one that is absent.
+        count: how many there are.
+        places: where each tensor argument is among them; several for a list of tensors, `None` for
+            one that is absent.
     """
 
     def __init__(self, arguments: dict[str, Any], names: Sequence[str]) -> None:
@@ -158,6 +159,7 @@ class _Flat:
             else:
                 self.tensors += value
                 self.places[name] = range(first, len(self.tensors))
+        self.count = len(self.tensors)
 
     def release(self) -> None:
         """Let go of the tensors; `fill` puts others in their places."""
@@ -210,16 +212,12 @@ class _Nodes:
             ctx._opsmith_call = call
             rule = operator.rule
             if rule.backward is not None:
+                ctx.needs_input_grad = self._by_argument(call, ctx.needs_input_grad[1:])
                 if rule.setup_context is not None:
                     inputs: dict[str, Any] = {"inputs": positional, "output": output}
                     if keywords:
                         inputs["keyword_only_inputs"] = keywords
-                    flat = ctx.needs_input_grad
-                    try:
-                        ctx.needs_input_grad = self._by_argument(call, flat[1:])
-                        rule.setup_context(ctx, **inputs)
-                    finally:
-                        ctx.needs_input_grad = flat
+                    rule.setup_context(ctx, **inputs)
             elif rule.reference:
                 ctx.save_for_backward(*tensors)
         # What backward needs is saved through ctx; the node must not keep the rest alive.
@@ -240,15 +238,9 @@ class _Nodes:
         )
 
     def _by_hand(self, ctx: Any, call: _Call, grads: Sequence[Tensor]) -> list[Any]:
-        operator, flat = self.operator, ctx.needs_input_grad
-        order = [call.flat.places.get(name) for name in self.positional]
-        needs = flat[1:]
-        try:
-            ctx.needs_input_grad = self._by_argument(call, needs)
-            assert operator.rule.backward is not None
-            returned = operator.rule.backward(ctx, *call.structured_grads(grads))
-        finally:
-            ctx.needs_input_grad = flat
+        operator = self.operator
+        assert operator.rule.backward is not None
+        returned = operator.rule.backward(ctx, *call.structured_grads(grads))
         if not isinstance(returned, tuple):
             returned = (returned,)
         if len(returned) != len(self.positional):
@@ -257,8 +249,9 @@ class _Nodes:
                 f"{len(self.positional)}, one for each of {', '.join(self.positional)} "
                 "(None for what has none)."
             )
-        found: list[Any] = [None] * len(needs)
-        for name, place, grad in zip(self.positional, order, returned, strict=True):
+        found: list[Any] = [None] * call.flat.count
+        for name, grad in zip(self.positional, returned, strict=True):
+            place = call.flat.places.get(name)
             if isinstance(place, int):
                 found[place] = grad
             elif place is not None and grad is not None:

@@ -1,0 +1,232 @@
+"""Operators that exist already, before anything is exported: what is kept, and every refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import ArgumentError, DeclarationError
+from opsmith.operators import adopt as adopting
+
+
+def function(name: str, **parts: Any) -> Any:
+    """A Function that gives k * a, as people write them, with some of its parts replaced."""
+
+    def forward(ctx, a, k=2.0):
+        ctx.save_for_backward(a)
+        ctx.k = k
+        return k * a
+
+    def backward(ctx, grad):
+        (a,) = ctx.saved_tensors
+        return ctx.k * grad + 0 * a, None
+
+    parts = {"forward": forward, "backward": backward, **parts}
+    made = {key: staticmethod(part) for key, part in parts.items()}
+    return type(name, (torch.autograd.Function,), {"__doc__": f"The {name}.", **made})
+
+
+def refused(kind: type[Exception], call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(kind) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_a_function_keeps_its_name_its_text_and_its_gradient() -> None:
+    Scaled = function("Scaled")
+    scaled = opsmith.adopt(Scaled, "adopting::scaled")
+    assert str(scaled.overload._schema) == "adopting::scaled(Tensor a, float k=2.) -> Tensor"
+    assert scaled.reference.__name__ == "Scaled"
+    assert scaled.reference.__doc__ == "The Scaled."
+    assert scaled.reference.__module__ == __name__
+    a = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    Scaled.apply(a, 5.0).sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [5, 5, 5]
+    assert not scaled.reference(a).requires_grad
+    assert scaled.onnx_translations == []
+
+
+def test_the_functions_gradient_sees_what_is_needed() -> None:
+    seen: list[Any] = []
+
+    def forward(ctx, a, b):
+        seen.append((ctx.needs_input_grad, torch.is_grad_enabled()))
+        ctx.mark_non_differentiable()
+        ctx.set_materialize_grads(True)
+        return a + b
+
+    both = opsmith.adopt(
+        function("Both", forward=forward, backward=lambda ctx, grad: (grad, grad)), "adopting::both"
+    )
+    both(torch.ones(2), torch.ones(2, requires_grad=True))
+    assert seen[0] == ((False, False), False)
+    assert seen[-1] == ((False, True), False)
+
+
+def test_a_symbolic_is_kept_as_the_first_translation() -> None:
+    def symbolic(g, a, k=2.0):
+        return g.op("Mul", a, a)
+
+    named = opsmith.adopt(function("Named", symbolic=symbolic), "adopting::named")
+    (translation,) = named.onnx_translations
+    assert translation.how is symbolic
+    assert translation.symbolic
+
+
+def test_a_parameter_without_an_annotation_is_what_its_default_is() -> None:
+    def forward(ctx, a, k=2.0, n=1, on=True, how="a"):
+        return a * k
+
+    guessed = opsmith.adopt(function("Guessed", forward=forward), "adopting::guessed")
+    assert [str(p.type) for p in guessed.signature.parameters] == [
+        "Tensor",
+        "float",
+        "int",
+        "bool",
+        "str",
+    ]
+
+
+def test_annotations_that_opsmith_does_not_read_are_refused_by_name() -> None:
+    def forward(ctx, a: complex) -> Tensor: ...
+
+    message = refused(
+        DeclarationError, opsmith.adopt, function("Odd", forward=forward), "adopting::odd"
+    )
+    assert message.startswith(
+        "adopting::odd: parameter 'a: complex': complex cannot be an argument"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(True, "bool"), (3, "int"), (2.0, "float"), ("x", "str")]
+)
+def test_a_number_taken_for_a_tensor_is_said(value: Any, kind: str) -> None:
+    def forward(ctx, x, factor):
+        return x * factor
+
+    Guess = function("Guess", forward=forward, backward=lambda ctx, grad: (grad, None))
+    opsmith.adopt(Guess, f"adopting::guess_{kind}")
+    assert refused(ArgumentError, Guess.apply, torch.ones(1), value) == (
+        f"adopting::guess_{kind}: argument 'factor' is {value!r}, expected a tensor. Where it is "
+        f"not a tensor, annotate forward's parameter: factor: {kind}."
+    )
+
+
+def test_another_error_of_a_function_stays_what_it_is() -> None:
+    def forward(ctx, x):
+        raise RuntimeError("out of luck")
+
+    Failing = function("Failing", forward=forward)
+    opsmith.adopt(Failing, "adopting::failing")
+    with pytest.raises(RuntimeError, match="out of luck"):
+        Failing.apply(torch.ones(1))
+
+
+def test_what_a_forward_returns_of_its_arguments_is_copied() -> None:
+    def forward(ctx, a, b):
+        return a[1:], a + b, b
+
+    views = opsmith.adopt(
+        function("Views", forward=forward, annotations=None),
+        "adopting::views",
+        annotations=typed,
+    )
+    a, b = torch.arange(3.0), torch.ones(3)
+    first, total, last = views(a, b)
+    assert first.tolist() == [1, 2] and total.tolist() == [1, 2, 3] and last.tolist() == [1, 1, 1]
+    pointers = {x.untyped_storage().data_ptr() for x in (a, b, first, total, last)}
+    assert len(pointers) == 5
+
+
+def typed(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
+def test_a_forward_that_writes_into_its_arguments_says_what_to_write() -> None:
+    def forward(ctx, a):
+        ctx.mark_dirty(a)
+        return a.add_(1)
+
+    written = opsmith.adopt(function("Written", forward=forward), "adopting::written")
+    assert refused(DeclarationError, written, torch.ones(1)) == (
+        "adopting::written: its forward writes into its arguments (mark_dirty). Write it as an "
+        "operator with mutates_args (opsmith.op)."
+    )
+
+
+def test_a_forward_that_needs_data_cannot_be_traced() -> None:
+    def forward(ctx, a):
+        return a * a.sum().item()
+
+    needs = opsmith.adopt(function("Needs", forward=forward), "adopting::needs")
+    with torch._subclasses.FakeTensorMode() as mode:
+        message = refused(opsmith.OpsmithError, needs, mode.from_tensor(torch.ones(3)))
+    assert message.startswith(
+        "adopting::needs: its forward does not run without data, as tracing needs (DataDependent"
+    )
+    assert message.endswith(
+        'Annotate it with shapes, as in Float[Tensor, "N C"], or register_fake.'
+    )
+
+
+def like(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    return x
+
+
+def added(self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: int = 1) -> Tensor:
+    return self + alpha * other
+
+
+def added_by_text(self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: str) -> Tensor:
+    return self
+
+
+def clamped(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    return self.clamp(min, max)
+
+
+def swapped(other: Float[Tensor, "*n"], self: Float[Tensor, "*n"], *, alpha: int = 1) -> Tensor:
+    return self
+
+
+def test_a_number_of_pytorchs_is_an_int_or_a_float() -> None:
+    sum_ = opsmith.adopt("aten::add.Tensor", added)
+    assert sum_(torch.ones(2), torch.ones(2), alpha=3).tolist() == [4, 4]
+    assert adopting.find_adopted(torch.ops.aten.add.Tensor) is sum_
+    assert adopting.find_adopted(torch.ops.aten.sub.Tensor) is None
+    assert adopting.find_adopted([]) is None
+    assert adopting._again("aten.add.Tensor") is sum_
+    opsmith.adopt("aten::clamp", clamped)
+
+
+def test_every_refusal_to_adopt_says_what_there_is() -> None:
+    assert refused(DeclarationError, opsmith.adopt, function("Bare")) == (
+        'adopt(Bare): give the new operator a name, adopt(Bare, "my_ops::bare")'
+    )
+    assert refused(DeclarationError, opsmith.adopt, 3) == (
+        "adopt(3): takes an operator's name or a torch.autograd.Function"
+    )
+    for name in ("adopting::nothing", "adopting"):
+        assert refused(DeclarationError, opsmith.adopt, name, like) == (
+            f"{name}: PyTorch has no such operator. Import the package that defines it first."
+        )
+    assert refused(DeclarationError, opsmith.adopt, "aten::asinh.none", like) == (
+        "aten::asinh.none: there is no such overload; there are aten::asinh, aten::asinh.out, "
+        "aten::asinh.int, aten::asinh.float, aten::asinh.complex, aten::asinh.Scalar"
+    )
+    assert refused(DeclarationError, opsmith.adopt, "aten::asinh", like) == (
+        "aten::asinh: is declared otherwise than it is.\n"
+        "  declared: aten::asinh(Tensor x) -> Tensor\n"
+        "  is:       aten::asinh(Tensor self) -> Tensor"
+    )
+    for other in (added_by_text, swapped, like):
+        message = refused(DeclarationError, opsmith.adopt, "aten::add.Tensor", other)
+        assert message.startswith("aten::add: is declared otherwise than it is.\n  declared: ")
+    assert refused(opsmith.OpsmithError, adopting._again, "aten.sub.Tensor") == (
+        "aten.sub.Tensor was not adopted in this process"
+    )
