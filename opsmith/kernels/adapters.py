@@ -201,20 +201,27 @@ def source(
     )
 
 
-def torch_adapter(signature: Signature, device: str, strided: bool | tuple[str, ...]) -> str:
+def torch_adapter(
+    signature: Signature,
+    device: str,
+    strided: bool | tuple[str, ...],
+    emulated_on: str = "",
+) -> str:
     """The source that registers a kernel with PyTorch.
 
     Args:
         signature: the operator's.
         device: ``"cpu"``, ``"cuda"`` or ``"privateuse1"``.
         strided: see `arguments_of`.
+        emulated_on: the device whose tensors it takes instead, where the kernel is emulated.
     """
     return source(
         TEMPLATES / "torch_adapter.cpp.j2",
         signature,
         device,
         strided=strided,
-        key=get_device(device, signature.qualname).dispatch_key,
+        key=get_device(emulated_on or device, signature.qualname).dispatch_key,
+        emulated=bool(emulated_on),
         register=register_symbol(signature, device),
         unregister=unregister_symbol(signature, device),
     )

@@ -46,6 +46,10 @@ class Generated:
     key: str
     render: Callable[[], Mapping[str, str]]
 
+    def beside(self, other: Generated) -> Generated:
+        """Both, as one."""
+        return Generated(key_of([self.key, other.key]), lambda: {**other.render(), **self.render()})
+
 
 @dataclass(frozen=True)
 class Recipe:

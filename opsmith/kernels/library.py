@@ -37,6 +37,7 @@ class KernelSource:
         flags: further compiler flags.
         include_dirs: further include folders.
         link_libraries: further libraries to link.
+        in_place_of: the language to compile it as, where that is not the one it is written in.
 
     Raises:
         DeclarationError: there is no such api or parameter, or a C++ kernel cannot take one of the
@@ -51,6 +52,7 @@ class KernelSource:
     flags: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     link_libraries: tuple[str, ...] = ()
+    in_place_of: Language | None = None
 
     def __post_init__(self) -> None:
         name = self.signature.qualname
@@ -65,7 +67,9 @@ class KernelSource:
 
     @property
     def language(self) -> Language:
-        """The language that it is written in."""
+        """The language that it is compiled as."""
+        if self.in_place_of is not None:
+            return self.in_place_of
         from opsmith.kernels.languages import language_of
 
         return language_of(self.path, self.api, self.signature.qualname)
@@ -123,7 +127,14 @@ class KernelSource:
         inputs = self.language.inputs(self)
         inputs["include_dirs"] = [*include_dirs, *inputs["include_dirs"]]
         inputs["defines"] = [*inputs["defines"], *defines]
-        return build_library(name, generated=generated, torch=torch, what=what, **inputs)
+        own = self.language.generated(self)
+        return build_library(
+            name,
+            generated=generated if own is None else generated.beside(own),
+            torch=torch,
+            what=what,
+            **inputs,
+        )
 
     def built(self) -> Path | None:
         """What `build` would find without compiling, `None` where it would compile."""

@@ -17,6 +17,7 @@ from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
 from opsmith.kernels.toolchain import find_compiler
 from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
 from opsmith.operators.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[2]
@@ -91,6 +92,8 @@ PRELUDE = next(body for kind, body in BLOCK.findall(document()) if kind == "py")
 #: harness/test_rows.py have the same faults, and these codes.
 ELSEWHERE = {"OPS-CALL-CRASH", "OPS-CALL-EXIT", "OPS-CALL-HANG"}
 COMPILED = [code for code in catalogue() if "```cpp" in catalogue()[code].example]
+#: Those of cuda/test_cuda_faults.py have the same faults, and these codes.
+EMULATED = [code for code in catalogue() if "```cu\n" in catalogue()[code].example]
 #: These need more than an operator: a sanitizer, a target, a candidate, a broken machine.
 TOLD = {
     "OPS-CALL-MEMORY",
@@ -114,7 +117,7 @@ def test_examples_that_nobody_runs_are_few_and_named():
 
 @pytest.mark.parametrize(
     "code",
-    [c for c in catalogue() if "py" in blocks(c) and c not in {*ELSEWHERE, *COMPILED}],
+    [c for c in catalogue() if "py" in blocks(c) and c not in {*ELSEWHERE, *COMPILED, *EMULATED}],
 )
 def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -164,6 +167,14 @@ def test_the_examples_in_cpp_compile_but_for_the_one_that_must_not(tmp_path, mon
     done = compile_all(sources)
     assert done.returncode == 0, done.stderr
     assert "half.cpp:8" in compile_all(["half.cpp"]).stderr
+
+
+@pytest.mark.parametrize("code", EMULATED)
+def test_the_examples_in_cuda_can_be_emulated(code, tmp_path):
+    shown = blocks(code)["cu"]
+    source = tmp_path / shown.partition("\n")[0].removeprefix("// ")
+    source.write_text(shown)
+    assert find_obstacle(source) is None
 
 
 # --- the command ---------------------------------------------------------------------------------

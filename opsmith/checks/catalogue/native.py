@@ -36,12 +36,16 @@ def compiled(operator: Operator) -> list[Subject]:
 
 
 def call(
-    trial: Trial, build: harness.Build, cases: Sequence[Case], phases: Sequence[Phase]
+    trial: Trial,
+    build: harness.Build,
+    cases: Sequence[Case],
+    phases: Sequence[Phase],
+    seconds: float = 60.0,
 ) -> list[list[Call]]:
     """Call the kernel as an adapter would: contiguous tensors unless it asked for strides."""
     made = [_as_taken(trial, case.make()) for case in cases]
     try:
-        calls = harness.run(build, trial.signature, made, phases).calls
+        calls = harness.run(build, trial.signature, made, phases, seconds).calls
     except Fault as fault:
         raise Failure(str(fault), code=fault.code) from None
     for phase, several in zip(phases, calls, strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opsmith.errors import OpsmithError
 
-_PAGES = ("values", "sizes", "calls", "memory", "gradients", "runtimes")
+_PAGES = ("values", "sizes", "calls", "memory", "cuda", "gradients", "runtimes")
 _ENTRY = re.compile(
     r"(?P<title>\S.*?)\n\n"
     r"\*\*Cause\.\*\* (?P<cause>.+?)\n\n"

@@ -40,12 +40,13 @@ class Build:
     sanitizer: str = ""
 
 
-def build(source: KernelSource, sanitizer: str = "") -> Build:
+def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) -> Build:
     """Build a kernel for the harness, or find it in the cache.
 
     Args:
         source: a kernel that is written against ``<opsmith/kernel.h>``.
         sanitizer: one of `SANITIZERS`, or none.
+        emulated: whether `source` is a kernel of CUDA that is compiled for the CPU.
 
     Raises:
         BuildError: it does not compile.
@@ -76,8 +77,9 @@ def build(source: KernelSource, sanitizer: str = "") -> Build:
     names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]
 
     def adapter(signature: Signature) -> str:
-        return adapters.source(_TEMPLATE, signature, source.device, names=names)
+        return adapters.source(_TEMPLATE, signature, source.device, names=names, emulated=emulated)
 
+    kind = "harness__emulated" if emulated else "harness"
     instrumented = replace(
         source,
         flags=(*source.flags, *flags),
@@ -85,7 +87,7 @@ def build(source: KernelSource, sanitizer: str = "") -> Build:
     )
     library = adapters.build(
         instrumented,
-        f"harness__{sanitizer}" if sanitizer else "harness",
+        f"{kind}__{sanitizer}" if sanitizer else kind,
         adapter,
         title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
         made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],

@@ -52,6 +52,7 @@ class Phase:
         threads: how many run its pieces.
         calls: how often the call is made; more than once counts what stays allocated.
         together: whether all cases are called at the same time.
+        emulated: whether the kernel is CUDA's, whose blocks and threads `seed` puts in order.
     """
 
     at_end: bool = True
@@ -60,11 +61,14 @@ class Phase:
     threads: int = 1
     calls: int = 1
     together: bool = False
+    emulated: bool = False
 
     def describe(self) -> str:
         """How the kernel was called, as the beginning of a message."""
         if self.together:
             return "called by two threads at once"
+        if self.emulated:
+            return f"with blocks and threads in order {self.seed}"
         if not self.seed:
             return "called alone"
         if self.threads == 1:
@@ -80,6 +84,17 @@ _SAID = {
     "accessed memory": "OPS-MEMORY-BOUNDS",
     "allocates ": "OPS-MEMORY-LEAK",
     "left ": "OPS-AFTER-SETTING",
+}
+#: What the emulation of CUDA puts before its words, and a bar.
+_KINDS = {
+    "alignment": "OPS-CUDA-ALIGNMENT",
+    "barrier": "OPS-CUDA-BARRIER",
+    "bounds": "OPS-MEMORY-BOUNDS",
+    "host": "OPS-CUDA-HOST",
+    "launch": "OPS-CUDA-LAUNCH",
+    "mutation": "OPS-MUTATION-UNDECLARED",
+    "race": "OPS-CUDA-RACE",
+    "undefined": "OPS-CUDA-UNDEFINED",
 }
 _SANITIZERS = {
     "address": "OPS-SANITIZE-ADDRESS",
@@ -116,6 +131,7 @@ class Call:
         written: the new contents of every argument that may be written, by name.
         split: whether ``parallel_for`` was called and cut.
         seen: what was seen beside the results, in words.
+        remarks: what may explain a wrong result, and is none by itself.
     """
 
     refused: str
@@ -123,6 +139,7 @@ class Call:
     written: dict[str, Tensor]
     split: bool
     seen: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def tensors(self) -> list[Tensor]:
         """The results, then what was written into, as `flatten` gives them for a call."""
@@ -309,13 +326,13 @@ def _answer(
         for arguments in cases:
             mark = reader.take(1)
             if mark == b"C":
-                calls.append(_call(reader, signature, arguments))
+                calls.append(_call(reader, build, signature, arguments))
                 continue
             if mark == b"F":
-                text = reader.text()
-                places = [reader.text() for _ in range(reader.get("I"))]
-                where = innermost(places, build)
-                raise Fault(f"{text}{where and f'{chr(10)}  at {where}'}", code_of(text))
+                said, also = _placed(reader, build), _placed(reader, build)
+                kind, _, rest = said.partition("|")
+                code, said = (_KINDS[kind], rest) if kind in _KINDS else (code_of(said), said)
+                raise Fault(f"{said}\n{also}" if also else said, code)
             raise _ended(build, phase, done)
     if reader.take(1) != b"E":
         raise _ended(build, phases[-1], done)
@@ -341,7 +358,16 @@ def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -
     return Fault(f"{phase.describe()}: {how}{tail}", code)
 
 
-def _call(reader: _Reader, signature: Signature, arguments: Mapping[str, Any]) -> Call:
+def _placed(reader: _Reader, build: Build) -> str:
+    """Words and the place that they are about; empty where there are none."""
+    text = reader.text()
+    where = innermost([reader.text() for _ in range(reader.get("I"))], build)
+    return f"{text}\n  at {where}" if text and where else text
+
+
+def _call(
+    reader: _Reader, build: Build, signature: Signature, arguments: Mapping[str, Any]
+) -> Call:
     failed, message = reader.get("B"), reader.text()
     split = bool(reader.get("B"))
     results: list[Tensor | None] = []
@@ -362,7 +388,8 @@ def _call(reader: _Reader, signature: Signature, arguments: Mapping[str, Any]) -
         )
     }
     seen = [reader.text() for _ in range(reader.get("I"))]
-    return Call(message if failed else "", results, written, split, seen)
+    remarks = [_placed(reader, build) for _ in range(reader.get("I"))]
+    return Call(message if failed else "", results, written, split, seen, remarks)
 
 
 def _from_bytes(memory: bytes, dtype: str) -> Tensor:

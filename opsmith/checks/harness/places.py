@@ -16,13 +16,16 @@ def innermost(places: Sequence[str], build: Build) -> str:
     """The innermost of `places` that is in the kernel's own folder, as ``file:line``.
 
     Args:
-        places: ``address library``, innermost first.
+        places: ``address library``, innermost first, or ``=file:line`` where that is known.
         build: what was called.
 
     Returns:
         The place; the innermost one with a known file where none is the user's; empty where
         nothing is known, as without binutils.
     """
+    known = [place[1:] for place in places if place.startswith("=")]
+    if known:
+        return known[0]
     tool = shutil.which("addr2line")
     own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
     if tool is None or not own:

@@ -59,15 +59,15 @@ class Cpp(Language):
         return Library(source, path)
 
 
-def torch_adapter(source: KernelSource) -> Generated:
-    """What is compiled beside a kernel to register it with PyTorch."""
+def torch_adapter(source: KernelSource, emulated_on: str = "") -> Generated:
+    """What is compiled beside a kernel to register it; see `adapters.torch_adapter`."""
     signature, device = source.signature, source.device
 
     def render() -> dict[str, str]:
         from opsmith.kernels import adapters
 
         files = adapters.kernel_files(signature)
-        adapter = adapters.torch_adapter(signature, device, source.strided)
+        adapter = adapters.torch_adapter(signature, device, source.strided, emulated_on)
         return {**files, f"{signature.name}_torch_{device}.cpp": adapter}
 
-    return Generated(generated_key(signature, device, source.strided), render)
+    return Generated(generated_key(signature, device, source.strided, emulated_on), render)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opsmith.kernels.build import Generated
     from opsmith.kernels.library import KernelSource, Library
 
 
@@ -60,6 +61,11 @@ class Language(ABC):
             Its arguments ``sources``, ``include_dirs``, ``defines``, ``link_libraries``, ``flags``
             and ``cuda``. The object that comes of them exports the kernel symbol.
         """
+
+    def generated(self, source: KernelSource) -> Generated | None:
+        """What is compiled in place of a source that no compiler takes as it is."""
+        del source
+        return None
 
     @abstractmethod
     def library(self, source: KernelSource) -> dict[str, Any]:

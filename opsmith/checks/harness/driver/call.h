@@ -145,6 +145,26 @@ class Running final : public Runtime {
     return memory_.allocate("scratch memory", bytes, 1, 64).data;
   }
 
+  uint64_t seed() override { return schedule_.seed(); }
+  uint8_t fill() override { return memory_.fill(); }
+  uint64_t memory_count() override { return memory_.blocks().size(); }
+  harness::Memory memory(uint64_t number) override {
+    const Block& block = memory_.blocks()[number];
+    return {block.name.c_str(), block.data,    block.size,     block.element,
+            Block::guard,       block.written, block.read_only};
+  }
+  void fault(const char* text, Place place, const char* also, Place also_place) override {
+    Writer out;
+    out.put<uint8_t>('F');
+    out.text(text);
+    put_places(out, {place});
+    out.text(also);
+    put_places(out, {also_place});
+    out.flush(report_file);
+    _exit(3);
+  }
+  void remark(const char* text, Place place) override { remarks_.emplace_back(text, place); }
+
   void fail(const char* message) { message_ = message; }
 
   // Status, message, results, arguments that may be written, and what was seen beside.
@@ -177,6 +197,11 @@ class Running final : public Runtime {
     all.insert(all.end(), seen.begin(), seen.end());
     out.put(static_cast<uint32_t>(all.size()));
     for (const std::string& one : all) out.text(one);
+    out.put(static_cast<uint32_t>(remarks_.size()));
+    for (const auto& [text, place] : remarks_) {
+      out.text(text);
+      put_places(out, {place});
+    }
   }
 
  private:
@@ -188,6 +213,7 @@ class Running final : public Runtime {
     // A view may begin at any element of its storage, so nothing more is promised.
     Block& block = memory_.allocate(name, tensor.bytes.size(), element, element);
     if (!tensor.bytes.empty()) std::memcpy(block.data, tensor.bytes.data(), tensor.bytes.size());
+    block.written = true;
     if (tensor.writable) {
       written_.push_back(block);
     } else {
@@ -224,7 +250,7 @@ class Running final : public Runtime {
 
   const std::vector<Argument>& arguments_;
   size_t position_ = 0;
-  Memory memory_;
+  GuardedMemory memory_;
   Schedule schedule_;
   std::optional<std::string> message_;
   std::deque<DLTensor> tensors_;
@@ -233,6 +259,7 @@ class Running final : public Runtime {
   std::vector<std::string> names_;
   std::vector<const DLTensor*> results_;
   std::vector<Block> written_;
+  std::vector<std::pair<std::string, Place>> remarks_;
 };
 
 }  // namespace opsmith::harness

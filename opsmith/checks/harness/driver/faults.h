@@ -4,6 +4,8 @@
 #include "memory.h"
 #include "stream.h"
 
+#include <opsmith/harness_runtime.h>
+
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
@@ -14,8 +16,8 @@
 
 namespace opsmith::harness {
 
-inline const Memory* watched = nullptr;   // the running call's
-inline std::FILE* report_file = nullptr;  // where the words go
+inline const GuardedMemory* watched = nullptr;  // the running call's
+inline std::FILE* report_file = nullptr;        // where the words go
 
 inline bool was_write(const void* context) {
 #if defined(__x86_64__)
@@ -41,6 +43,26 @@ inline const char* signal_name(int number) {
   }
 }
 
+// "address library", which Python makes a line of; or "=file:line" where that is known.
+inline void put_places(Writer& out, const std::vector<Place>& places) {
+  std::vector<std::string> texts;
+  for (const Place& place : places) {
+    if (place.file != nullptr) {
+      texts.push_back("=" + std::string(place.file) + ":" + std::to_string(place.line));
+      continue;
+    }
+    Dl_info where;
+    if (dladdr(place.address, &where) == 0 || where.dli_fname == nullptr) continue;
+    char line[64];
+    std::snprintf(line, sizeof line, "%zx ",
+                  static_cast<size_t>(static_cast<const char*>(place.address) -
+                                      static_cast<const char*>(where.dli_fbase)));
+    texts.push_back(line + std::string(where.dli_fname));
+  }
+  out.put<uint32_t>(static_cast<uint32_t>(texts.size()));
+  for (const std::string& text : texts) out.text(text);
+}
+
 // The process is about to end; what was written of the results before is already in the file.
 inline void on_fault(int number, siginfo_t* info, void* context) {
   signal(number, SIG_DFL);
@@ -52,7 +74,7 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
 #endif
   if (access && watched != nullptr) {
     for (const Block& block : watched->blocks()) {
-      if (block.near(info->si_addr)) text = Memory::describe(block, info->si_addr, verb);
+      if (block.near(info->si_addr)) text = GuardedMemory::describe(block, info->si_addr, verb);
     }
   }
   if (text.empty() && number == SIGFPE) text = "divided an integer by zero";
@@ -67,18 +89,11 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
   out.text(text);
   void* frames[64];
   const int count = backtrace(frames, 64);
-  std::vector<std::string> places;
-  for (int i = 0; i < count; ++i) {
-    Dl_info where;
-    if (dladdr(frames[i], &where) == 0 || where.dli_fname == nullptr) continue;
-    char line[64];
-    std::snprintf(
-        line, sizeof line, "%zx ",
-        static_cast<size_t>(static_cast<char*>(frames[i]) - static_cast<char*>(where.dli_fbase)));
-    places.push_back(line + std::string(where.dli_fname));
-  }
-  out.put<uint32_t>(static_cast<uint32_t>(places.size()));
-  for (const std::string& place : places) out.text(place);
+  std::vector<Place> places;
+  for (int i = 0; i < count; ++i) places.push_back({nullptr, 0, frames[i]});
+  put_places(out, places);
+  out.text("");
+  put_places(out, {});
   out.flush(report_file);
   _exit(3);
 }

@@ -41,6 +41,7 @@ struct Block {
   char* pages = nullptr;
   uint64_t page_bytes = 0;  // without the guards before and behind
   bool read_only = false;
+  bool written = false;  // holds values, not the placement's pattern
 
   bool near(const void* address) const {
     const char* at = static_cast<const char*>(address);
@@ -54,12 +55,12 @@ struct Block {
   }
 };
 
-class Memory {
+class GuardedMemory {
  public:
-  explicit Memory(Placement placement) : placement_(placement) { blocks_.reserve(256); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() {
+  explicit GuardedMemory(Placement placement) : placement_(placement) { blocks_.reserve(256); }
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+  ~GuardedMemory() {
     for (const Block& block : blocks_) {
 #ifdef OPSMITH_HARNESS_SANITIZED
       std::free(block.pages);
@@ -73,7 +74,7 @@ class Memory {
   // gets it may rely on.
   Block& allocate(std::string name, uint64_t size, uint64_t element, uint64_t alignment) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Block block{std::move(name), nullptr, size, element, nullptr, 0, false};
+    Block block{std::move(name), nullptr, size, element, nullptr, 0, false, false};
 #ifdef OPSMITH_HARNESS_SANITIZED
     // The sanitizer has guards of its own around every block.
     block.page_bytes = size;
@@ -107,6 +108,7 @@ class Memory {
   }
 
   const std::vector<Block>& blocks() const { return blocks_; }
+  uint8_t fill() const { return placement_.fill; }
 
   // The blocks beside which the pattern is no longer what it was, in words.
   std::vector<std::string> overwritten() const {

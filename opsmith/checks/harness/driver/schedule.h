@@ -16,8 +16,10 @@ using Body = void (*)(int64_t begin, int64_t end, void* state);
 class Schedule {
  public:
   // Without a seed every loop is one piece, run by the caller.
-  Schedule(uint64_t seed, int32_t threads) : random_(seed), split_(seed != 0), threads_(threads) {}
+  Schedule(uint64_t seed, int32_t threads)
+      : seed_(seed), random_(seed), split_(seed != 0), threads_(threads) {}
 
+  uint64_t seed() const { return seed_; }
   int32_t threads() const { return threads_; }
   bool was_split() const { return was_split_; }
 
@@ -71,6 +73,7 @@ class Schedule {
   }
 
   static inline thread_local bool inside_ = false;
+  uint64_t seed_;
   std::mt19937_64 random_;
   bool split_;
   bool was_split_ = false;

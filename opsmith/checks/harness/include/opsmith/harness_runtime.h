@@ -8,6 +8,24 @@
 
 namespace opsmith::harness {
 
+// A place in the kernel's code: by its line, or by an address in a library.
+struct Place {
+  const char* file;
+  int line;
+  const void* address;
+};
+
+// What a kernel may touch, of the memory that the harness gave it.
+struct Memory {
+  const char* name;
+  char* data;
+  uint64_t size;
+  uint64_t element;
+  uint64_t guard;  // so many bytes before and behind are nobody's
+  bool written;    // whether it holds values
+  bool read_only;
+};
+
 class Runtime {
  public:
   // The next argument, in the order of the declaration; one overload for each type of member that
@@ -36,6 +54,15 @@ class Runtime {
                             void (*body)(int64_t begin, int64_t end, void* state), void* state) = 0;
   virtual int32_t num_threads() = 0;
   virtual void* scratch(uint64_t bytes) = 0;
+
+  // For kernels that watch themselves, as emulated ones do. `fault` ends the process; `also` is a
+  // second place, if it has words. A remark may explain a wrong result.
+  virtual uint64_t seed() = 0;
+  virtual uint8_t fill() = 0;
+  virtual uint64_t memory_count() = 0;
+  virtual Memory memory(uint64_t number) = 0;
+  virtual void fault(const char* text, Place place, const char* also, Place also_place) = 0;
+  virtual void remark(const char* text, Place place) = 0;
 
  protected:
   ~Runtime() = default;

@@ -1,0 +1,147 @@
+"""CUDA kernels where no GPU is: compiled for the CPU, each CUDA thread a fiber.
+
+See `opsmith.kernels.languages.cuda_on_cpu`. What the emulation cannot show is in ``docs/cuda.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from opsmith.checks import cohorts, harness
+from opsmith.checks.case import Case
+from opsmith.checks.catalogue import native
+from opsmith.checks.comparison import same_bits
+from opsmith.checks.harness import Call, Phase
+from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.subject import Subject
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import Truth
+from opsmith.errors import BuildError
+from opsmith.kernels import KernelSource, Library
+from opsmith.kernels.languages.cuda_on_cpu import emulated, find_obstacle
+from opsmith.operators import Operator
+
+#: Every phase has an order of its own, and memory that begins with other values: NaN and -1, the
+#: largest numbers, large negative ones.
+_PHASES = tuple(
+    Phase(seed=seed, fill=fill, emulated=True) for seed, fill in ((1, 0xFF), (2, 0x7F), (3, 0xFE))
+)
+_SECONDS = 120.0
+#: A name that the compiler's own functions have: one that is missing is missing here, not there.
+_UNKNOWN = re.compile(
+    r"^(.+?):(\d+):.*error: '(__\w+|cuda[A-Z]\w+)' was not declared", re.MULTILINE
+)
+
+
+def kernels_in_cuda(operator: Operator) -> list[Subject]:
+    """The kernels in CUDA's C++, to be called with tensors of the CPU."""
+    return [
+        Subject(operator, name, "cpu")
+        for name, kernel in operator.kernels.items()
+        if kernel.source is not None and kernel.source.path.suffix == ".cu"
+    ]
+
+
+def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str | None, ...]]:
+    """The kernel, compiled for the CPU, and its generic dtypes.
+
+    Raises:
+        Inapplicable: it uses what is not emulated.
+        Failure: it does not compile.
+    """
+    source = trial.subject.implementation.source
+    assert source is not None
+    trial.need(
+        source.language.has_entry,
+        'opsmith does not emulate kernels with api="torch", which are called by PyTorch alone',
+    )
+    obstacle = find_obstacle(source.path)
+    trial.need(obstacle is None, f"opsmith does not emulate this kernel: {obstacle}")
+    translated = emulated(source, watched=not sanitizer)
+    try:
+        build = harness.build(translated, sanitizer, emulated=True)
+    except BuildError as error:
+        unknown = _UNKNOWN.search(str(error))
+        if unknown is not None:
+            path, line, name = unknown.groups()
+            raise Inapplicable(
+                f"opsmith does not emulate {name}, at {path.rpartition('/')[2]}:{line}"
+            ) from None
+        raise Failure(f"compiled for the CPU, {error}", code="OPS-BUILD-FAILED") from None
+    return build, _dtypes(trial, translated, build)
+
+
+def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[str | None, ...]:
+    if trial.signature.generic is None or build.sanitizer:
+        return (trial.subject.favourite,)
+    own = Library(source, build.library).dtypes()
+    return tuple(name for name in trial.subject.dtypes if name in own)
+
+
+def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Call]:
+    calls = native.call(trial, build, [case], _PHASES, seconds=_SECONDS)
+    return [one for (one,) in calls]
+
+
+def _compare(trial: Trial, calls: Sequence[Call], expected: Truth) -> None:
+    """Compare the results of every order with what is right.
+
+    Raises:
+        Failure: one is wrong; what a thread read and nobody had written goes along.
+    """
+    for phase, one in zip(_PHASES, calls, strict=True):
+        try:
+            trial.compare(one.tensors(), expected, phase.describe())
+        except Failure as failure:
+            if not one.remarks:
+                raise
+            said = "\n".join([str(failure), *one.remarks])
+            raise Failure(said, code="OPS-MEMORY-UNINITIALIZED") from None
+
+
+def _same(results: Sequence[Sequence[Tensor]]) -> bool:
+    return all(same_bits(results[0], other) for other in results[1:])
+
+
+@check(
+    "cuda-on-cpu",
+    "a CUDA kernel, emulated on the CPU, gives right results in any order of blocks and threads, "
+    "without races, divergent barriers or accesses beside its memory",
+    subjects=kernels_in_cuda,
+    order=14,
+    time_limit=5.0,
+)
+def cuda_on_cpu(trial: Trial) -> None:
+    """Three orders for each case; memory that nothing has written begins otherwise in each."""
+    build, dtypes = _build(trial)
+    reproducible = True
+
+    def one(case: Case) -> None:
+        nonlocal reproducible
+        expected = trial.truth(case)
+        calls = _taken(trial, build, case)
+        _compare(trial, calls, expected)
+        reproducible &= _same([call.tensors() for call in calls])
+
+    trial.each(one, dtypes=dtypes, examples=trial.some(3))
+    favourite = (dtypes[0],)
+    if not trial.operator.only_registered_cases:
+        small = Wanted(sizes=(0, 1))
+        trial.each(one, dtypes=favourite, wanted=small, examples=6, registered_cases=False)
+        # Sizes around those of warps and blocks.
+        for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
+            trial.each(
+                one,
+                dtypes=favourite,
+                wanted=cohort.wanted,
+                examples=cohort.examples,
+                registered_cases=False,
+            )
+    if not reproducible:
+        trial.notes.append(
+            "not reproducible: the last bits depend on the order of blocks and threads"
+        )

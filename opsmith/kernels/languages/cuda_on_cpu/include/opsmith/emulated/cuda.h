@@ -1,0 +1,33 @@
+// What nvcc offers without an include, for a C++ compiler: opsmith compiles CUDA kernels with this
+// header in front of them where they are to run on the CPU.
+#pragma once
+
+#define OPSMITH_CUDA_ON_CPU 1
+// As in the compilation for the host; __CUDA_ARCH__ stays undefined.
+#define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __align__(n) alignas(n)
+#define __builtin_assume(condition)
+#define CUDART_CB
+
+#include <opsmith/emulated/device.h>
+#include <opsmith/emulated/host.h>
+#include <opsmith/emulated/math.h>
+#include <opsmith/emulated/vectors.h>
+
+#include <cassert>
+#include <cstdio>

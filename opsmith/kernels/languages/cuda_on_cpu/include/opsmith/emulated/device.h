@@ -1,0 +1,311 @@
+// What device code calls: barriers, warps, atomics, shared memory.
+#pragma once
+
+#include <opsmith/emulated/runtime.h>
+
+#include <bit>
+#include <climits>
+#include <cstring>
+#include <type_traits>
+
+inline constexpr int warpSize = 32;
+
+namespace opsmith::emulated {
+
+// The bits of a value of up to eight bytes.
+template <typename T>
+uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>,
+                "warps exchange values of up to eight bytes");
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <typename T>
+T from_bits(uint64_t bits) {
+  T value;
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+  return value;
+}
+
+// An array of __shared__ memory; `Tag` tells its declaration from others.
+template <typename T, typename Tag>
+T& shared(const char* name, Tag, Place place = here()) {
+  using Element = std::remove_all_extents_t<T>;
+  static Variable variable{name, sizeof(T), alignof(T), sizeof(Element)};
+  return *reinterpret_cast<T*>(shared_memory(variable, place));
+}
+
+template <typename T>
+T* dynamic_shared(const char* name, Place place = here()) {
+  return reinterpret_cast<T*>(dynamic_shared_memory(name, place));
+}
+
+// Dynamic shared memory that is declared outside of a function.
+template <typename T>
+struct DynamicShared {
+  const char* name;
+  operator T*() const { return dynamic_shared<T>(name); }
+};
+
+// The address to which the calling function returns: it is inlined into the user's code.
+#define OPSMITH_HERE \
+  ::opsmith::emulated::Place { nullptr, 0, __builtin_return_address(0) }
+
+#if defined(__clang__)
+#define OPSMITH_UNWATCHED __attribute__((no_sanitize("thread")))
+#else
+#define OPSMITH_UNWATCHED __attribute__((no_sanitize_thread))
+#endif
+
+// Not inlined, so that the place is the user's line; its own accesses are told of already.
+template <typename T, typename Update>
+__attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update) {
+  atomic_access(const_cast<std::remove_cv_t<T>*>(data), sizeof(T), OPSMITH_HERE);
+  T before, after;
+  std::memcpy(static_cast<void*>(&before), static_cast<const void*>(data), sizeof(T));
+  after = update(before);
+  std::memcpy(static_cast<void*>(data), static_cast<const void*>(&after), sizeof(T));
+  return before;
+}
+
+template <typename T, typename Combine>
+T reduce(const Lanes& lanes, Combine combine) {
+  bool first = true;
+  T result{};
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((lanes.present >> lane & 1) == 0) continue;
+    const T value = from_bits<T>(lanes.values[lane]);
+    result = first ? value : combine(result, value);
+    first = false;
+  }
+  return result;
+}
+
+}  // namespace opsmith::emulated
+
+using opsmith_place = opsmith::emulated::Place;
+
+// --- barriers ----------------------------------------------------------------------------------
+
+inline void __syncthreads(opsmith_place place = opsmith::emulated::here()) {
+  opsmith::emulated::synchronise_block(opsmith::emulated::Vote::none, 0, place);
+}
+inline int __syncthreads_count(int predicate, opsmith_place place = opsmith::emulated::here()) {
+  return opsmith::emulated::synchronise_block(opsmith::emulated::Vote::count, predicate, place);
+}
+inline int __syncthreads_and(int predicate, opsmith_place place = opsmith::emulated::here()) {
+  return opsmith::emulated::synchronise_block(opsmith::emulated::Vote::all, predicate, place);
+}
+inline int __syncthreads_or(int predicate, opsmith_place place = opsmith::emulated::here()) {
+  return opsmith::emulated::synchronise_block(opsmith::emulated::Vote::any, predicate, place);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       opsmith_place place = opsmith::emulated::here()) {
+  opsmith::emulated::exchange(mask, 0, "__syncwarp", place);
+}
+inline void __threadfence() { opsmith::emulated::fence(); }
+inline void __threadfence_block() { opsmith::emulated::fence(); }
+inline void __threadfence_system() { opsmith::emulated::fence(); }
+
+// --- warps -------------------------------------------------------------------------------------
+
+// CUDA promises no more of __activemask than the caller's own lane.
+inline unsigned __activemask() { return 1u << opsmith::emulated::lane_number(); }
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+              opsmith_place place = opsmith::emulated::here()) {
+  const char* what = "__shfl_sync";
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), what, place);
+  const unsigned segment = lanes.lane / width * width;
+  return from_bits<T>(
+      value_of(lanes, segment + (static_cast<unsigned>(source) & (width - 1)), what, place));
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                   opsmith_place place = opsmith::emulated::here()) {
+  const char* what = "__shfl_down_sync";
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), what, place);
+  const unsigned within = lanes.lane % width;
+  if (within + delta >= static_cast<unsigned>(width)) return value;
+  return from_bits<T>(value_of(lanes, lanes.lane + delta, what, place));
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                 opsmith_place place = opsmith::emulated::here()) {
+  const char* what = "__shfl_up_sync";
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), what, place);
+  if (lanes.lane % width < delta) return value;
+  return from_bits<T>(value_of(lanes, lanes.lane - delta, what, place));
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
+                  opsmith_place place = opsmith::emulated::here()) {
+  const char* what = "__shfl_xor_sync";
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), what, place);
+  const unsigned source = lanes.lane ^ static_cast<unsigned>(lane_mask);
+  // Lanes of segments before the own one may be read, those behind it not.
+  if (source >= (lanes.lane / width + 1) * width) return value;
+  return from_bits<T>(value_of(lanes, source, what, place));
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              opsmith_place place = opsmith::emulated::here()) {
+  const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__ballot_sync", place);
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] != 0) result |= 1u << lane;
+  }
+  return result;
+}
+inline int __any_sync(unsigned mask, int predicate,
+                      opsmith_place place = opsmith::emulated::here()) {
+  const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__any_sync", place);
+  return opsmith::emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a | b; }) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate,
+                      opsmith_place place = opsmith::emulated::here()) {
+  const auto lanes = opsmith::emulated::exchange(mask, predicate != 0, "__all_sync", place);
+  return opsmith::emulated::reduce<uint64_t>(lanes, [](auto a, auto b) { return a & b; }) != 0;
+}
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T value, opsmith_place place = opsmith::emulated::here()) {
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), "__match_any_sync", place);
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((lanes.present >> lane & 1) != 0 && lanes.values[lane] == to_bits(value)) {
+      result |= 1u << lane;
+    }
+  }
+  return result;
+}
+template <typename T>
+unsigned __match_all_sync(unsigned mask, T value, int* equal,
+                          opsmith_place place = opsmith::emulated::here()) {
+  using namespace opsmith::emulated;
+  const Lanes lanes = exchange(mask, to_bits(value), "__match_all_sync", place);
+  bool all = true;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((lanes.present >> lane & 1) != 0) all = all && lanes.values[lane] == to_bits(value);
+  }
+  *equal = all ? 1 : 0;
+  return all ? mask : 0;
+}
+
+#define OPSMITH_REDUCE(name, combine)                                                       \
+  template <typename T>                                                                     \
+  T name(unsigned mask, T value, opsmith_place place = opsmith::emulated::here()) {         \
+    using namespace opsmith::emulated;                                                      \
+    static_assert(std::is_integral_v<T> && sizeof(T) == 4, #name " takes 32-bit integers"); \
+    return reduce<T>(exchange(mask, to_bits(value), #name, place), combine);                \
+  }
+OPSMITH_REDUCE(__reduce_add_sync, [](T a, T b) {
+  return static_cast<T>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
+})
+OPSMITH_REDUCE(__reduce_min_sync, [](T a, T b) { return a < b ? a : b; })
+OPSMITH_REDUCE(__reduce_max_sync, [](T a, T b) { return a < b ? b : a; })
+OPSMITH_REDUCE(__reduce_and_sync, [](T a, T b) { return static_cast<T>(a & b); })
+OPSMITH_REDUCE(__reduce_or_sync, [](T a, T b) { return static_cast<T>(a | b); })
+OPSMITH_REDUCE(__reduce_xor_sync, [](T a, T b) { return static_cast<T>(a ^ b); })
+#undef OPSMITH_REDUCE
+
+// --- atomics -----------------------------------------------------------------------------------
+
+// Templates, so that a function of the user's of the same name wins.
+#define OPSMITH_ATOMIC(name, expression)                                                    \
+  template <typename T>                                                                     \
+  __attribute__((always_inline)) inline T name(T* address, std::type_identity_t<T> value) { \
+    return opsmith::emulated::atomically(                                                   \
+        address, [value]([[maybe_unused]] T old) { return static_cast<T>(expression); });   \
+  }                                                                                         \
+  template <typename T>                                                                     \
+  __attribute__((always_inline)) inline T name##_block(T* address,                          \
+                                                       std::type_identity_t<T> value) {     \
+    return name(address, value);                                                            \
+  }                                                                                         \
+  template <typename T>                                                                     \
+  __attribute__((always_inline)) inline T name##_system(T* address,                         \
+                                                        std::type_identity_t<T> value) {    \
+    return name(address, value);                                                            \
+  }
+
+namespace opsmith::emulated {
+// Integers wrap around, as on the device.
+template <typename T>
+T wrapping_add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
+                          static_cast<std::make_unsigned_t<T>>(b));
+  } else {
+    return a + b;
+  }
+}
+template <typename T>
+T wrapping_subtract(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) -
+                          static_cast<std::make_unsigned_t<T>>(b));
+  } else {
+    return a - b;
+  }
+}
+}  // namespace opsmith::emulated
+
+OPSMITH_ATOMIC(atomicAdd, opsmith::emulated::wrapping_add<T>(old, value))
+OPSMITH_ATOMIC(atomicSub, opsmith::emulated::wrapping_subtract<T>(old, value))
+OPSMITH_ATOMIC(atomicExch, value)
+OPSMITH_ATOMIC(atomicMin, value < old ? value : old)
+OPSMITH_ATOMIC(atomicMax, old < value ? value : old)
+OPSMITH_ATOMIC(atomicAnd, old& value)
+OPSMITH_ATOMIC(atomicOr, old | value)
+OPSMITH_ATOMIC(atomicXor, old ^ value)
+OPSMITH_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
+OPSMITH_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
+#undef OPSMITH_ATOMIC
+
+template <typename T>
+__attribute__((always_inline)) inline T atomicCAS(T* address, std::type_identity_t<T> expected,
+                                                  std::type_identity_t<T> value) {
+  return opsmith::emulated::atomically(address, [expected, value](T old) {
+    return std::memcmp(&old, &expected, sizeof old) == 0 ? value : old;
+  });
+}
+
+// --- memory ------------------------------------------------------------------------------------
+
+#define OPSMITH_LOAD(name)                                         \
+  template <typename T>                                            \
+  __attribute__((always_inline)) inline T name(const T* address) { \
+    return *address;                                               \
+  }
+OPSMITH_LOAD(__ldg)
+OPSMITH_LOAD(__ldca)
+OPSMITH_LOAD(__ldcg)
+OPSMITH_LOAD(__ldcs)
+OPSMITH_LOAD(__ldlu)
+OPSMITH_LOAD(__ldcv)
+#undef OPSMITH_LOAD
+#define OPSMITH_STORE(name)                                                                    \
+  template <typename T>                                                                        \
+  __attribute__((always_inline)) inline void name(T* address, std::type_identity_t<T> value) { \
+    *address = value;                                                                          \
+  }
+OPSMITH_STORE(__stwb)
+OPSMITH_STORE(__stcg)
+OPSMITH_STORE(__stcs)
+OPSMITH_STORE(__stwt)
+#undef OPSMITH_STORE
+
+// --- the rest ----------------------------------------------------------------------------------
+
+inline long long clock64() { return static_cast<long long>(opsmith::emulated::ticks()); }
+inline void __nanosleep(unsigned) {}
+inline void __trap(opsmith_place place = opsmith::emulated::here()) {
+  opsmith::emulated::fail("device code called __trap", place);
+}

@@ -1,0 +1,224 @@
+// The few functions of CUDA's runtime that the host code of a kernel calls.
+#pragma once
+
+#include <opsmith/emulated/runtime.h>
+
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotSupported = 801,
+};
+using cudaError = cudaError_t;
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,
+};
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+enum cudaFuncCache {
+  cudaFuncCachePreferNone,
+  cudaFuncCachePreferShared,
+  cudaFuncCachePreferL1,
+  cudaFuncCachePreferEqual,
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMaxThreadsPerBlock = 1,
+  cudaDevAttrMaxSharedMemoryPerBlock = 8,
+  cudaDevAttrWarpSize = 10,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+struct cudaDeviceProp {
+  char name[256] = "the CPU, in place of a CUDA device";
+  size_t totalGlobalMem = size_t{1} << 33;
+  size_t sharedMemPerBlock = 48 << 10;
+  size_t sharedMemPerBlockOptin = 99 << 10;
+  size_t sharedMemPerMultiprocessor = 100 << 10;
+  int regsPerBlock = 65536;
+  int warpSize = 32;
+  int maxThreadsPerBlock = 1024;
+  int maxThreadsDim[3] = {1024, 1024, 64};
+  int maxGridSize[3] = {2147483647, 65535, 65535};
+  int major = 8, minor = 0;
+  int multiProcessorCount = 4;
+  int maxThreadsPerMultiProcessor = 2048;
+};
+
+// Whatever fails here ends the call with words, so there is no error to ask for.
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error";
+}
+inline const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "an error";
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const cudaDeviceProp properties;
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = 1024;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = static_cast<int>(properties.sharedMemPerBlock);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
+      break;
+    case cudaDevAttrWarpSize:
+      *value = 32;
+      break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = properties.multiProcessorCount;
+      break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = properties.maxThreadsPerMultiProcessor;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = properties.major;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = properties.minor;
+      break;
+  }
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    opsmith::emulated::allow_shared_bytes(static_cast<uint64_t>(value));
+  }
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t) {
+  *blocks = 2;
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, size_t = 0, int = 0) {
+  *grid = 8;
+  *block = 256;
+  return cudaSuccess;
+}
+
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t = nullptr,
+                                   opsmith::emulated::Place place = opsmith::emulated::here()) {
+  opsmith::emulated::host_writes(data, bytes, "cudaMemsetAsync", place);
+  std::memset(data, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* data, int value, size_t bytes,
+                              opsmith::emulated::Place place = opsmith::emulated::here()) {
+  return cudaMemsetAsync(data, value, bytes, nullptr, place);
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t = nullptr,
+                                   opsmith::emulated::Place place = opsmith::emulated::here()) {
+  opsmith::emulated::host_reads(from, bytes, "cudaMemcpyAsync", place);
+  opsmith::emulated::host_writes(to, bytes, "cudaMemcpyAsync", place);
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                              opsmith::emulated::Place place = opsmith::emulated::here()) {
+  return cudaMemcpyAsync(to, from, bytes, kind, nullptr, place);
+}
+template <typename Symbol>
+cudaError_t cudaMemcpyToSymbolAsync(Symbol& symbol, const void* from, size_t bytes,
+                                    size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice,
+                                    cudaStream_t = nullptr) {
+  std::memcpy(const_cast<char*>(reinterpret_cast<const char*>(&symbol)) + offset, from, bytes);
+  return cudaSuccess;
+}
+template <typename Symbol>
+cudaError_t cudaMemcpyToSymbol(Symbol& symbol, const void* from, size_t bytes, size_t offset = 0,
+                               cudaMemcpyKind = cudaMemcpyHostToDevice) {
+  return cudaMemcpyToSymbolAsync(symbol, from, bytes, offset);
+}
+template <typename T>
+cudaError_t cudaMalloc(T** data, size_t bytes) {
+  *data = static_cast<T*>(opsmith::emulated::allocate(bytes));
+  return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMallocAsync(T** data, size_t bytes, cudaStream_t) {
+  return cudaMalloc(data, bytes);
+}
+inline cudaError_t cudaFree(void* data) {
+  opsmith::emulated::release(data);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
+
+namespace opsmith::emulated {
+
+// <<<grid, block, shared_bytes, stream>>>
+class Configured {
+ public:
+  Configured(dim3 grid, dim3 block, uint64_t shared_bytes = 0, cudaStream_t = nullptr,
+             Place place = here())
+      : grid_(grid), block_(block), shared_bytes_(shared_bytes), place_(place) {}
+
+  // Calls kernel(arguments...) in every CUDA thread. Each has copies of the arguments.
+  template <typename Kernel, typename... Arguments>
+  void run(const char* name, Kernel kernel, const Arguments&... arguments) const {
+    struct State {
+      Kernel kernel;
+      std::tuple<std::decay_t<const Arguments>...> arguments;
+    } state{kernel, {arguments...}};
+    launch({grid_, block_, shared_bytes_, name, place_,
+            [](void* opaque) {
+              State& all = *static_cast<State*>(opaque);
+              std::apply(all.kernel, all.arguments);
+            },
+            &state, sizeof state});
+  }
+
+ private:
+  dim3 grid_, block_;
+  uint64_t shared_bytes_;
+  Place place_;
+};
+
+}  // namespace opsmith::emulated

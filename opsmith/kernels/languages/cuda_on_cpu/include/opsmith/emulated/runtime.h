@@ -1,0 +1,149 @@
+// What the emulation of CUDA on the CPU offers to a kernel's library. The runtime is a library of
+// its own (../../../runtime), shared by all kernels and compiled once.
+//
+// One call runs at a time. Each CUDA thread is a fiber, which gives way where CUDA threads wait for
+// each other; blocks run one after another. The order of blocks and of threads is drawn from a
+// seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#define OPSMITH_EMULATED_EXPORT __attribute__((visibility("default")))
+
+struct uint3 {
+  unsigned int x, y, z;
+};
+
+struct dim3 {
+  unsigned int x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned int x_ = 1, unsigned int y_ = 1, unsigned int z_ = 1)
+      : x(x_), y(y_), z(z_) {}
+  constexpr dim3(uint3 other) : x(other.x), y(other.y), z(other.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
+};
+
+// Those of the running CUDA thread.
+OPSMITH_EMULATED_EXPORT extern uint3 threadIdx;
+OPSMITH_EMULATED_EXPORT extern uint3 blockIdx;
+OPSMITH_EMULATED_EXPORT extern dim3 blockDim;
+OPSMITH_EMULATED_EXPORT extern dim3 gridDim;
+
+namespace opsmith::emulated {
+
+// A place in the user's code: by its line, or by an address in a library.
+struct Place {
+  const char* file = nullptr;
+  int line = 0;
+  const void* address = nullptr;
+};
+
+// The line of whoever calls a function that has this as its last argument.
+constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return {file, line, nullptr};
+}
+
+// Memory of the device that somebody else allocated.
+struct Region {
+  const char* name = "";  // "argument 'x'"
+  char* data = nullptr;
+  uint64_t size = 0;
+  uint64_t element = 1;
+  uint64_t guard = 0;    // so many bytes before and behind belong to nobody else
+  bool written = false;  // whether it holds values
+  bool read_only = false;
+};
+
+// Who watches a call: gives the seed, knows the memory, and is told what is wrong.
+class Watcher {
+ public:
+  virtual uint64_t seed() = 0;
+  virtual uint8_t fill() = 0;  // the byte that memory begins with
+  virtual uint64_t region_count() = 0;
+  virtual Region region(uint64_t number) = 0;
+  // The call is wrong: does not return. `kind` is one word for what is wrong: race, bounds, …;
+  // `also` is a second place, if it has words.
+  virtual void fault(const char* kind, const char* text, Place place, const char* also,
+                     Place also_place) = 0;
+  // What may explain a wrong result, and does no harm otherwise.
+  virtual void remark(const char* text, Place place) = 0;
+
+ protected:
+  ~Watcher() = default;
+};
+
+// Begins and ends a call; without a watcher nothing is looked at but what waits for each other.
+OPSMITH_EMULATED_EXPORT void begin_call(Watcher* watcher);
+OPSMITH_EMULATED_EXPORT void end_call();
+
+class Call {
+ public:
+  explicit Call(Watcher* watcher = nullptr) { begin_call(watcher); }
+  ~Call() { end_call(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+// --- host --------------------------------------------------------------------------------------
+
+struct Launch {
+  dim3 grid;
+  dim3 block;
+  uint64_t shared_bytes;
+  const char* kernel;
+  Place place;
+  void (*run)(void* state);  // one CUDA thread
+  void* state;
+  uint64_t state_bytes;  // the kernel's arguments, which threads may read
+};
+OPSMITH_EMULATED_EXPORT void launch(const Launch& launch);
+
+// The host's copies and fills of device memory: the bytes are about to be read or written.
+OPSMITH_EMULATED_EXPORT void host_reads(const void* data, uint64_t bytes, const char* what,
+                                        Place place);
+OPSMITH_EMULATED_EXPORT void host_writes(void* data, uint64_t bytes, const char* what, Place place);
+
+OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes);
+OPSMITH_EMULATED_EXPORT void release(void* data);
+
+// How much dynamic shared memory launches may ask for: cudaFuncSetAttribute raises it.
+OPSMITH_EMULATED_EXPORT void allow_shared_bytes(uint64_t bytes);
+
+// --- device ------------------------------------------------------------------------------------
+
+// One declaration of __shared__ memory.
+struct Variable {
+  const char* name;
+  uint64_t size;
+  uint64_t alignment;
+  uint64_t element;
+  uint64_t block = 0;  // the block that it was prepared for
+  char* data = nullptr;
+};
+OPSMITH_EMULATED_EXPORT char* shared_memory(Variable& variable, Place place);
+OPSMITH_EMULATED_EXPORT char* dynamic_shared_memory(const char* name, Place place);
+OPSMITH_EMULATED_EXPORT uint64_t dynamic_shared_bytes();
+
+enum class Vote { none, any, all, count };
+OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place place);
+
+// Waits for the lanes of `mask`, and gives what each of them brought.
+struct Lanes {
+  const uint64_t* values;  // by lane
+  unsigned int present;    // the lanes that brought something
+  unsigned int lane;       // the caller's own
+};
+OPSMITH_EMULATED_EXPORT Lanes exchange(unsigned int mask, uint64_t value, const char* what,
+                                       Place place);
+// The value of a lane; nobody knows which where the lane brought none.
+OPSMITH_EMULATED_EXPORT uint64_t value_of(const Lanes& lanes, unsigned int lane, const char* what,
+                                          Place place);
+OPSMITH_EMULATED_EXPORT unsigned int lane_number();
+
+// Around an atomic operation, and __threadfence.
+OPSMITH_EMULATED_EXPORT void atomic_access(void* data, uint64_t bytes, Place place);
+OPSMITH_EMULATED_EXPORT void fence();
+OPSMITH_EMULATED_EXPORT uint64_t ticks();
+[[noreturn]] OPSMITH_EMULATED_EXPORT void fail(const char* text, Place place);
+
+}  // namespace opsmith::emulated

@@ -1,0 +1,135 @@
+"""The language: CUDA, compiled by the C++ compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import MissingError
+from opsmith.kernels import toolchain
+from opsmith.kernels.build import Generated, build_library
+from opsmith.kernels.devices import DEVICES
+from opsmith.kernels.files import key_of
+from opsmith.kernels.languages.cpp import torch_adapter
+from opsmith.kernels.languages.cuda import Cuda
+from opsmith.kernels.languages.cuda_on_cpu.obstacles import find_obstacle
+from opsmith.kernels.languages.cuda_on_cpu.rewriting import rewrite
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+_HERE = Path(__file__).parent
+_INCLUDE = _HERE / "include"
+_RUNTIME = _HERE / "runtime"
+_BEFORE = "#include <opsmith/emulated/cuda.h>\n"
+# nvcc has options of its own; these mean the same to both.
+_COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
+_SANITIZE = "-fsanitize="
+#: The compiler tells the runtime of every access, and of what is undefined; see runtime/hooks.cpp.
+_WATCHED = (
+    "-fsanitize=thread",
+    "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
+    "-fno-sanitize-recover=all",
+)
+
+
+class CudaOnCpu(Cuda):
+    """See `Language`."""
+
+    name = "CUDA on the CPU"
+
+    def __init__(self, *, watched: bool) -> None:
+        self._watched = watched
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        del torch
+        toolchain.find_compiler(source.what)
+        obstacle = find_obstacle(source.path)
+        if obstacle is not None:
+            raise MissingError(f"{source.what}: opsmith does not emulate this kernel: {obstacle}")
+
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.inputs`."""
+        sanitizers = tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
+        watched = _WATCHED if self._watched and not sanitizers else ()
+        library = _runtime(sanitizers)
+        return {
+            "sources": [],
+            "include_dirs": [_INCLUDE, *source.include_dirs],
+            "defines": DEVICES["cpu"].compile_definitions,
+            "link_libraries": (
+                *source.link_libraries,
+                str(library),
+                f"-Wl,-rpath,{library.parent}",
+            ),
+            "flags": (
+                # CUDA's code looks at memory as other types, and nvcc lets it.
+                "-fno-strict-aliasing",
+                "-O1" if watched else "-O2",
+                "-g",
+                "-iquote",
+                str(source.path.parent),
+                *_common(source.flags),
+                *watched,
+            ),
+            "cuda": False,
+        }
+
+    def generated(self, source: KernelSource) -> Generated:
+        """See `Language.generated`."""
+        name = f"{source.signature.name}_cuda.cpp"
+        rewritten = rewrite(source.path, name)
+        files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
+        return Generated(key_of(files), lambda: files)
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.library`: registers the kernel for tensors of the CPU."""
+        signature = source.signature
+        return {
+            **self.inputs(source),
+            "name": f"{signature.namespace}__{signature.name}__cuda_on_cpu",
+            "generated": torch_adapter(source, "cpu").beside(self.generated(source)),
+            "torch": "stable",
+            "what": f"{signature.qualname} (cuda, on the CPU)",
+        }
+
+
+def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags that a C++ compiler takes as nvcc does; what follows one by itself goes along."""
+    kept = []
+    own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
+    for position, flag in enumerate(flags):
+        follows = position > 0 and flags[position - 1] in ("-D", "-U", "-I", "-include")
+        if follows or flag == "-include" or flag.startswith(own):
+            kept.append(flag)
+    return tuple(kept)
+
+
+def _runtime(sanitizers: tuple[str, ...]) -> Path:
+    """The library that all emulated kernels share."""
+    kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
+    return build_library(
+        f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
+        sorted(_RUNTIME.glob("*.cpp")),
+        include_dirs=[_INCLUDE],
+        flags=("-O2", "-g", *sanitizers),
+        link_libraries=sanitizers,
+        torch="none",
+        what="the emulation of CUDA",
+    )
+
+
+CUDA_ON_CPU = CudaOnCpu(watched=False)
+_WATCHED_ON_CPU = CudaOnCpu(watched=True)
+
+
+def emulated(source: KernelSource, *, watched: bool = False) -> KernelSource:
+    """A CUDA source that is compiled for the CPU.
+
+    Args:
+        source: the kernel.
+        watched: whether the runtime is told of every access; for checks.
+    """
+    return replace(source, in_place_of=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)

@@ -1,0 +1,106 @@
+// Fibers: a stack each, and a switch between them.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#define OPSMITH_OWN_SWITCH 1
+#else
+#include <ucontext.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#ifdef OPSMITH_OWN_SWITCH
+// Saves the callee's registers on the running stack, writes where that is to *from, and goes on
+// where `to` was saved. A kernel changes no floating-point settings, so those are left alone.
+extern "C" void opsmith_emulated_switch(void** from, void* to);
+#endif
+
+namespace opsmith::emulated {
+
+// Somewhere to go on: the scheduler, or a fiber.
+class Context {
+ public:
+  // Goes to `to`, until somebody comes back.
+  void switch_to(Context& to) {
+#if defined(__SANITIZE_ADDRESS__)
+    void* fake = nullptr;
+    __sanitizer_start_switch_fiber(&fake, to.stack_, to.stack_bytes_);
+#endif
+#ifdef OPSMITH_OWN_SWITCH
+    opsmith_emulated_switch(&saved_, to.saved_);
+#else
+    swapcontext(&saved_, &to.saved_);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+  }
+
+ protected:
+#ifdef OPSMITH_OWN_SWITCH
+  void* saved_ = nullptr;
+#else
+  ucontext_t saved_{};
+#endif
+  // Of the scheduler these are learnt when a fiber first runs.
+  const void* stack_ = nullptr;
+  size_t stack_bytes_ = 0;
+
+  friend class Fiber;
+};
+
+class Fiber : public Context {
+ public:
+  static constexpr size_t stack_bytes = 256 << 10;
+
+  explicit Fiber(void (*entry)()) {
+    // A page that nobody may touch lies below: a stack that grows too far faults.
+    memory_ = static_cast<char*>(mmap(nullptr, stack_bytes + guard, PROT_NONE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    mprotect(memory_ + guard, stack_bytes, PROT_READ | PROT_WRITE);
+    stack_ = memory_ + guard;
+    stack_bytes_ = stack_bytes;
+#ifdef OPSMITH_OWN_SWITCH
+    void** top = reinterpret_cast<void**>(memory_ + guard + stack_bytes);
+#if defined(__x86_64__)
+    *--top = nullptr;  // where `entry` would return to: nowhere
+    *--top = reinterpret_cast<void*>(entry);
+    top -= 6;  // the registers
+#else
+    top -= 20;
+    top[11] = reinterpret_cast<void*>(entry);  // x30
+#endif
+    saved_ = top;
+#else
+    getcontext(&saved_);
+    saved_.uc_stack.ss_sp = memory_ + guard;
+    saved_.uc_stack.ss_size = stack_bytes;
+    saved_.uc_link = nullptr;
+    makecontext(&saved_, entry, 0);
+#endif
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  ~Fiber() { munmap(memory_, stack_bytes + guard); }
+
+  bool holds(const void* address) const {
+    return static_cast<size_t>(static_cast<const char*>(address) - memory_) < stack_bytes + guard;
+  }
+
+ private:
+  static constexpr size_t guard = 64 << 10;
+  char* memory_;
+};
+
+}  // namespace opsmith::emulated

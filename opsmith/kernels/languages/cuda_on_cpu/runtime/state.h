@@ -1,0 +1,148 @@
+// What is going on: the call, the launch, the block and its threads.
+#pragma once
+
+#include "fiber.h"
+#include "memory.h"
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace opsmith::emulated {
+
+inline constexpr unsigned warp_size = 32;
+
+// A quick generator: one number for every switch.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du) {}
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+  }
+  uint32_t below(uint32_t bound) { return static_cast<uint32_t>((next() >> 32) * bound >> 32); }
+  template <typename T>
+  void shuffle(std::vector<T>& items) {
+    for (auto i = static_cast<uint32_t>(items.size()); i > 1; --i) {
+      std::swap(items[i - 1], items[below(i)]);
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+enum class Waits { nothing, block, warp };
+
+struct Thread {
+  uint3 index{};
+  uint32_t number = 0;  // in its block
+  bool done = false;
+  Fiber* fiber = nullptr;
+
+  Waits waits = Waits::nothing;
+  Place place;  // where it waits
+  const char* what = "";
+  unsigned mask = 0;
+  uint64_t brought = 0;
+  Vote vote = Vote::none;
+
+  // What the last exchange of its warp gave.
+  uint64_t values[warp_size];
+  unsigned present = 0;
+
+  // The time since when each lane of the warp knows nothing new of this thread; see `is_ordered`.
+  uint32_t clock[warp_size];
+  bool fenced = false;
+  uint32_t acquired = 0;
+
+  unsigned lane() const { return number % warp_size; }
+  unsigned warp() const { return number / warp_size; }
+};
+
+// A write that meets another access: a race if it changes what is there.
+struct Pending {
+  bool active = false;
+  char* address = nullptr;
+  uint32_t bytes = 0;
+  unsigned char before[16];
+  std::string text, also;
+  Place place, also_place;
+};
+
+struct State {
+  std::mutex mutex;  // one call at a time
+  Watcher* watcher = nullptr;
+  uint64_t calls = 0;
+  Random random{1};
+  uint8_t fill = 0xFF;
+  const char* library = nullptr;  // where the kernel's code begins
+  uint64_t regions_taken = 0;
+  std::deque<Watched> regions;
+  Watched* last = nullptr;                                  // what was found last
+  std::vector<std::pair<const char*, const char*>> images;  // code and globals of libraries
+  uint64_t allowed_shared_bytes = 48 << 10;
+  std::string failure;  // of a call without a watcher
+
+  // The launch.
+  bool in_device = false;  // code of CUDA threads is running
+  const Launch* running = nullptr;
+  uint32_t threads_of_block = 0;
+  uint32_t block_number = 0;
+  uint64_t blocks_run = 0;  // ever
+  uint32_t time = 1;
+  uint32_t launch_start = 1;
+
+  // The block.
+  std::vector<Thread> threads;
+  std::vector<uint32_t> ready;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Fiber*> free_fibers;
+  Context scheduler;
+  Thread* current = nullptr;
+  uint32_t alive = 0, at_barrier = 0;
+  uint32_t block_start = 1;
+  uint32_t last_barrier = 1;
+  int vote_result = 0;
+  uint64_t shared_bytes = 0;  // declared ones that the block has used
+  std::deque<Watched> shared;
+  std::unordered_map<const Variable*, Watched*> variables;
+  Watched* dynamic = nullptr;
+  std::unordered_map<const void*, uint32_t> released;
+
+  Pending pending;
+  bool remarked = false;
+  bool telling = false;  // the watcher's own code is running
+};
+
+State& state();
+
+// Ends the call with a fault; comes back to the host's code where nobody watches.
+[[noreturn]] void stop(const char* kind, const std::string& text, Place place,
+                       const std::string& also = {}, Place also_place = {});
+
+// "thread (3, 0, 0) of block (1, 0, 0)"
+std::string name_of(uint32_t block, uint32_t thread);
+std::string name_of(const Thread& thread);
+
+// Tells the watcher what may explain a wrong result, once in a call.
+void remark(const std::string& text, Place place);
+
+// Resolves a write that was put off: see `Pending`.
+void settle();
+
+// Takes what the watcher has allocated since.
+void take_regions();
+void prepare(Watched& watched);
+Watched* region_of(const void* address);
+Watched* region_near(const void* address);
+void mark_written(Watched& watched, const void* data, uint64_t bytes);
+uint32_t since_when(const Watched& watched);
+
+}  // namespace opsmith::emulated
