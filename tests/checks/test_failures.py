@@ -15,9 +15,9 @@ from opsmith.checks.failures.__main__ import document
 from opsmith.checks.report import Row
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
+from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
 from opsmith.kernels.toolchain import find_compiler
 from opsmith.kernels.torch_paths import torch_paths
-from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
 from opsmith.operators.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[2]
