@@ -14,6 +14,7 @@ from opsmith.errors import (
 from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
+from opsmith.operators.cost import Cost
 from opsmith.signature import (
     Between,
     Extent,
@@ -34,6 +35,7 @@ __all__ = [
     "Between",
     "BuildError",
     "CheckError",
+    "Cost",
     "CustomClass",
     "DeclarationError",
     "DifferentiationError",

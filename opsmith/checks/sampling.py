@@ -144,7 +144,7 @@ class _Sampler:
             if not self.absent.get(p.name)
         }
         self._require_small(shapes)
-        for parameter in _readers_last(signature):
+        for parameter in readers_last(signature):
             if parameter.name in shapes:
                 values[parameter.name] = self._tensors(
                     parameter, shapes[parameter.name], dims, values
@@ -412,7 +412,7 @@ def _reads(parameter: Parameter) -> frozenset[str]:
     return frozenset(name for constraint in parameter.constraints for name in constraint.reads)
 
 
-def _readers_last(signature: Signature) -> list[Parameter]:
+def readers_last(signature: Signature) -> list[Parameter]:
     """The tensors, each after those whose values decide which of its own fit."""
     ordered: list[Parameter] = []
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import artifacts, extra, output
+from opsmith.cli import artifacts, bench, extra, output
 from opsmith.errors import OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -352,4 +352,5 @@ def guide() -> None:
     print((Path(__file__).parents[1] / "guide.md").read_text(encoding="utf-8"), end="")
 
 
+bench.register(app, Files, AsJson, Debug)
 artifacts.register(app, Debug)

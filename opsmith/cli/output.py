@@ -11,10 +11,10 @@ from rich.console import Console
 MAX_WIDTH = 100
 
 
-def stdout() -> Console:
-    """Return a console for results, at most `MAX_WIDTH` columns wide."""
+def stdout(widest: int = MAX_WIDTH) -> Console:
+    """Return a console for results, at most `widest` columns wide."""
     console = Console(file=sys.stdout, highlight=False)
-    width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
+    width = min(console.width, widest) if console.is_terminal else widest
     return Console(file=sys.stdout, highlight=False, width=width)
 
 

@@ -12,6 +12,7 @@ from torch._library.custom_ops import CustomOpDef
 
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators import autograd
+from opsmith.operators.cost import Cost, CostRule
 from opsmith.operators.kernel import Kernel, PythonKernel
 from opsmith.operators.refusal import refusal
 from opsmith.operators.translation import OnnxTranslation
@@ -36,6 +37,7 @@ class Operator(CustomOpDef):
         kernels: the registered kernels by device type, and the reference under ``"reference"``.
         rule: how the operator is differentiated.
         onnx_translations: what `register_onnx` was given.
+        cost: what `register_cost` was given; gives a call's `Cost`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Operator(CustomOpDef):
         self.cases: list[Cases] = []
         self.only_registered_cases = False
         self.sizes: list[Mapping[str, int]] = []
+        self.cost: CostRule | None = None
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
         self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
@@ -203,3 +206,36 @@ class Operator(CustomOpDef):
                         "int that is not negative"
                     )
         self.sizes.extend(dict(one) for one in sizes)
+
+    def register_cost(self, function: Callable[..., Cost] | None = None, /) -> Any:
+        """Say what a call has to move and compute at least; usable as a decorator.
+
+        Benchmarks show from it which part of the machine's bandwidth a kernel reaches, and refuse
+        times in which so many bytes cannot have been moved.
+
+        Args:
+            function: takes, by name, any of the dimensions (an int; a tuple for ``*names``), the
+                arguments, and ``itemsize``, the bytes of one element of the generic dtype. Returns
+                an `opsmith.Cost`. State what any implementation has to do, each argument read once
+                and each result written once, and not what yours does.
+
+        Raises:
+            DeclarationError: the function takes something that a call does not have.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::tint")
+            ... def tint(x: Float[Tensor, "N C"], y: Float[Tensor, "C"]) -> Float[Tensor, "N C"]:
+            ...     return x * y
+            >>> @tint.register_cost
+            ... def cost(N, C, itemsize):
+            ...     return opsmith.Cost(bytes=(2 * N * C + C) * itemsize, operations=N * C)
+            >>> tint.cost({"x": torch.ones(2, 3), "y": torch.ones(3)})
+            Cost(bytes=60, operations=6)
+        """
+        if function is None:
+            return self.register_cost
+        self.cost = CostRule.read(self.signature, function)
+        return function

@@ -47,6 +47,7 @@ class Route:
         obstacle: why an operator with this kernel cannot go this way; `None` if it can.
         lacks: dtypes that the runtime does not have.
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
+        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Route:
     obstacle: Callable[[Operator, Kernel], str | None] = _none
     lacks: frozenset[str] = frozenset()
     flag: str = ""
+    timed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

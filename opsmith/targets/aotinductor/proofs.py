@@ -74,6 +74,7 @@ PROOFS = (
         name="aotinductor",
         summary="an AOTInductor package gives right results",
         what="the AOTInductor package",
+        timed="aotinductor",
         obstacle=_obstacle,
         options=_options,
     ),

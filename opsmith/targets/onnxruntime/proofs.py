@@ -20,6 +20,11 @@ _FORMS = {
 }
 _EXPORTERS = {"dynamo": "torch.onnx", "torchscript": "its TorchScript exporter"}
 _LACKS = frozenset(COMPLEX)
+#: One form runs as fast by either exporter.
+_TIMED = {
+    ("library", "dynamo"): "onnxruntime",
+    ("standard", "dynamo"): "onnxruntime, standard operators",
+}
 
 
 def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
@@ -82,6 +87,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         # Attributes of ONNX's operators may follow from sizes.
         may_fix=form in ("standard", "inline"),
         lacks=_LACKS,
+        timed=_TIMED.get((form, exporter), ""),
     )
 
 

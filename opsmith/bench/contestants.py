@@ -1,0 +1,156 @@
+"""What is timed: the ways to call one operator, prepared so that a timed loop only calls.
+
+These run in a process of their own, see `opsmith.bench.process`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.one_call_models import OneCall, PureCall
+from opsmith.checks.subject import REFERENCE, Subject, subjects_of
+from opsmith.operators import Operator
+from opsmith.operators.arguments import flatten
+from opsmith.targets import (
+    LoadedModel,
+    ModelProof,
+    Target,
+    all_targets,
+    export,
+    load,
+)
+
+Arguments = Mapping[str, Any]
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+"""Positional and keyword arguments."""
+
+BASELINE = "reference"
+"""What all others are compared with: the reference, run as it is written."""
+COMPILED = ", compiled"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A contestant that was built, compiled and called once.
+
+    Attributes:
+        function: what is timed.
+        bind: from arguments by name to what `function` takes; done before the clock starts.
+        results: from what `function` returned, and the arguments, to every result, and the new
+            contents of arguments that it wrote into.
+    """
+
+    function: Callable[..., Any]
+    bind: Callable[[Arguments], Call]
+    results: Callable[[Any, Arguments], list[Tensor]]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A way to call an operator.
+
+    Attributes:
+        name: what reports call it.
+        device: the device type of its arguments.
+        obstacle: why it cannot be timed here; empty where it can.
+        prepare: makes it ready for arguments like those given.
+    """
+
+    name: str
+    device: str
+    obstacle: str
+    prepare: Callable[[Arguments], Prepared]
+
+
+def references(operator: Operator, device: str) -> Iterator[Contestant]:
+    """The reference, as it is and compiled: what is timed where no kernel ever ran."""
+    yield from _both(operator, BASELINE, device, operator.reference)
+
+
+def contestants(operator: Operator) -> Iterator[Contestant]:
+    """Every kernel, called from eager and compiled code, and every runtime that takes it."""
+    for subject in subjects_of(operator):
+        own = subject.kernel != REFERENCE
+        name = f"{subject.kernel} kernel" if own else "operator"
+        yield from _both(operator, name, subject.device, operator, subject.missing)
+        if subject.device == "cpu":
+            yield from _runtimes(subject)
+
+
+def _both(
+    operator: Operator,
+    name: str,
+    device: str,
+    function: Callable[..., Any],
+    obstacle: str = "",
+) -> Iterator[Contestant]:
+    def eager(arguments: Arguments) -> Prepared:
+        return _called(operator, function, arguments)
+
+    def compiled(arguments: Arguments) -> Prepared:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return _called(operator, torch.compile(call, fullgraph=True, dynamic=False), arguments)
+
+    yield Contestant(name, device, obstacle, eager)
+    yield Contestant(f"{name}{COMPILED}", device, obstacle, compiled)
+
+
+def _called(operator: Operator, function: Callable[..., Any], arguments: Arguments) -> Prepared:
+    def results(returned: Any, given: Arguments) -> list[Tensor]:
+        return flatten(operator.signature, returned, given)
+
+    return Prepared(function, operator.split, results)
+
+
+def _runtimes(subject: Subject) -> Iterator[Contestant]:
+    for target in all_targets():
+        for proof in target.proofs():
+            if isinstance(proof, ModelProof) and proof.timed:
+                obstacle = subject.missing or target.available()
+                obstacle = obstacle or proof.obstacle(subject.operator, subject.implementation)
+                yield _runtime(subject.operator, target, proof, obstacle or "")
+
+
+def _runtime(operator: Operator, target: Target, proof: ModelProof, obstacle: str) -> Contestant:
+    def prepare(arguments: Arguments) -> Prepared:
+        # The folder stays until the process ends, whose temporary files go with it.
+        folder = Path(tempfile.mkdtemp(prefix="opsmith-bench-"), "artifact")
+        call = PureCall if proof.functional else OneCall
+        export(
+            call(operator, list(arguments)).eval(),
+            tuple(arguments.values()),
+            target=target.name,
+            out=folder,
+            verify=False,
+            say=None,
+            **proof.options(operator),
+        )
+        model = load(folder)
+        assert isinstance(model, LoadedModel)
+        return _loaded(operator, proof, model)
+
+    return Contestant(proof.timed, "cpu", obstacle, prepare)
+
+
+def _loaded(operator: Operator, proof: ModelProof, model: LoadedModel) -> Prepared:
+    def bind(arguments: Arguments) -> Call:
+        inputs = model.flatten(tuple(arguments.values()))
+        return ([tensor.contiguous() for tensor in inputs],), {}
+
+    def results(returned: Any, arguments: Arguments) -> list[Tensor]:
+        found = model.unflatten(returned)
+        if proof.functional:
+            many = found if isinstance(found, list | tuple) else [found]
+            return [value for value in many if isinstance(value, Tensor)]
+        return flatten(operator.signature, found, arguments)
+
+    return Prepared(model.runner.run, bind, results)

@@ -1,0 +1,108 @@
+"""What this machine can do: its caches, and how fast it copies and multiplies in this very run.
+
+Both are measured with PyTorch, in the process that runs the reference and no kernel: a copy from
+one tensor to another, and ``torch.mm`` of square matrices.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsmith.bench.stopwatch import Stopwatch
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+#: What is written to drive arguments out of the caches is twice the last cache, within these.
+_FLUSH = 16 << 20, 96 << 20
+#: Copied in memory, and in a cache near a core; the sides of matrices.
+_FAR, _NEAR, _SIDE = 64 << 20, 1 << 19, 512
+_TIMES = {"far": 2, "near": 400, "multiply": 4}
+#: No kernel moves bytes faster than so many times the fastest copy near a core: one that only
+#: reads may be as fast as two such copies.
+_SLACK = 2.0
+
+
+@dataclass
+class Machine:
+    """What was measured of the machine, round by round.
+
+    Attributes:
+        processor: its name.
+        cores: on how many this process may run.
+        caches: the sizes of the caches that hold data, in bytes, the nearest first.
+        far: bytes per second of a copy in memory.
+        near: bytes per second of a copy in a cache.
+        multiply: operations per second of a matrix product, a multiply-add counting as two.
+        dtype: of the matrices.
+    """
+
+    processor: str
+    cores: int
+    caches: tuple[int, ...]
+    dtype: str = "float32"
+    far: list[float] = field(default_factory=list)
+    near: list[float] = field(default_factory=list)
+    multiply: list[float] = field(default_factory=list)
+
+    @property
+    def flush(self) -> int:
+        """How many bytes to write so that arguments are in no cache."""
+        least, most = _FLUSH
+        return max(least, min(most, 2 * max(self.caches, default=least)))
+
+    def least_seconds(self, count: int) -> float:
+        """The time that moving so many bytes takes at the very least."""
+        return count / (_SLACK * max(*self.near, *self.far))
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of a copy in memory: the median over the rounds."""
+        return statistics.median(self.far)
+
+    @property
+    def rate(self) -> float:
+        """Operations per second of a matrix product: the median over the rounds."""
+        return statistics.median(self.multiply)
+
+    def measure(self, stopwatch: Stopwatch, device: str) -> None:
+        """One more round."""
+        self.far.append(2 * _FAR / _seconds(stopwatch, "copy", _FAR, "uint8", device, "far"))
+        self.near.append(2 * _NEAR / _seconds(stopwatch, "copy", _NEAR, "uint8", device, "near"))
+        seconds = _seconds(stopwatch, "multiply", _SIDE, self.dtype, device, "multiply")
+        self.multiply.append(2 * _SIDE**3 / seconds)
+
+
+def describe() -> Machine:
+    """This machine, before anything was measured."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((x.partition(":")[2].strip() for x in lines if "model name" in x), model)
+    return Machine(model, len(os.sched_getaffinity(0)), _caches())
+
+
+def _caches() -> tuple[int, ...]:
+    found = []
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            kind = (folder / "type").read_text().strip()
+            size = re.fullmatch(r"(\d+)([KM]?)", (folder / "size").read_text().strip())
+        except OSError:
+            continue
+        if kind != "Instruction" and size is not None:
+            found.append(int(size[1]) * _UNITS[size[2]])
+    return tuple(found)
+
+
+def _seconds(
+    stopwatch: Stopwatch, work: str, size: int, dtype: str, device: str, key: str
+) -> float:
+    """The time of one piece of work, of so many that what messages cost does not count."""
+    times = _TIMES[key] if device == "cpu" else 50 * _TIMES[key]
+    return stopwatch.machine(work, size, dtype, times, device) / times

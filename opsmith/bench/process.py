@@ -1,0 +1,272 @@
+"""The process that is timed: imports an operator, takes arguments, calls, shows one result.
+
+Started as ``python -m opsmith.bench.process FD FOLDER``. It has no clock that anybody believes: who
+asks for a number of calls sees from outside when they are done.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from opsmith.checks.worker.supervise import answer, supervise, write_all
+
+
+def main() -> None:
+    """Serve timings."""
+    supervise(int(sys.argv[1]), Path(sys.argv[2]), _prepare, _serve)
+
+
+def _prepare() -> None:
+    from opsmith.bench import contestants
+
+    del contestants
+
+
+def _serve(answers: int) -> None:
+    requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
+    # Nothing else reads what is sent here by mistake.
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    timed = _Timed(requests, answers)
+    for line in requests:
+        request = json.loads(line)
+        payload = requests.read(request.get("bytes", 0))
+        number = request["number"]
+        try:
+            reply, data = getattr(timed, f"do_{request['event']}")(request, payload)
+        except BaseException as error:
+            shown = f"{type(error).__name__}: {str(error).strip()}"[:2000]
+            reply, data = {"event": "raised", "message": shown}, b""
+        answer(answers, request=number, bytes=len(data), **reply)
+        write_all(answers, data)
+
+
+class _Timed:
+    """One operator at a time, and sets of arguments for it."""
+
+    def __init__(self, requests: Any, answers: int) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._candidates: dict[str, Any] = {}
+        self._ready: dict[str, Any] = {}
+        self._sets: list[dict[str, Any]] = []
+        self._described: Any = None
+        self._flushing: Any = None
+        self._device = "cpu"
+
+    def do_load(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Import an operator; what of it can be timed here."""
+        from opsmith.bench.contestants import contestants, references
+        from opsmith.checks.locate import Location, obtain
+        from opsmith.operators.importing import import_module
+
+        sys.path[:] = request["path"]
+        operator = obtain(Location.from_json(request["location"]))
+        if request["candidate"] is not None:
+            import_module(request["candidate"])
+        if request["reference"]:
+            found = list(references(operator, request["device"]))
+        else:
+            found = list(contestants(operator))
+        self._ready, self._sets = {}, []
+        self._candidates = {one.name: one for one in found}
+        listed = [[one.name, one.device, one.obstacle] for one in found]
+        return {"event": "loaded", "contestants": listed}, b""
+
+    def do_prepare(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Build and compile a contestant, and call it once."""
+        import torch
+
+        contestant = self._candidates[request["contestant"]]
+        self._device = contestant.device
+        (arguments,) = self._placed(request, payload, [])
+        with torch.no_grad():
+            prepared = contestant.prepare(arguments)
+            positional, keywords = prepared.bind(arguments)
+            prepared.function(*positional, **keywords)
+        self._synchronise()
+        self._ready[contestant.name] = prepared
+        # What stays is not to be looked through before every batch.
+        gc.collect()
+        gc.freeze()
+        return {"event": "prepared"}, b""
+
+    def do_forget(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Drop what was prepared: other sizes come."""
+        self._ready, self._sets = {}, []
+        return {"event": "forgotten"}, b""
+
+    def do_place(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Take sets of arguments, written where those before lay."""
+        known = self._sets if self._described == request["arguments"] else []
+        self._sets = self._placed(request, payload, known)
+        self._described = request["arguments"]
+        return {"event": "placed"}, b""
+
+    def do_time(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Call as often as asked, from when ``go`` comes until the answer is written."""
+        import torch
+
+        from opsmith.checks.remote.wire import describe_result, element_bytes
+
+        prepared = self._ready[request["contestant"]]
+        first, count, looked = request["first"], request["count"], request["looked"]
+        calls = [prepared.bind(one) for one in self._sets[first : first + count]]
+        before, (chosen, named), after = calls[:looked], calls[looked], calls[looked + 1 :]
+        arguments = self._sets[first + looked]
+        function = prepared.function
+        with torch.no_grad(), self._quiet(request):
+            for positional, keywords in before:
+                function(*positional, **keywords)
+            returned = function(*chosen, **named)
+            # At once: who works on after returning is caught with what there is by now.
+            seen = [
+                result.detach().cpu().clone() for result in prepared.results(returned, arguments)
+            ]
+            for positional, keywords in after:
+                function(*positional, **keywords)
+            self._synchronise()
+            answer(self._answers, request=request["number"], event="done")
+        described = [describe_result(result) for result in seen]
+        data = b"".join(element_bytes(result) for result in seen)
+        return {"event": "results", "results": described}, data
+
+    def do_machine(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Copy memory, or multiply matrices, as often as asked."""
+        work = self._work(request)
+        work()
+        with self._quiet({**request, "flush": 0}):
+            for _ in range(request["count"]):
+                work()
+            self._synchronise()
+            answer(self._answers, request=request["number"], event="done")
+        return {"event": "worked"}, b""
+
+    def _work(self, request: dict[str, Any]) -> Callable[[], Any]:
+        import torch
+
+        from opsmith.operators.arguments import DTYPES
+
+        device = self._device = request["device"]
+        size, dtype = request["size"], DTYPES[request["dtype"]]
+        if request["work"] == "copy":
+            source = torch.ones(size, dtype=torch.uint8, device=device)
+            copied = torch.zeros(size, dtype=torch.uint8, device=device)
+            return lambda: copied.copy_(source)
+        one = torch.randn(size, size, device=device).to(dtype)
+        product = torch.empty_like(one)
+        return lambda: torch.mm(one, one, out=product)
+
+    def _quiet(self, request: dict[str, Any]) -> _Quiet:
+        """Flush the caches, say that all is ready, and wait for ``go``."""
+        self._flush(request["flush"])
+        self._synchronise()
+        return _Quiet(self._requests, self._answers, request["number"])
+
+    def _flush(self, size: int) -> None:
+        import torch
+
+        if not size:
+            return
+        if self._flushing is None or self._flushing.numel() * 4 != size:
+            self._flushing = torch.zeros(size // 4, dtype=torch.int32, device=self._device)
+        self._flushing.add_(1)
+
+    def _synchronise(self) -> None:
+        if self._device != "cpu":
+            import torch
+
+            getattr(torch, self._device).synchronize()
+
+    def _placed(
+        self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Sets of arguments from bytes: of each tensor those of all sets, one after the other."""
+        count = request["count"]
+        sets: list[dict[str, Any]] = [{} for _ in range(count)]
+        reading = _Blocks(payload, count)
+        for name, description in request["arguments"].items():
+            many = self._values(description, reading, [one.get(name) for one in known])
+            for one, value in zip(sets, many, strict=False):
+                one[name] = value
+        return sets
+
+    def _values(
+        self, description: dict[str, Any], reading: _Blocks, known: list[Any]
+    ) -> Iterator[Any]:
+        match description["kind"]:
+            case "tensor":
+                yield from reading.tensors(description, known, self._device)
+            case "plain":
+                yield from [description["value"]] * reading.count
+            case "complex":
+                yield from [complex(*description["parts"])] * reading.count
+            case kind:
+                make = tuple if kind == "tuple" else list
+                columns = [
+                    list(self._values(item, reading, [one[position] for one in known]))
+                    for position, item in enumerate(description["items"])
+                ]
+                for number in range(reading.count):
+                    yield make(column[number] for column in columns)
+
+
+class _Blocks:
+    """Reads tensors from bytes in which those of all sets follow each other.
+
+    Args:
+        payload: the bytes.
+        count: how many sets there are.
+    """
+
+    def __init__(self, payload: bytes, count: int) -> None:
+        self._payload = memoryview(payload)
+        self.count = count
+
+    def tensors(self, description: dict[str, Any], known: list[Any], device: str) -> Iterator[Any]:
+        """The next tensor of each set, in the memory of the known ones where there are any."""
+        import torch
+
+        from opsmith.operators.arguments import DTYPES
+
+        dtype, shape = DTYPES[description["dtype"]], description["shape"]
+        size = description["bytes"]
+        for number in range(self.count):
+            data, self._payload = self._payload[:size], self._payload[size:]
+            if number < len(known):
+                tensor = known[number]
+            else:
+                tensor = torch.empty(shape, dtype=dtype, device=device)
+            if size:
+                source = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                tensor.view(-1).view(torch.uint8).copy_(source)
+            yield tensor
+
+
+class _Quiet:
+    """A stretch of time without garbage collection, that begins when ``go`` comes."""
+
+    def __init__(self, requests: Any, answers: int, number: int) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._number = number
+
+    def __enter__(self) -> None:
+        gc.collect()
+        gc.disable()
+        answer(self._answers, request=self._number, event="ready")
+        self._requests.readline()
+
+    def __exit__(self, *error: object) -> None:
+        gc.enable()
+
+
+if __name__ == "__main__":
+    main()

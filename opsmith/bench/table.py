@@ -1,0 +1,139 @@
+"""A benchmark as text of 80 columns: for each size a table, and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opsmith.bench.compare import Change
+from opsmith.bench.figures import Figure, show_bytes, show_operations, show_seconds
+from opsmith.bench.machine import Machine
+
+_NAME, _TIME, _SPREAD, _RATIO, _RATE = 23, 8, 5, 8, 15
+_BAR = 44
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
+    """What to show for one size: what was timed, a table, bars, and why there is no figure."""
+    from rich.text import Text
+
+    yield Text("")
+    yield _title(figures[0])
+    timed = [figure for figure in figures if figure.seconds]
+    if timed:
+        yield _table(timed, machine)
+        yield Text("")
+        yield from _bars(timed)
+    for figure in figures:
+        if figure.status == "not applicable":
+            yield Text(f"  {figure.name}: {figure.message}", style="dim", overflow="fold")
+        elif not figure.seconds:
+            text = f"  {figure.name}: {figure.status}: {figure.message}"
+            yield Text(text, style="red", overflow="fold")
+    for note in dict.fromkeys(note for figure in figures for note in figure.notes):
+        yield Text(f"  note: {note}", style="dim", overflow="fold")
+
+
+def _title(figure: Figure) -> Any:
+    from rich.text import Text
+
+    parts = [figure.sizes, figure.dtype, figure.device if figure.device != "cpu" else ""]
+    if figure.bytes is not None:
+        parts.append(show_bytes(figure.bytes))
+    if figure.operations is not None:
+        parts.append(show_operations(figure.operations))
+    title = Text(figure.operator, style="bold", overflow="fold")
+    return title.append("  " + "  ".join(part for part in parts if part), style="not bold")
+
+
+def _table(figures: Sequence[Figure], machine: Machine) -> Any:
+    from rich.table import Table
+
+    moved = figures[0].bytes is not None
+    computed = figures[0].operations is not None
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("", width=_NAME, overflow="fold")
+    for heading, width in (("time", _TIME), ("±", _SPREAD), ("speed-up", _RATIO)):
+        table.add_column(heading, width=width, justify="right", no_wrap=True)
+    if moved:
+        table.add_column("moved", width=_RATE, justify="right", no_wrap=True)
+    if computed:
+        table.add_column("computed", width=_RATE, justify="right", no_wrap=True)
+    for figure in figures:
+        cells = [
+            figure.name,
+            show_seconds(figure.median),
+            f"{100 * figure.spread:.0f} %",
+            "" if figure.speedup is None else f"{_short(figure.speedup)} ×",
+        ]
+        if figure.bytes is not None:
+            rate = figure.bytes / figure.median
+            cells.append(f"{show_bytes(rate)}/s {_percent(rate / machine.bandwidth)}")
+        if figure.operations is not None:
+            rate = figure.operations / figure.median
+            cells.append(f"{show_operations(rate)}/s {_percent(rate / machine.rate)}")
+        table.add_row(*cells)
+    return table
+
+
+def _bars(figures: Sequence[Figure]) -> Iterator[Any]:
+    from rich.text import Text
+
+    longest = max(figure.median for figure in figures)
+    for figure in figures:
+        name = figure.name if len(figure.name) <= _NAME else f"{figure.name[: _NAME - 1]}…"
+        yield Text(f"{name:{_NAME}} {bar(figure.median / longest)} {show_seconds(figure.median)}")
+
+
+def bar(part: float, width: int = _BAR) -> str:
+    """A bar that fills a part of `width` columns, in eighths of one; never nothing at all."""
+    eighths = max(1, round(part * width * 8))
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def ending(machine: Machine) -> Iterator[Any]:
+    """What the machine did, in the words of the table."""
+    from rich.text import Text
+
+    yield Text("")
+    yield Text(
+        f"{machine.processor}, {machine.cores} cores; in this run a copy moved "
+        f"{show_bytes(machine.bandwidth)}/s, a matrix product ({machine.dtype}) did "
+        f"{show_operations(machine.rate)}/s. time: the median of all rounds; ±: half the range of "
+        "the middle half of them; speed-up: beside the reference in the same round; moved and "
+        "computed: what register_cost states, as a part of that copy and of that product.",
+        style="dim",
+    )
+
+
+def compared(changes: Sequence[Change]) -> Iterator[Any]:
+    """What changed since an earlier run."""
+    from rich.text import Text
+
+    styles = {"slower": "red", "faster": "green", "unchanged": "dim"}
+    yield Text("")
+    yield Text("beside the saved run:", style="bold")
+    for change in changes:
+        figure = change.figure
+        how = f"{change.verdict}: {_short(change.ratio)} × the time, p = {change.p:.2g}"
+        if change.absolute:
+            how += " (times, not beside a reference)"
+        where = f"{figure.operator} {figure.sizes}, {figure.name}"
+        yield Text(f"  {where}: {how}", style=styles[change.verdict], overflow="fold")
+    if not changes:
+        yield Text("  the saved run has none of these figures", style="dim")
+
+
+def _short(value: float) -> str:
+    """Two or three digits."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return (
+        f"{value:.2f}" if 0.1 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.01 else "<1 %"

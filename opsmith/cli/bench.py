@@ -1,0 +1,112 @@
+"""`opsmith bench`: parses, calls, prints."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+
+
+def parse_size(text: str) -> dict[str, int]:
+    """``N=4096,C=768`` as a mapping.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    found = {}
+    for part in text.split(","):
+        name, equals, size = part.partition("=")
+        if not equals or not name.strip() or not size.strip().isdigit():
+            raise typer.BadParameter(
+                f"{part!r}: expected NAME=SIZE, as in N=4096,C=768", param_hint="--size"
+            )
+        found[name.strip()] = int(size)
+    return found
+
+
+def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: Any) -> None:
+    """Add the command to the application."""
+
+    @app.command()
+    def bench(
+        files: files,
+        size: Annotated[
+            list[str] | None,
+            typer.Option(metavar="N=…,C=…", help="Time this size, not those registered; repeat."),
+        ] = None,
+        dtype: Annotated[str | None, typer.Option(help="The generic dtype; float32.")] = None,
+        only: Annotated[
+            list[str] | None,
+            typer.Option(metavar="NAME", help="Time only this beside the reference; repeat."),
+        ] = None,
+        candidate: Annotated[
+            Path | None,
+            typer.Option(metavar="KERNELS.py", help="Registers kernels; never imported here."),
+        ] = None,
+        rounds: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 15,
+        seconds: Annotated[
+            float, typer.Option(min=0, help="After so many the rounds of one size end.")
+        ] = 20.0,
+        save: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Keep the figures, to compare with.")
+        ] = None,
+        compare: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Say what changed since it was saved.")
+        ] = None,
+        as_json: as_json_option = False,
+        debug: debug_option = False,
+    ) -> None:
+        """Time every kernel and runtime of an operator beside its reference.
+
+        Exit code 1: a result was wrong, a time is not possible, something failed, or is slower than
+        in the file of --compare.
+        """
+        from opsmith import bench as benchmarks
+        from opsmith.bench import table
+        from opsmith.bench.compare import changes
+        from opsmith.operators.importing import import_all
+
+        if save is not None and not save.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {save.parent}", param_hint="--save")
+        if candidate is not None and not candidate.is_file():
+            raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
+        sizes = [parse_size(text) for text in size or ()]
+        before = benchmarks.Benchmark.load(compare) if compare is not None else None
+        operators = import_all(files)
+        console = output.stderr() if as_json else output.stdout(80)
+
+        with output.progress(console) as progress:
+            result = benchmarks.run(
+                operators,
+                sizes=sizes,
+                dtype=dtype,
+                only=only or (),
+                candidate=candidate,
+                rounds=rounds,
+                seconds=seconds,
+                progress=progress,
+                on_group=lambda figures, machine: show(console, table.lines(figures, machine)),
+            )
+        assert result.machine is not None
+        show(console, table.ending(result.machine))
+        changed = changes(result, before) if before is not None else []
+        if before is not None:
+            show(console, table.compared(changed))
+        if save is not None:
+            save.write_text(result.to_json() + "\n", encoding="utf-8")
+            output.say(f"wrote {save}")
+        if as_json:
+            document = json.loads(result.to_json())
+            if before is not None:
+                document["changes"] = [change.to_json() for change in changed]
+            print(json.dumps(document, indent=2))
+        slower = any(change.verdict == "slower" for change in changed)
+        raise typer.Exit(0 if result.ok and not slower else 1)
+
+
+def show(console: Any, lines: Any) -> None:
+    """Print lines as they come."""
+    for line in lines:
+        console.print(line)

@@ -1,0 +1,179 @@
+"""`opsmith bench`: figures of what is right, and none of what only looks fast.
+
+No test asserts how long something takes: what is slow sleeps, so that the ratio is certain.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from opsmith import bench
+from opsmith.bench.figures import Benchmark, Figure, FileError
+from opsmith.bench.race import NoSuchContestantError
+from opsmith.operators.importing import import_operators
+
+DECLARATION = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+@opsmith.op("cli_timed::add_one")
+def add_one(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x + 1
+
+@add_one.register_kernel("cpu")
+def _(x):
+    return x + 1
+
+add_one.register_cost(lambda N, itemsize: opsmith.Cost(2 * N * itemsize, N))
+"""
+FILE = Path(__file__).with_name("timed.py")
+OPERATORS = {
+    operator.signature.name: operator for operator in import_operators(str(FILE)).operators
+}
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    return bench.run(OPERATORS.values(), only=["cpu kernel", "operator"], rounds=5, seconds=0.0)
+
+
+def figure(benchmark: Benchmark, operator: str, name: str = "cpu kernel"):
+    return next(
+        one for one in benchmark.figures if (one.operator, one.name) == (f"timed::{operator}", name)
+    )
+
+
+def test_a_kernel_that_is_twice_as_slow_is_said_to_be(benchmark):
+    found = figure(benchmark, "slow")
+    assert found.status == "timed"
+    assert len(found.seconds) == len(found.speedups) == 5
+    assert found.median >= 0.02
+    assert 0.25 < found.speedup < 0.9
+    assert figure(benchmark, "slow", "reference").speedup == 1
+
+
+def test_every_served_size_has_its_figures(benchmark):
+    sizes = [one.sizes for one in benchmark.figures if one.operator == "timed::slow"]
+    assert sizes == ["N=8 C=16"] * 2 + ["N=2"] * 2
+
+
+def test_costs_are_those_of_the_size(benchmark):
+    found = figure(benchmark, "slow")
+    assert (found.bytes, found.operations) == (2 * 8 * 16 * 4, 8 * 16)
+
+
+@pytest.mark.parametrize("operator", ["remembers", "works_on", "wrong"])
+def test_what_gives_wrong_results_has_no_figure(benchmark, operator):
+    found = figure(benchmark, operator)
+    assert (found.status, found.seconds) == ("refused", ())
+    assert found.message.startswith("a timed call gave a wrong result (round ")
+    assert figure(benchmark, operator, "reference").status == "timed"
+
+
+def test_a_time_in_which_so_many_bytes_cannot_be_moved_is_refused(benchmark):
+    found = figure(benchmark, "boasts", "operator")
+    assert (found.status, found.seconds) == ("refused", ())
+    assert "and moving 8000 TB takes at least" in found.message
+    assert "register_cost states too much" in found.message
+
+
+def test_what_raises_has_failed_with_its_words(benchmark):
+    found = figure(benchmark, "crashes")
+    assert found.status == "failed"
+    assert "SystemError" in found.message
+    assert "no such luck" in found.message
+
+
+def test_the_machine_is_measured_in_the_same_run(benchmark):
+    machine = benchmark.machine
+    rounds = 5 * (len(OPERATORS) + 1)
+    assert len(machine.far) == len(machine.near) == len(machine.multiply) == rounds
+    assert min(machine.bandwidth, machine.rate) > 0
+
+
+def test_one_refused_figure_makes_the_benchmark_fail(benchmark):
+    assert not benchmark.ok
+
+
+def test_json_holds_every_round_and_is_read_again(benchmark, tmp_path):
+    text = benchmark.to_json()
+    document = json.loads(text)
+    assert document["schema"] == "opsmith-bench-1"
+    assert len(document["figures"][0]["seconds"]) == 5
+    (tmp_path / "saved.json").write_text(text)
+    assert Benchmark.load(tmp_path / "saved.json") == benchmark
+    (tmp_path / "saved.json").write_text(text.replace("opsmith-bench-1", "opsmith-bench-0"))
+    with pytest.raises(FileError, match="has the schema 'opsmith-bench-0', this opsmith reads"):
+        Benchmark.load(tmp_path / "saved.json")
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text("[]")
+    with pytest.raises(FileError, match="is no benchmark that opsmith bench saved"):
+        Benchmark.load(tmp_path / "x.json")
+    with pytest.raises(FileError, match="cannot be read"):
+        Benchmark.load(tmp_path / "nothing.json")
+
+
+def test_the_table_fits_80_columns_and_a_slower_kernel_makes_the_command_fail(cli, tmp_path):
+    file, before, saved = (tmp_path / name for name in ("cli_timed.py", "before.json", "now.json"))
+    file.write_text(DECLARATION)
+    earlier = [1e-9 * (1000 + number) for number in range(10)]
+    fast = Figure(
+        "cli_timed::add_one",
+        "N=64",
+        "float32",
+        "cpu",
+        "cpu kernel",
+        "timed",
+        seconds=tuple(earlier),
+        speedups=tuple(1e6 + number for number in range(10)),
+    )
+    before.write_text(Benchmark([fast]).to_json())
+    outcome = cli(
+        *("bench", file, "--size", "N=64", "--only", "cpu kernel", "--rounds", 5),
+        *("--save", saved, "--compare", before),
+    )
+    assert outcome.code == 1, outcome.stderr
+    lines = outcome.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "cli_timed::add_one  N=64  float32  512 B  64.0 op" in lines
+    assert [line.split()[0] for line in lines if "█" in line or "▏" in line]
+    assert "cli_timed::add_one N=64, cpu kernel: slower:" in outcome.stdout
+    assert [one.status for one in Benchmark.load(saved).figures] == ["timed", "timed"]
+
+
+def test_what_is_not_there_to_time_is_named():
+    with pytest.raises(
+        NoSuchContestantError, match=r"there is no 'cuda kernel' to time; there are"
+    ):
+        bench.run(OPERATORS["slow"], only=["cuda kernel"])
+
+
+def test_sizes_on_the_command_line_are_names_and_numbers(cli):
+    outcome = cli("bench", FILE, "--size", "N:3")
+    assert outcome.code == 2
+    assert "'N:3': expected NAME=SIZE, as in" in outcome.stderr
+
+
+def test_a_candidates_kernel_is_timed_and_its_file_imported_elsewhere_only(tmp_path):
+    spec = tmp_path / "bench_spec.py"
+    spec.write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "@opsmith.op('timed_spec::add_one')\n"
+        "def add_one(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x + 1\n"
+        "add_one.register_sizes({'N': 64})\n"
+    )
+    candidate = tmp_path / "bench_candidate.py"
+    candidate.write_text(
+        "from bench_spec import add_one\n"
+        "@add_one.register_kernel('cpu')\ndef kernel(x):\n    return x + 1\n"
+    )
+    (operator,) = import_operators(str(spec)).operators
+    found = bench.run(operator, candidate=candidate, only=["cpu kernel"], rounds=1)
+    assert [one.status for one in found.figures] == ["timed", "timed"], found.figures
+    assert "bench_candidate" not in sys.modules
+    assert list(operator.kernels) == ["reference"]
