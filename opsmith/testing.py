@@ -8,26 +8,28 @@
     def test_my_op() -> None:
         opsmith.testing.check(my_op)
 
-or one test for each check::
+or one test for each check of each kernel, collected by the pytest plugin that comes with opsmith::
 
-    @opsmith.testing.parametrize(my_op)
-    def test_my_op(check) -> None:
-        check()
+    test_my_op = opsmith.testing.suite(my_op)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
-from opsmith.checks.report import Report
+from opsmith.checks.report import Report, Row
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method
 
-__all__ = ["cases", "check", "parametrize"]
+if TYPE_CHECKING:
+    from opsmith.checks.protocol import Check
+    from opsmith.checks.subject import Subject
+
+__all__ = ["Suite", "cases", "check", "parametrize", "suite"]
 
 
 Checkable = Operator | CustomClass | Method
@@ -189,3 +191,124 @@ def _selected(names: Sequence[str] | None) -> Any:
     from opsmith.checks.protocol import selected
 
     return selected(names)
+
+
+def suite(
+    operators: Checkable | Iterable[Checkable],
+    *,
+    select: Sequence[str] | None = None,
+    skip: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    **options: Any,
+) -> Suite:
+    """One pytest test for each check of each kernel of some operators.
+
+    The result, under a test's name in a test module, is collected by the plugin that is installed
+    with opsmith; ``test_my_op[cpu-reference]`` is one of its tests. They have the marks
+    ``opsmith``, ``device(name="cpu")``, and ``slow`` where they compile. What does not apply to a
+    kernel is skipped, with the reason.
+
+    Args:
+        operators: what to check: operators, custom classes, methods of custom classes.
+        select: names of checks; all by default.
+        skip: names of checks to leave out.
+        flags: asks for further checks, such as ``"sanitize_address"``.
+        options: further options of `check`: seed, examples, seconds, time_limit, isolate.
+
+    Returns:
+        What pytest collects.
+
+    Raises:
+        OpsmithError: `operators` cannot be checked.
+        UnknownCheckError: there is no such check.
+    """
+    return Suite(tuple(operators_of(operators)), select, tuple(skip), tuple(flags), options)
+
+
+@dataclass
+class Suite:
+    """Tests for the pytest plugin to collect; see `suite`.
+
+    Attributes:
+        operators: what is checked.
+        select: names of checks; all by default.
+        skip: names of checks to leave out.
+        flags: asks for further checks.
+        options: those of `check`.
+    """
+
+    operators: tuple[Operator, ...]
+    select: Sequence[str] | None = None
+    skip: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    # What the plugin, which does not import this module, knows a suite by.
+    _is_opsmith_suite = True
+
+    def __post_init__(self) -> None:
+        from opsmith.checks.protocol import selected
+
+        selected([*(self.select or ()), *self.skip] or None, self.flags)
+
+    def tests(self, **chosen: Any) -> Iterator[OneTest]:
+        """Every test, in the order in which `opsmith check` runs them.
+
+        Args:
+            chosen: options that go before the suite's own.
+        """
+        from opsmith.checks.runner import planned
+
+        wanted = set(self.select or ())
+        options = {**self.options, **chosen}
+        for subject, one in planned(self.operators, self.select, self.flags):
+            asked = not wanted or one.name in wanted or one.flag in self.flags
+            if asked and one.name not in self.skip:
+                yield OneTest(subject, one, options, len(self.operators) > 1)
+
+
+@dataclass(frozen=True)
+class OneTest:
+    """One check of one kernel.
+
+    Attributes:
+        subject: the operator and the kernel.
+        check: what is run.
+        options: those of `check`.
+        several: whether the suite has other operators, so that this one is named.
+    """
+
+    subject: Subject
+    check: Check
+    options: dict[str, Any]
+    several: bool = False
+
+    @property
+    def id(self) -> str:
+        """``cpu-reference``, after the operator's name where there are several."""
+        name = f"{self.subject.operator.name}-" if self.several else ""
+        return f"{name}{self.subject.kernel}-{self.check.name}"
+
+    @property
+    def device(self) -> str:
+        """The device type of the kernel."""
+        return self.subject.device
+
+    @property
+    def slow(self) -> bool:
+        """Whether it compiles, or is slow otherwise."""
+        return self.check.time_limit > 1 or bool(self.check.flag)
+
+    @property
+    def where(self) -> tuple[str, int | None]:
+        """The file and the line, from 0, that declare the operator."""
+        code = getattr(self.subject.operator.reference, "__code__", None)
+        return ("", None) if code is None else (code.co_filename, code.co_firstlineno - 1)
+
+    def run(self) -> Row:
+        """Run it; what came out."""
+        options = {"isolate": False, **self.options}
+        name = self.check.name
+        report: Report = checks.run([self.subject.operator], select=[name], **options)
+        rows = {(row.check, row.kernel): row for row in report.rows}
+        return rows[name, self.subject.kernel]

@@ -45,6 +45,7 @@ def test_a_wheel_holds_every_file_of_the_package(distributions):
     assert sources() <= names
     assert {name.partition("/")[0] for name in names} == {
         "opsmith",
+        "pytest_opsmith.py",
         next(name for name in names if name.endswith("/METADATA")).partition("/")[0],
     }
 

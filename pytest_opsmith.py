@@ -1,0 +1,106 @@
+"""The pytest plugin: collects `opsmith.testing.suite`, one test for each check of each kernel.
+
+It is not inside the package, since pytest imports it in every project where opsmith is installed:
+importing it must cost nothing, and above all not import PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from opsmith.testing import OneTest, Suite
+
+_MARKS = (
+    "opsmith: a check of an operator, from opsmith.testing.suite",
+    "slow: takes long; of opsmith's checks those that compile",
+    "device(name): the device type of the kernel that a check of opsmith's runs",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what decides how thoroughly suites check."""
+    group = parser.getgroup("opsmith", "opsmith's checks of operators")
+    group.addoption(
+        "--opsmith-seed", type=int, metavar="N", help="decides every sampled case; 0 by default"
+    )
+    group.addoption(
+        "--opsmith-examples", type=int, metavar="N", help="how many cases a check samples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks."""
+    for mark in _MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> pytest.Collector | None:
+    """Collect a suite that a test module or class holds under a test's name."""
+    # Said by the type, so that no odd object is asked anything.
+    if not getattr(type(obj), "_is_opsmith_suite", False):
+        return None
+    prefixes = collector.config.getini("python_functions")
+    if not any(name.startswith(prefix.rstrip("*")) for prefix in prefixes):
+        return None
+    return SuiteCollector.from_parent(collector, name=name, suite=obj)
+
+
+class SuiteCollector(pytest.Collector):
+    """The tests of one suite."""
+
+    def __init__(self, *, suite: Suite, **options: Any) -> None:
+        super().__init__(**options)
+        self._suite = suite
+
+    def collect(self) -> Iterator[CheckItem]:
+        """One item for each check of each kernel of each operator."""
+        option = self.config.getoption
+        given = {"seed": option("--opsmith-seed"), "examples": option("--opsmith-examples")}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        for test in self._suite.tests(**chosen):
+            yield CheckItem.from_parent(self, name=test.id, test=test)
+
+
+class CheckItem(pytest.Item):
+    """One check of one kernel."""
+
+    def __init__(self, *, test: OneTest, **options: Any) -> None:
+        super().__init__(**options)
+        self._test = test
+        self.add_marker("opsmith")
+        self.add_marker(pytest.mark.device(name=test.device))
+        if test.slow:
+            self.add_marker("slow")
+
+    def runtest(self) -> None:
+        """Run the check; skip it where it says nothing about the kernel."""
+        row = self._test.run()
+        if row.status == "not applicable":
+            pytest.skip(row.message)
+        self.user_properties += [("cases", row.cases), ("error", row.error)]
+        if row.status == "failed":
+            raise CheckFailedError(row.explain())
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What failed, in the check's own words, and no traceback of opsmith's."""
+        if isinstance(excinfo.value, CheckFailedError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the operator is declared."""
+        file, line = self._test.where
+        name = f"{self.parent.name}::{self.name}" if self.parent is not None else self.name
+        return Path(file) if file else self.path, line, name
+
+
+class CheckFailedError(Exception):
+    """A check failed."""
