@@ -26,6 +26,7 @@ from opsmith.signature import (
     Total,
 )
 from opsmith.targets import LoadedModel, LoadedOperators, export, load
+from opsmith.watching import Difference, Watch, watch
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "Cost",
     "CustomClass",
     "DeclarationError",
+    "Difference",
     "DifferentiationError",
     "ExportError",
     "Extent",
@@ -52,10 +54,12 @@ __all__ = [
     "Sorted",
     "Starts",
     "Total",
+    "Watch",
     "adopt",
     "custom_class",
     "export",
     "load",
     "method",
     "op",
+    "watch",
 ]

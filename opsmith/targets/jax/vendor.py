@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import opsmith
-
-_ROOT = Path(opsmith.__file__).parent
+_ROOT = Path(__file__).parents[2]
 _OWN = "targets.jax.package"
 FOLDER = "_opsmith"
 _IMPORT = re.compile(r"^(\s*from )opsmith\.([\w.]+)( import )", re.MULTILINE)

@@ -1,0 +1,57 @@
+"""What `opsmith.watch` costs: calls of the identity operator on 16 floats, watched and not.
+
+`sampled never` is what every call pays; `one in 1000` adds the copies of sampled calls and whatever
+the comparisons in the background take from the caller.
+
+    python benchmarks/watch.py
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import torch
+from call_overhead import identity
+from rich.console import Console
+from rich.table import Table
+from sampling import interleave, machine
+
+import opsmith
+
+FRACTIONS = {"sampled never": 1e-12, "one in 1000": 1e-3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--calls", type=int, default=500)
+    options = parser.parse_args()
+    x = torch.randn(16)
+    identity(x)
+    unwatched = type(identity)
+    table = Table(box=None)
+    for heading in ("", "unwatched", "watched", "more", "ratio"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, fraction in FRACTIONS.items():
+        with opsmith.watch(identity, fraction) as watching:
+            contestants = {
+                "unwatched": partial(unwatched.__call__, identity, x),
+                "watched": partial(type(identity).__call__, identity, x),
+            }
+            found = interleave(contestants, rounds=options.rounds, calls=options.calls)
+        before, after = found.median("unwatched"), found.median("watched")
+        table.add_row(
+            name,
+            f"{1e6 * before:.2f} µs",
+            f"{1e6 * after:.2f} µs",
+            f"{1e6 * (after - before):.2f} µs",
+            f"{found.ratio('watched', 'unwatched'):.2f}",
+        )
+        print(f"{name}: {watching.counts}")
+    Console().print(table)
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()
