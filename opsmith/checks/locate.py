@@ -12,6 +12,7 @@ from opsmith.errors import OpsmithError
 from opsmith.operators import Operator, registry
 from opsmith.operators.adopt import all_adopted
 from opsmith.operators.importing import LoadError, import_again
+from opsmith.operators.specified import Specification, take
 
 
 class NotLocatedError(OpsmithError):
@@ -26,11 +27,13 @@ class Location:
         name: ``namespace::name``.
         modules: names and files of the modules that declare it and its kernels, in order.
         fingerprint: equal if the same was declared.
+        specification: how an operator that others defined got its declaration, if not by itself.
     """
 
     name: str
     modules: tuple[tuple[str, str], ...]
     fingerprint: str
+    specification: Specification | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -40,7 +43,12 @@ class Location:
     def from_json(cls, data: Mapping[str, Any]) -> Location:
         """What `to_json` gave."""
         modules = tuple((name, file) for name, file in data["modules"])
-        return cls(data["name"], modules, data["fingerprint"])
+        given = data["specification"]
+        taken = None
+        if given is not None:
+            imported = tuple((name, source) for name, source in given["modules"])
+            taken = Specification(given["name"], given["declared"], imported)
+        return cls(data["name"], modules, data["fingerprint"], taken)
 
 
 def locate(operator: Operator) -> Location:
@@ -60,13 +68,17 @@ def locate(operator: Operator) -> Location:
     names = dict.fromkeys(
         function.__module__ for function in functions if getattr(function, "__module__", None)
     )
+    specification = getattr(operator, "specification", None)
+    if specification is not None:
+        # What defines the operator comes before what declares it.
+        names = dict.fromkeys([*(name for name, _ in specification.modules), *names])
     modules = []
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is None or not Path(file).is_file():
             raise NotLocatedError(f"{operator.name} was not declared in a file ({name})")
         modules.append((name, str(Path(file).resolve())))
-    return Location(operator.name, tuple(modules), fingerprint(operator))
+    return Location(operator.name, tuple(modules), fingerprint(operator), specification)
 
 
 def fingerprint(operator: Operator) -> str:
@@ -92,6 +104,11 @@ def obtain(location: Location) -> Operator:
         try:
             import_again(name, Path(file))
         except LoadError as error:
+            raise NotLocatedError(str(error)) from error
+    if location.specification is not None:
+        try:
+            take(location.specification)
+        except OpsmithError as error:
             raise NotLocatedError(str(error)) from error
     declared = registry.find(location.name)
     # Several overloads of one name may be adopted.

@@ -29,10 +29,22 @@ def command_of(subject: Subject, check: str, settings: Settings) -> str:
         return ""
     relative = os.path.relpath(path)
     file = str(path) if relative.startswith("..") else relative
-    words = ["opsmith", "check", shlex.quote(file), "--check", check, "--seed", str(settings.seed)]
+    words = ["opsmith", "check", *_what(subject, shlex.quote(file))]
+    words += ["--check", check, "--seed", str(settings.seed)]
     usual = Settings()
     for name in ("examples", "seconds", "time_limit"):
         value = getattr(settings, name)
         if value != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", f"{value:g}"]
     return " ".join(words)
+
+
+def _what(subject: Subject, file: str) -> list[str]:
+    """The words that name the operator: its file, or what it is called and the file of its spec."""
+    specification = getattr(subject.operator, "specification", None)
+    if specification is None:
+        return [file]
+    words = [specification.name, "--spec", file]
+    for _, source in specification.modules:
+        words += ["--import", shlex.quote(source)]
+    return words

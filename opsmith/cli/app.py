@@ -176,6 +176,28 @@ class _Check(extra.ExtraOptions):
         return {one.flag: False for one in checks.all_checks() if one.flag}
 
 
+def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any]:
+    """The operators that `opsmith check` is asked for."""
+    from opsmith.operators.importing import import_all
+    from opsmith.operators.specified import is_name, specified
+
+    named = [file for file in files if is_name(file)]
+    if spec is None and not modules and not named:
+        return list(import_all(files))
+    if spec is None:
+        what = f"{named[0]} is an operator" if named else "--import MODULE defines operators"
+        raise typer.BadParameter(
+            f"{what}: name the file that declares what it has to do, --spec SPEC.py",
+            param_hint="--spec",
+        )
+    if named != files:
+        other = next(file for file in files if file not in named)
+        raise typer.BadParameter(
+            f"{other!r}: with --spec, name operators, as in torchvision::nms", param_hint="FILE..."
+        )
+    return [specified(name, spec, modules) for name in files]
+
+
 @app.command(
     cls=_Check,
     epilog="Beside these, an option for each check that is slow: see opsmith check --list.",
@@ -183,6 +205,22 @@ class _Check(extra.ExtraOptions):
 def check(
     ctx: typer.Context,
     files: Files,
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC.py",
+            help="Declares the operators that FILE... name (torchvision::nms), which others "
+            "defined.",
+        ),
+    ] = None,
+    import_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Defines them; by default what their namespace names.",
+        ),
+    ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option("--check", metavar="NAME,…", help="Run only these checks; may be repeated."),
@@ -233,12 +271,11 @@ def check(
     """Build, then compare everything derived from a declaration with its reference."""
     from opsmith import checks
     from opsmith.checks.table import Table
-    from opsmith.operators.importing import import_all
 
     for path, option in ((report, "--report"), (junit, "--junit")):
         if path is not None and not path.parent.is_dir():
             raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
-    operators = import_all(files)
+    operators = _checked(files, spec, import_ or [])
     names = [name.strip() for listed in select or () for name in listed.split(",")]
     # What stdout holds is JSON alone, so rows are shown elsewhere then.
     console = output.stderr() if as_json else output.stdout()

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.signature import Signature, hints, signature_of
 
+if TYPE_CHECKING:
+    from opsmith.operators.specified import Specification
+
 _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
 
@@ -33,7 +37,12 @@ class AdoptedOperator(Operator):
 
     Calls go to the operator as it is. What only a definition can have, kernels and derivatives,
     cannot be registered.
+
+    Attributes:
+        specification: how it got its declaration, where that is not its own.
     """
+
+    specification: Specification | None = None
 
     def __repr__(self) -> str:
         return f"<adopted operator {self._opoverload}>"
@@ -139,7 +148,7 @@ def adopt(
     if second is None:
         return functools.partial(adopt, what, **options)
     assert callable(second)
-    overload = _overload(what)
+    overload = overload_of(what)
     signature = signature_of(second, overload._schema.name, **options)
     _compare(signature, overload)
     operator = AdoptedOperator(signature, second, overload)
@@ -148,7 +157,31 @@ def adopt(
     return operator
 
 
-def _overload(name: str) -> torch._ops.OpOverload:
+def adopt_as(overload: torch._ops.OpOverload, declared: Operator) -> AdoptedOperator:
+    """Adopt an operator with the declaration, the reference and the cases of another.
+
+    Raises:
+        DeclarationError: its parameters are others.
+    """
+    namespace, name = overload._schema.name.split("::")
+    signature = replace(declared.signature, namespace=namespace, name=name)
+    _compare(signature, overload)
+    operator = AdoptedOperator(signature, declared.reference, overload)
+    operator.cases, operator.sizes = declared.cases, declared.sizes
+    operator.only_registered_cases = declared.only_registered_cases
+    if declared.cost is not None:
+        operator.cost = replace(declared.cost, signature=signature)
+    _ADOPTED.add(overload, operator)
+    give_fake(signature, overload)
+    return operator
+
+
+def overload_of(name: str) -> torch._ops.OpOverload:
+    """The overload ``namespace::name``, or ``namespace::name.overload``.
+
+    Raises:
+        DeclarationError: PyTorch has none of this name.
+    """
     qualname, _, wanted = name.partition(".")
     namespace, _, short = qualname.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short, None) if short else None
@@ -172,18 +205,35 @@ def _compare(signature: Signature, overload: torch._ops.OpOverload) -> None:
     """
     ours = torch._C.parse_schema(f"{signature.namespace}::{signature.schema()}")
     theirs = overload._schema
-
-    def facts(schema: Any) -> list[tuple[str, str]]:
-        return [(argument.name, _kind(argument.type)) for argument in schema.arguments]
-
-    same = len(facts(ours)) == len(facts(theirs)) and len(ours.returns) == len(theirs.returns)
-    for (name, kind), (other, want) in zip(facts(ours), facts(theirs), strict=False):
-        same = same and name == other and (kind == want or want in _as_numbers(kind))
-    if not same:
+    difference = _difference(ours, theirs)
+    if difference:
         raise DeclarationError(
             f"{signature.qualname}: is declared otherwise than it is.\n  declared: {ours}\n"
-            f"  is:       {theirs}"
+            f"  is:       {theirs}\n  {difference}"
         )
+
+
+def _difference(ours: Any, theirs: Any) -> str:
+    """The first difference between two schemas that matters, in words; empty if there is none."""
+    pairs = zip(ours.arguments, theirs.arguments, strict=False)
+    for position, (own, other) in enumerate(pairs, 1):
+        if own.name != other.name:
+            return f"argument {position} is called {other.name!r}, declared as {own.name!r}"
+        declared, is_ = _kind(own.type), _kind(other.type)
+        if declared != is_ and is_ not in _as_numbers(declared):
+            return f"argument {own.name!r} is {is_}, declared as {declared}"
+        if _written(own) != _written(other):
+            what = ("is written into", "is not written into")
+            return f"argument {own.name!r} {what[_written(own)]}, declared otherwise (mutates_args)"
+    for name in ("arguments", "returns"):
+        count, declared_count = len(getattr(theirs, name)), len(getattr(ours, name))
+        if count != declared_count:
+            return f"it has {count} {name}, declared are {declared_count}"
+    return ""
+
+
+def _written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _kind(type_: Any) -> str:
