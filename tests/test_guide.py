@@ -76,7 +76,9 @@ def test_what_is_declared_can_be_declared_and_sampled(folder):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_commands_of_the_guide_do_what_it_says(folder):
+def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
     assert len([line for line in COMMANDS if line]) == 6
     for command in filter(None, COMMANDS):
         if command.startswith("opsmith check weighted_square.py"):
@@ -84,8 +86,8 @@ def test_the_commands_of_the_guide_do_what_it_says(folder):
         words = command.split()[1:]
         if words[0] == "judge":
             words += ["--examples", "4"]
-        done = run(folder, "-m", "opsmith", *words)
-        assert done.returncode == 0, done.stderr
+        done = cli(*words)
+        assert done.code == 0, done.stderr
         if "--json" in words:
             said = json.loads(done.stdout)
             assert (said["schema"], said["accepted"]) == ("opsmith.report/1", True)
