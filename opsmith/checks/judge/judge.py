@@ -232,6 +232,7 @@ def _again(trial: Trial) -> None:
             start = order.randrange(len(known))
         case, truth = known[(start + order.randrange(3)) % len(known)]
         trial.count += 1
+        trial.tally.begin("again", case.dtype, case.numel)
         try:
             what = f"call {number + 1} in a row"
             trial.compare(trial.run(case.make()), truth, what, code="OPS-STATE-EARLIER")
