@@ -65,6 +65,12 @@ Debug = Annotated[
     typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
+AsPage = Annotated[
+    Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
+]
+AsJunit = Annotated[
+    Path | None, typer.Option(metavar="OUT.xml", help="Also write the report as JUnit's XML.")
+]
 
 
 @app.callback()
@@ -152,6 +158,21 @@ def _print_schema(value: bool) -> None:
 
         print(SCHEMA_FILE.read_text(encoding="utf-8"), end="")
         raise typer.Exit
+
+
+def _require_folders(report: Path | None, junit: Path | None) -> None:
+    """Refuse files that cannot be written, before anything runs."""
+    for path, option in ((report, "--report"), (junit, "--junit")):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+
+
+def _write(result: Any, report: Path | None, junit: Path | None) -> None:
+    """Write a report into the files that were asked for."""
+    for path, write in ((report, result.to_html), (junit, result.to_junit)):
+        if path is not None:
+            write(path)
+            output.say(f"wrote {path}")
 
 
 def _sanitizers(names: str) -> list[str]:
@@ -247,12 +268,8 @@ def check(
         ),
     ] = 60.0,
     as_json: AsJson = False,
-    report: Annotated[
-        Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="OUT.xml", help="Also write it as JUnit's XML.")
-    ] = None,
+    report: AsPage = None,
+    junit: AsJunit = None,
     list_: Annotated[
         bool,
         typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
@@ -272,9 +289,7 @@ def check(
     from opsmith import checks
     from opsmith.checks.table import Table
 
-    for path, option in ((report, "--report"), (junit, "--junit")):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    _require_folders(report, junit)
     operators = _checked(files, spec, import_ or [])
     names = [name.strip() for listed in select or () for name in listed.split(",")]
     # What stdout holds is JSON alone, so rows are shown elsewhere then.
@@ -296,12 +311,7 @@ def check(
         print(result.to_json())
     else:
         table.end(result)
-    if report is not None:
-        result.to_html(report)
-        output.say(f"wrote {report}")
-    if junit is not None:
-        result.to_junit(junit)
-        output.say(f"wrote {junit}")
+    _write(result, report, junit)
     raise typer.Exit(0 if result.ok else 1)
 
 
@@ -326,6 +336,8 @@ def judge(
         float, typer.Option(min=0.1, help="The seconds that one call may take.")
     ] = 60.0,
     as_json: AsJson = False,
+    report: AsPage = None,
+    junit: AsJunit = None,
     debug: Debug = False,
 ) -> None:
     """Judge kernels that nobody trusts, in a process where their code never runs.
@@ -335,6 +347,7 @@ def judge(
     from opsmith.checks.judge import judge as reach_verdict
     from opsmith.checks.table import Table
 
+    _require_folders(report, junit)
     console = output.stderr() if as_json else output.stdout()
     table = Table(console)
     try:
@@ -362,6 +375,7 @@ def judge(
             print(f"sha256 {digest}  {path}")
         print(f"seed {verdict.seed}")
         print("accepted" if verdict.accepted else "refused")
+    _write(verdict.report, report, junit)
     raise typer.Exit(0 if verdict.accepted else 1)
 
 

@@ -300,8 +300,12 @@ def test_exit_codes_and_json(candidate):
     assert said["accepted"] is True
     assert said["files"][str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
     assert said["seed"] > 0
-    refused = _command(SPEC, "--candidate", candidate("return x * 0"), "--examples", 3)
+    kernels = candidate("return x * 0")
+    page = kernels.with_name("out.html")
+    refused = _command(SPEC, "--candidate", kernels, "--examples", 3, "--report", page)
     assert refused.returncode == 1
+    assert "OPS-VALUE-WRONG" in page.read_text()
+    assert refused.stderr.endswith(f"wrote {page}\n")
     assert "check 'reference' failed for the 'candidate' kernel" in refused.stdout
     assert refused.stdout.endswith("refused\n")
     assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
