@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,7 +34,7 @@ from opsmith.signature.model import (
     Signature,
     TensorType,
 )
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class ValidationCode:
         constant = f"{parameter.name}_type"
         at_least = "true" if type_.shape.variadic is not None else "false"
         lines.append(f"rank(where, tensor, {type_.shape.rank}, {at_least}, {constant});")
-        for axis, dim in _axes(type_):
+        for axis, dim in _axes(type_.shape):
             match dim:
                 case Fixed(Name(name)):
                     index = self.dims.index(name)
@@ -184,7 +185,7 @@ class ValidationCode:
         if type_.shape is None:
             return []
         lines = []
-        for axis, dim in _axes(type_):
+        for axis, dim in _axes(type_.shape):
             if isinstance(dim, Fixed) and not isinstance(dim.expression, Name):
                 text = "nullptr" if isinstance(dim.expression, Integer) else quote(str(dim))
                 expected = self._cpp(dim.expression)
@@ -382,16 +383,7 @@ def _type(parameter: Parameter) -> str:
     return quote(str(parameter.tensor_type))
 
 
-def _axes(type_: TensorType) -> list[tuple[str, Fixed | Variadic | object]]:
-    """Each dimension with the C++ text of its axis, counted past a variadic one."""
-    assert type_.shape is not None
-    found: list[tuple[str, Fixed | Variadic | object]] = []
-    extra = ""
-    axis = 0
-    for dim in type_.shape.dims:
-        found.append((f"{axis}{extra}", dim))
-        if isinstance(dim, Variadic):
-            extra = f" + tensor.ndim - {type_.shape.rank}"
-        else:
-            axis += 1
-    return found
+def _axes(shape: Shape) -> Iterator[tuple[str, Dim]]:
+    """Each dimension with the C++ text of its axis."""
+    for axis, dim in shape.axes():
+        yield str(axis) if axis >= 0 else f"tensor.ndim - {-axis}", dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from opsmith.signature import expressions
@@ -65,6 +65,13 @@ class Shape:
     def rank(self) -> int:
         """How many dimensions there are, a variadic one not counted."""
         return sum(not isinstance(dim, Variadic) for dim in self.dims)
+
+    def axes(self) -> Iterator[tuple[int, Dim]]:
+        """Each dimension with its axis in a tensor, counted from the end past a variadic one."""
+        past = 0
+        for position, dim in enumerate(self.dims):
+            yield position - past, dim
+            past = len(self.dims) if isinstance(dim, Variadic) else past
 
     def binds(self) -> tuple[str, ...]:
         """The names that a tensor of this shape gives a size to, in order."""

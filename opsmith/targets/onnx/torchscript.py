@@ -21,8 +21,8 @@ from torch.utils import _pytree as pytree
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
-from opsmith.signature import Parameter, TensorType, expressions
-from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.signature import Parameter, TensorType
+from opsmith.signature.inference import infer, result_sizes
 from opsmith.targets.lowering import (
     Choice,
     Lowered,
@@ -424,7 +424,8 @@ class TorchScriptEmitter(Emitter):
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
     """Give the outputs the dtypes and what is known of the shapes."""
-    known, generic = _known_sizes(operator, arguments)
+    known = infer(operator.signature, arguments, _traced_sizes)
+    generic = generic_dtype(operator.signature, arguments, _traced_dtype)
     template = torch._C.TensorType.get()
     for result, value in zip(operator.signature.results, values, strict=False):
         type_ = result.type
@@ -434,7 +435,7 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         if name is None:
             continue
         recorded = template.with_dtype(DTYPES[name])
-        sizes = _result_sizes(operator, result, known, arguments)
+        sizes = result_sizes(operator.signature, result, known, arguments)
         value.setType(recorded if sizes is None else recorded.with_sizes(sizes))
     count = len(operator.signature.results)
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
@@ -446,51 +447,6 @@ def _traced_dtype(value: Any) -> torch.dtype | None:
     return traced.dtype() if isinstance(traced, torch._C.TensorType) else None
 
 
-def _known_sizes(
-    operator: Operator, arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """The sizes of named dimensions (`None` where only the run tells), and the generic dtype."""
-    sizes: dict[str, Any] = {}
-    generic = generic_dtype(operator.signature, arguments, _traced_dtype)
-    for parameter in operator.signature.tensors:
-        type_ = parameter.tensor_type
-        if type_ is None or type_.shape is None:
-            continue
-        value = arguments[parameter.name]
-        for item in value if isinstance(value, list) else [value]:
-            traced = None if item is None else item.type()
-            if not isinstance(traced, torch._C.TensorType):
-                continue
-            have = traced.varyingSizes()
-            if have is None:
-                continue
-            for axis, dim in enumerate(type_.shape.dims):
-                if isinstance(dim, Variadic):
-                    end = axis + len(have) - type_.shape.rank
-                    if dim.name is not None:
-                        sizes.setdefault(f"*{dim.name}", have[axis:end])
-                    break
-                if isinstance(dim, Fixed) and isinstance(dim.expression, expressions.Name):
-                    name = dim.expression.name
-                    if sizes.get(name) is None:
-                        sizes[name] = have[axis]
-    return sizes, generic
-
-
-def _result_sizes(
-    operator: Operator, result: Any, known: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> list[int | None] | None:
-    found: list[int | None] = []
-    for dim in operator.signature.result_dims(result):
-        if isinstance(dim, Variadic):
-            many = known.get(f"*{dim.name}")
-            if many is None:
-                return None
-            found += many
-            continue
-        names = expressions.names(dim.expression)
-        if any(known.get(name) is None for name in names):
-            found.append(None)
-            continue
-        found.append(int(expressions.evaluate(dim.expression, known, arguments)))
-    return found
+def _traced_sizes(value: Any) -> list[int | None] | None:
+    traced = None if value is None else value.type()
+    return traced.varyingSizes() if isinstance(traced, torch._C.TensorType) else None

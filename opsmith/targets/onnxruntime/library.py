@@ -196,14 +196,13 @@ class _Inference:
         shape = type_.shape
         compare = ">=" if shape.variadic is not None else "=="
         inner = []
-        for index, dim in enumerate(shape.dims):
-            before = shape.variadic is None or index <= shape.variadic
-            at = str(index) if before else f"sizes.size() - {len(shape.dims) - index}"
+        for axis, dim in shape.axes():
+            at = str(axis) if axis >= 0 else f"sizes.size() - {-axis}"
             match dim:
                 case Fixed(Name(name)):
                     inner.append(f"if (!dim_{name}.known()) dim_{name} = sizes[{at}];")
                 case Variadic(str(name)):
-                    last = f"sizes.begin() + (sizes.size() - {shape.rank - index})"
+                    last = f"sizes.begin() + (sizes.size() - {shape.rank - axis})"
                     inner.append(
                         f"if (!has_{name}) dims_{name}.assign(sizes.begin() + {at}, {last});"
                     )

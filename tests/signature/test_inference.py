@@ -1,0 +1,47 @@
+"""What is known of results where only some sizes of a call are."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from opsmith.signature.declare import signature_of
+from opsmith.signature.inference import infer, result_sizes
+from opsmith.signature.shapes import parse
+
+
+def joined(
+    x: Float[Tensor, "*b N C"], y: Float[Tensor, "M"], many: list[Float[Tensor, "K 2"]], k: int
+) -> tuple[Float[Tensor, "*b N+M {k}"], Float[Tensor, "C K 7"]]: ...
+
+
+SIGNATURE = signature_of(joined, "inference::joined")
+
+
+def shapes(x, y, many, k=3):
+    arguments = {"x": x, "y": y, "many": many, "k": k}
+    known = infer(SIGNATURE, arguments, lambda sizes: sizes)
+    return [result_sizes(SIGNATURE, result, known, arguments) for result in SIGNATURE.results]
+
+
+def test_axes_after_a_variadic_one_count_from_the_end() -> None:
+    assert [axis for axis, _ in parse("*b N C").axes()] == [0, -2, -1]
+    assert [axis for axis, _ in parse("A *b C").axes()] == [0, 1, -1]
+    assert [axis for axis, _ in parse("A B").axes()] == [0, 1]
+
+
+def test_every_size_follows_from_known_ones() -> None:
+    assert shapes((5, 6, 10, 4), (2,), [(8, 2)]) == [[5, 6, 12, 3], [4, 8, 7]]
+
+
+def test_a_size_stays_open_where_a_part_of_it_is() -> None:
+    assert shapes((5, None, 10, None), (None,), [(8, 2)]) == [[5, None, None, 3], [None, 8, 7]]
+
+
+def test_the_first_that_knows_a_size_says_it() -> None:
+    assert shapes((1, 1), (2,), [None, (None, 2), (9, 2), (8, 2)])[1] == [1, 9, 7]
+
+
+def test_without_the_number_of_dimensions_a_variadic_result_is_open() -> None:
+    assert shapes(None, (2,), []) == [None, [None, None, 7]]
+    assert shapes((1,), (2,), []) == [None, [None, None, 7]]
