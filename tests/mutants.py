@@ -51,6 +51,7 @@ PARTS = {
             "tests/operators/test_vmap.py",
             "tests/operators/test_importing.py",
             "tests/operators/test_adopting.py",
+            "tests/operators/test_registering.py",
             "tests/operators/test_adopted_tracing.py",
             "tests/operators/test_wrong_arguments.py",
             "tests/operators/test_torch_library.py",

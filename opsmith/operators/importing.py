@@ -76,7 +76,7 @@ def import_operators(source: str) -> Imported:
 def declared_by(module: ModuleType) -> tuple[Operator, ...]:
     """The operators that an imported module or package declares; those that it has, if none."""
     everything = _everything()
-    own = [op for op in everything if _is_within(op.reference.__module__, module.__name__)]
+    own = [op for op in everything if _is_within(op.reference.__module__ or "", module.__name__)]
     return tuple(own or [op for op in everything if op in _operators_in(module)])
 
 

@@ -404,6 +404,12 @@ def op(
     )
     if schema is not None:
         written_schema.refuse_others(signature, schema)
+    for parameter in signature.tensors:
+        if parameter.keyword_only:
+            raise DeclarationError(
+                f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and PyTorch's "
+                "vmap and autograd take tensors by position. Move it before the '*'."
+            )
     if autograd and signature.mutated:
         raise DeclarationError(
             f'{qualname}: autograd="reference", but a mutating operator has no gradient'
