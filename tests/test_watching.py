@@ -121,7 +121,7 @@ def test_about_so_many_calls_are_sampled_as_asked() -> None:
     with opsmith.watch(double, 0.1, most_waiting=10_000) as watching:
         for _ in range(2000):
             double(torch.ones(1))
-    assert watching.counts.calls == pytest.approx(2000, abs=100)  # from gap to gap
+    assert watching.counts.calls == 2000
     assert 120 < watching.counts.compared < 280
 
 

@@ -100,7 +100,11 @@ class _Timed:
 
     def do_forget(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Drop what was prepared: other sizes come."""
+        import torch
+
         self._ready, self._sets = {}, []
+        # It counts how often one function was compiled, whatever became of it.
+        torch.compiler.reset()
         return {"event": "forgotten"}, b""
 
     def do_place(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:

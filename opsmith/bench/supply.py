@@ -169,9 +169,20 @@ def supplies(
         most: of the registered cases as many, the largest ones.
 
     Raises:
-        NothingToTimeError: nothing says which sizes matter, or no arguments have them.
+        NothingToTimeError: nothing says which sizes matter, or no arguments have them, or not in
+            that dtype.
     """
     operator = subject.operator
+    if dtype not in subject.dtypes:
+        has = ", ".join(name for name in subject.dtypes if name is not None) or "no generic dtype"
+        raise NothingToTimeError(f"{operator.name}: cannot be timed in {dtype}; it has {has}")
+    known = operator.signature.dims
+    for name in (name for one in sizes for name in one):
+        if name not in known:
+            raise NothingToTimeError(
+                f"{operator.name}: a size names the dimension {name!r}; the arguments have "
+                f"{', '.join(known) or 'no named dimension'}"
+            )
     wanted = [*sizes] or [*operator.sizes]
     if wanted and not operator.only_registered_cases:
         return [_of_sizes(operator, dtype, one) for one in wanted]

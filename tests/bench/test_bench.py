@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from opsmith import bench
 from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.race import NoSuchContestantError
+from opsmith.bench.supply import NothingToTimeError, supplies
+from opsmith.checks.subject import subjects_of
 from opsmith.operators.importing import import_operators
 
 DECLARATION = """
@@ -157,6 +160,38 @@ def test_sizes_on_the_command_line_are_names_and_numbers(cli):
     outcome = cli("bench", FILE, "--size", "N:3")
     assert outcome.code == 2
     assert "'N:3': expected NAME=SIZE, as in" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "message"),
+    [
+        ("int8", [], r"timed::slow: cannot be timed in int8; it has float32, float64, float16"),
+        ("float32", [{"Q": 3}], r"a size names the dimension 'Q'; the arguments have N, C"),
+    ],
+)
+def test_what_the_operator_does_not_have_is_named(dtype, sizes, message):
+    (subject,) = subjects_of(OPERATORS["slow"])
+    with pytest.raises(NothingToTimeError, match=message):
+        supplies(subject, dtype, sizes, 3)
+
+
+def test_an_operator_without_sizes_and_cases_says_how_to_give_them():
+    (subject,) = subjects_of(OPERATORS["slow"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subject.operator, "sizes", [])
+        with pytest.raises(NothingToTimeError, match=r"slow\.register_sizes\({…}\), or give them"):
+            supplies(subject, "float32", [], 3)
+
+
+def test_every_call_of_a_batch_has_other_numbers_in_the_same_shape():
+    (subject,) = subjects_of(OPERATORS["slow"])
+    (supply, _) = supplies(subject, "float32", [], 3)
+    batch = supply.batch(20)
+    assert batch.blocks["x"].shape == (20, 8, 16)
+    assert len({float(batch.arguments(number)["x"][0, 0]) for number in range(20)}) == 20
+    again = supply.batch(20)
+    assert not torch.equal(again.blocks["x"], batch.blocks["x"])
+    assert len(batch.payload()) == 20 * 8 * 16 * 4
 
 
 def test_a_candidates_kernel_is_timed_and_its_file_imported_elsewhere_only(tmp_path):
