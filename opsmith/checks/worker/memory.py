@@ -52,7 +52,7 @@ def bound_for(process: int, elements: int) -> MemoryBound | None:
     if not before:
         return None
     wanted = _FLOOR + _FACTOR * _BYTES_OF_AN_ELEMENT * elements
-    left = _available()
+    left = available()
     if left is not None:
         wanted = min(wanted, int(_SHARE * left))
     return MemoryBound(process, before, before + wanted)
@@ -67,7 +67,7 @@ def resident(process: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _available() -> int | None:
+def available() -> int | None:
     """The bytes that programs can still have."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

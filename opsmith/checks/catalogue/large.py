@@ -1,0 +1,277 @@
+"""More elements than 32 bits can number, in dtypes of one byte, where there is memory for them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case, show_shape, show_tensor
+from opsmith.checks.comparison import compare
+from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.sampling import Wanted, cases
+from opsmith.checks.search import search
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import Truth, run_reference
+from opsmith.checks.values import fill
+from opsmith.checks.worker.memory import available
+from opsmith.operators.arguments import DTYPES, dtype_name, flatten
+from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
+from opsmith.signature.binding import Bindings
+from opsmith.signature.constraints import ValueRange
+from opsmith.signature.expressions import Name
+from opsmith.signature.shapes import Fixed, Variadic
+
+#: The product of two is more than 2**31, and what is computed of each alone is small.
+_SIDES = (46_342, 46_343)
+_LINE = 2**31 + 77
+#: Values repeat after a prime number of them, so that what lies 2**31 or 2**32 away is another.
+_PERIOD = 1_000_003
+_CHUNK = 1 << 24
+#: Of the memory that the machine has left.
+_SHARE = 0.6
+_CODE = "OPS-SIZE-LARGE"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One large call.
+
+    Attributes:
+        grown: the argument that has more than 2**31 elements.
+        shapes: of every tensor argument that is there.
+        dims: the sizes by name.
+        small: a small call, for all else.
+    """
+
+    grown: Parameter
+    shapes: Mapping[str, tuple[int, ...]]
+    dims: Mapping[str, int]
+    small: Case
+
+
+@check(
+    "large",
+    "more than 2**31 elements of one byte give right results, where there is memory",
+    order=28,
+    time_limit=10.0,
+    flag="large",
+)
+def large(trial: Trial) -> None:
+    """One argument with 2**31 elements and more, compared with the reference in its own dtype."""
+    plan = next(_plans(trial), None)
+    if plan is None:
+        raise Inapplicable(
+            "no argument of one byte (bool, uint8, int8) has a dimension that can be large"
+        )
+    wanted, there = _bytes(trial.signature, plan), available()
+    if there is not None and wanted > _SHARE * there:
+        raise Inapplicable(
+            f"takes {wanted / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are left, of "
+            f"which it may take {_SHARE:.0%}"
+        )
+    shown = _shown(plan)
+    trial.count += 1
+    if shown in trial.crashed:
+        how, code = trial.crashed[shown]
+        raise Failure(f"{how}, called with {shown}", code=code)
+    # Before anything is large: what the process may take follows from it.
+    trial.announce(shown, shown, math.prod(plan.shapes[plan.grown.name]))
+    values = _values(trial.signature, plan)
+    try:
+        _, right = run_reference(trial.operator, values)
+    except Exception as error:
+        raise Inapplicable(f"the reference refuses {shown}: {error}") from None
+    given = dict(values)
+    for parameter in trial.signature.mutated:
+        given[parameter.name] = given[parameter.name].clone()
+    for number, (found, expected) in enumerate(zip(_run(trial, given), right, strict=True)):
+        _compare(f"result {number}" if number else "the result", found, expected, shown)
+    trial.notes.append(f"with {shown}")
+
+
+def _shown(plan: _Plan) -> str:
+    """The call in one line."""
+    parts = []
+    for name, value in plan.small.values.items():
+        if isinstance(value, Tensor):
+            parts.append(f"{name}: {dtype_name(value.dtype)} {show_shape(plan.shapes[name])}")
+        else:
+            parts.append(f"{name}={value!r}")
+    return ", ".join(parts)
+
+
+def _run(trial: Trial, given: Mapping[str, Any]) -> list[Tensor]:
+    try:
+        return flatten(trial.signature, trial.call(given), given)
+    except Exception as error:
+        raise Failure(trial.raised(error), code="OPS-CALL-RAISED") from error
+
+
+def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
+    """Compare piece by piece: comparisons take many times what they compare.
+
+    Raises:
+        Failure: a result is wrong.
+    """
+    if found.shape != right.shape or found.dtype != right.dtype:
+        raise Failure(
+            f"{name} is {show_tensor(found)}, expected {show_tensor(right)}, called with {shown}",
+            code=_CODE,
+        )
+    found, right = found.contiguous().view(-1), right.contiguous().view(-1)
+    for first in range(0, right.numel(), _CHUNK):
+        expected = right[first : first + _CHUNK]
+        what = f"{name}.flatten()[{first}:]" if first else f"{name}.flatten()"
+        inexact = expected.is_floating_point() or expected.is_complex()
+        size = expected.abs().double() if inexact else None
+        terms = torch.ones_like(size) if size is not None else None
+        # Believed to the precision of its dtype, as a reference is that insists on one.
+        truth = Truth([what], [expected], [size], [terms], False, _nothing_else, {})
+        problem = compare([found[first : first + _CHUNK]], truth).problem
+        if problem is not None:
+            raise Failure(f"{problem}, called with {shown}", code=_CODE)
+
+
+def _nothing_else(arguments: Mapping[str, Any]) -> list[Tensor]:
+    raise NotImplementedError
+
+
+def _plans(trial: Trial) -> Iterator[_Plan]:
+    """Every argument that can be large, in every dtype of one byte."""
+    signature = trial.signature
+    dtypes = [d for d in trial.subject.dtypes if d is None or DTYPES[d].itemsize == 1]
+    for parameter, dtype in itertools.product(signature.tensors, dtypes):
+        type_ = parameter.tensor_type
+        if not parameter.is_tensor or type_ is None or type_.shape is None:
+            continue
+        name = dtype if type_.dtypes.generic else type_.dtypes.names[0]
+        fills = all(isinstance(c, ValueRange) and c.start is None for c in parameter.constraints)
+        if name is None or DTYPES[name].itemsize > 1 or not fills:
+            continue
+        small = _small(trial, dtype)
+        if small is None or small.values[parameter.name] is None:
+            continue
+        bindings = bind(signature, small.described())
+        dims, variadic = dict(bindings.dims), dict(bindings.variadic)
+        plain = [
+            d.expression.name
+            for d in type_.shape.dims
+            if isinstance(d, Fixed) and isinstance(d.expression, Name)
+        ]
+        names = [d.name for d in type_.shape.dims if isinstance(d, Variadic) and d.name]
+        if len(set(plain)) > 1:
+            dims.update(zip(list(dict.fromkeys(plain))[-2:], _SIDES, strict=True))
+        elif names:
+            variadic[names[0]] = _SIDES
+        elif plain:
+            dims[plain[0]] = _LINE
+        else:
+            continue
+        shapes = {
+            p.name: _shape(p, small, dims, variadic)
+            for p in signature.tensors
+            if p.is_tensor and small.values[p.name] is not None
+        }
+        yield _Plan(parameter, shapes, dims, small)
+
+
+def _small(trial: Trial, dtype: str | None) -> Case | None:
+    """A call of single elements, for the arguments that are not large."""
+    found: list[Case] = []
+    wanted = Wanted(dtype=dtype, sizes=(1,), ranks=(2,), lengths=(1,))
+    seed = zlib.crc32(f"{trial.settings.seed} large {dtype}".encode())
+    strategy = cases(trial.signature, replace(wanted, dtype=dtype))
+    search(strategy, found.append, examples=1, seed=seed, seconds=5.0, size=lambda case: case.numel)
+    return found[0] if found else None
+
+
+def _shape(
+    parameter: Parameter,
+    small: Case,
+    dims: Mapping[str, int],
+    variadic: Mapping[str, tuple[int, ...]],
+) -> tuple[int, ...]:
+    have = tuple(small.values[parameter.name].shape)
+    type_ = parameter.tensor_type
+    if type_ is None or type_.shape is None:
+        return have
+    sizes: list[int] = []
+    taken = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            width = len(have) - type_.shape.rank
+            own = have[taken : taken + width]
+            sizes += own if dim.name is None else variadic[dim.name]
+            taken += width
+            continue
+        if isinstance(dim, Fixed):
+            sizes.append(expressions.evaluate(dim.expression, dims, small.values))
+        else:
+            sizes.append(have[taken])
+        taken += 1
+    return tuple(sizes)
+
+
+def _bindings(signature: Signature, plan: _Plan) -> Bindings:
+    described = plan.small.described()
+    for name, shape in plan.shapes.items():
+        described[name] = TensorInfo(shape, described[name].dtype)
+    return bind(signature, described)
+
+
+def _bytes(signature: Signature, plan: _Plan) -> int:
+    """The arguments, what is copied to be written, and three times the results.
+
+    Those of the kernel, those of the reference, and as much on the way to these.
+    """
+    if signature.data_dependent or not signature.shaped:
+        raise Inapplicable("how large its results are is not known before")
+    bindings = _bindings(signature, plan)
+    written = {parameter.name: parameter.mutated for parameter in signature.parameters}
+    given = sum(
+        math.prod(shape) * plan.small.values[name].element_size() * (1 + 2 * written[name])
+        for name, shape in plan.shapes.items()
+    )
+    gives = 0
+    results = result_shapes(signature, bindings, plan.small.values)
+    for result, shape in zip(signature.results, results, strict=True):
+        dtypes = result.tensor_type.dtypes
+        name = bindings.dtype if dtypes.generic else dtypes.names[0]
+        gives += math.prod(shape) * DTYPES[str(name)].itemsize
+    return given + 3 * gives
+
+
+def _values(signature: Signature, plan: _Plan) -> dict[str, Any]:
+    values = dict(plan.small.values)
+    for number, (name, shape) in enumerate(plan.shapes.items()):
+        old = values[name]
+        if tuple(old.shape) != shape:
+            dtype = dtype_name(old.dtype)
+            values[name] = _filled(signature.by_name[name], shape, dtype, number, plan.dims, values)
+    return values
+
+
+def _filled(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    dtype: str,
+    seed: int,
+    dims: Mapping[str, int],
+    values: Mapping[str, Any],
+) -> Tensor:
+    count = math.prod(shape)
+    if count <= _PERIOD:
+        return fill(parameter, shape, dtype, seed, dims, values)
+    pattern = fill(parameter, (_PERIOD,), dtype, seed, dims, values)
+    memory = torch.empty(count, dtype=pattern.dtype)
+    whole = count // _PERIOD * _PERIOD
+    memory[:whole].view(-1, _PERIOD).copy_(pattern)
+    memory[whole:] = pattern[: count - whole]
+    return memory.view(shape)
