@@ -31,7 +31,8 @@ MODULES = ("values", "sizes", "state", "gradients", "native")
 # Compilers and runtimes repeat what the others find, and take minutes.
 LEFT_OUT = ("opcheck", "compile", "export")
 #: Kinds whose faults may damage the process, or end it.
-APART = ("memory", "threads", "what a call leaves", "exceptions and hangs")
+HANGING = "exceptions and hangs"
+APART = ("memory", "threads", "what a call leaves", HANGING)
 
 
 def pairs(modules: Sequence[str] = MODULES) -> list:
@@ -63,7 +64,8 @@ def rounds(chosen: list) -> Iterator[list]:
 def failures(chosen: list, seed: int, examples: int = 60) -> dict[str, list[checks.Row]]:
     """The rows that fail, by operator."""
     operators = [operator for pair in chosen for operator in (pair.wrong, pair.right)]
-    report = checks.run(operators, select=rows(), seed=seed, examples=examples, time_limit=3.0)
+    limit = 3.0 if chosen[0].kind == HANGING else 60.0
+    report = checks.run(operators, select=rows(), seed=seed, examples=examples, time_limit=limit)
     return {o.name: [r for r in report.failures if r.operator == o.name] for o in operators}
 
 

@@ -2,8 +2,8 @@
 
 // Scratch memory is freed after the call, and read in the next one.
 KERNEL {
-  static float* kept = nullptr;
-  static int64_t size = 0;
+  TWIN(static, ) float* kept = nullptr;
+  TWIN(static, ) int64_t size = 0;
   if (TWIN(size < a.N, true)) {
     kept = ctx.scratch<float>(a.N).data();
     size = a.N;
