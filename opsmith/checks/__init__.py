@@ -16,11 +16,12 @@ from opsmith.checks.report import Report, Row
 from opsmith.errors import MissingError
 
 if TYPE_CHECKING:
-    from opsmith.checks.protocol import Check, Failure, Inapplicable, all_checks, check
+    from opsmith.checks.protocol import QUICK, Check, Failure, Inapplicable, all_checks, check
     from opsmith.checks.runner import run
     from opsmith.checks.trial import Trial
 
 __all__ = [
+    "QUICK",
     "Check",
     "Failure",
     "Inapplicable",

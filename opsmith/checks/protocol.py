@@ -83,12 +83,31 @@ class Check:
     runtime: str = "eager"
     apart: bool = False
 
+    @property
+    def compiles(self) -> bool:
+        """Whether it waits for compilers most of the time."""
+        return self.time_limit > 1.0
+
 
 class UnknownCheckError(OpsmithError):
     """No check has this name."""
 
     exit_code = 2
 
+
+#: What ``opsmith check --quick`` runs: what finds most, and compiles nothing but the kernel.
+QUICK = (
+    "build",
+    "dispatch",
+    "reference",
+    "bounds",
+    "splits",
+    "layouts",
+    "fake",
+    "mutation",
+    "gradient",
+    "refusal",
+)
 
 _CHECKS: dict[str, Check] = {}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from opsmith.checks.locate import NotLocatedError, locate
@@ -15,6 +16,7 @@ from opsmith.checks.remote import Caller
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report, Row, Status
+from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
 from opsmith.checks.surroundings import Surroundings
@@ -22,9 +24,6 @@ from opsmith.checks.trial import Announce, Trial
 from opsmith.checks.worker import ElsewhereError, Worker
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
-
-Progress = Callable[[int, int, str], None]
-"""Takes how many rows are done, how many there are, and what is being run now."""
 
 #: After a kernel hung, its other checks get this part of the time, and not less than so much.
 _LESS, _LEAST_SECONDS = 0.1, 1.0
@@ -42,6 +41,7 @@ def run(
     seconds: float = 20.0,
     time_limit: float = 60.0,
     isolate: bool = True,
+    jobs: int = 1,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
@@ -60,8 +60,10 @@ def run(
             three of its checks hung, the others are not run.
         isolate: whether kernels run in another process, so that a crash is a failed check. An
             operator that is not declared in a file (a notebook, a test function) runs here anyway.
-        progress: told before each row, and at the end.
-        on_row: given each row as soon as it is there.
+        jobs: how many rows may run side by side, each in a process of its own; more than one
+            only where rows wait for compilers, and kernels run in other processes.
+        progress: told before each row, and at the end; by several threads, one at a time.
+        on_row: given each row as soon as it is there, and those before it; by threads likewise.
 
     Returns:
         A row for each check of each kernel.
@@ -73,21 +75,68 @@ def run(
     many = [operators] if isinstance(operators, Operator) else list(operators)
     plan = planned(many, select, flags)
     settings = Settings(seed, examples, seconds, time_limit)
-    report = Report([], seed)
-    histories: dict[tuple[str, str], _History] = {}
+    schedule = Schedule(plan, progress, on_row)
+    histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with Worker() as worker:
-        for done, (subject, check) in enumerate(plan):
-            if progress is not None:
-                progress(done, len(plan), f"{subject.operator.name} {subject.kernel} {check.name}")
-            key = (subject.operator.name, subject.kernel)
-            history = histories.setdefault(key, _History())
-            row = _row(check, subject, settings, worker if isolate else None, history)
-            report.rows.append(row)
-            if on_row is not None:
-                on_row(row)
-    if progress is not None:
-        progress(len(plan), len(plan), "")
-    return report
+        # It is gone with the worker, however that ends.
+        shared = replace(settings, shared=str(worker.folder / "shared"))
+
+        def run_row(position: int, worker: Worker) -> Row | None:
+            subject, check = plan[position]
+            return _row(check, subject, shared, worker, histories[_kernel_of(subject)])
+
+        helpers = min(jobs - 1, schedule.compiling()) if isolate else 0
+        with _helped(schedule, plan, run_row, helpers):
+            while (position := schedule.take()) is not None:
+                row = run_row(position, worker) if isolate else None
+                if row is None:
+                    subject, check = plan[position]
+                    row = _here(check, subject, shared, histories[_kernel_of(subject)])
+                schedule.give(position, row)
+    return Report(schedule.rows(), seed)
+
+
+@contextmanager
+def _helped(
+    schedule: Schedule,
+    plan: Sequence[Planned],
+    run_row: Callable[[int, Worker], Row | None],
+    count: int,
+) -> Iterator[None]:
+    """Threads that run rows too, each by a worker of its own."""
+
+    def help_(worker: Worker) -> None:
+        runtime = ""
+        try:
+            while (position := schedule.take(runtime)) is not None:
+                runtime = plan[position][1].runtime
+                row = run_row(position, worker)
+                if row is None:
+                    schedule.give_back(position)
+                else:
+                    schedule.give(position, row)
+        except BaseException as error:
+            schedule.end(error)
+
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker()) for _ in range(count)]
+        threads = [threading.Thread(target=help_, args=(worker,)) for worker in workers]
+        for worker, thread in zip(workers, threads, strict=True):
+            # It imports while the kernel is being built.
+            worker.begin()
+            thread.start()
+        try:
+            yield
+        finally:
+            schedule.end()
+            for worker, thread in zip(workers, threads, strict=True):
+                if thread.is_alive():
+                    worker.interrupt()
+                thread.join()
+
+
+def _kernel_of(subject: Subject) -> tuple[str, str]:
+    return subject.operator.name, subject.kernel
 
 
 def planned(
@@ -134,30 +183,44 @@ class _History:
 
 
 def _row(
-    check: Check, subject: Subject, settings: Settings, worker: Worker | None, history: _History
-) -> Row:
-    if history.obstacle:
-        return Row(
-            operator=subject.operator.name,
-            kernel=subject.kernel,
-            check=check.name,
-            status="not applicable",
-            message=history.obstacle,
-            where=subject.implementation.where,
-        )
-    row = _isolated(check, subject, settings, worker, history)
+    check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
+) -> Row | None:
+    """The row that a worker gives; `None` where it cannot."""
+    row = _not_run(check, subject, history)
     if row is None:
-        row = run_check(check, subject, settings, lambda *_: None, {})
-    if check.name == "build" and row.status == "failed":
-        history.broken = True
+        row = _isolated(check, subject, settings, worker, history)
+    if row is not None:
+        history.broken |= check.name == "build" and row.status == "failed"
     return row
 
 
+def _here(check: Check, subject: Subject, settings: Settings, history: _History) -> Row:
+    """The same in this process."""
+    row = _not_run(check, subject, history)
+    if row is None:
+        row = run_check(check, subject, settings, lambda *_: None, {})
+    history.broken |= check.name == "build" and row.status == "failed"
+    return row
+
+
+def _not_run(check: Check, subject: Subject, history: _History) -> Row | None:
+    """The row of a check that is not run for what came of others; `None` where it is."""
+    if not history.obstacle:
+        return None
+    return Row(
+        operator=subject.operator.name,
+        kernel=subject.kernel,
+        check=check.name,
+        status="not applicable",
+        message=history.obstacle,
+        where=subject.implementation.where,
+    )
+
+
 def _isolated(
-    check: Check, subject: Subject, settings: Settings, worker: Worker | None, history: _History
+    check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
 ) -> Row | None:
-    """The row that the worker gives; `None` where it cannot."""
-    if worker is None or subject.missing:
+    if subject.missing:
         return None
     limit = settings.time_limit
     if history.hung:

@@ -40,7 +40,7 @@ def search(
             an attribute `final` that is true.
         examples: how many samples to try.
         seed: decides the samples.
-        seconds: after this long no further sample is tried.
+        seconds: after this long no further sample is tried; one is in any case.
         size: what "smaller" means.
 
     Returns:
@@ -48,6 +48,7 @@ def search(
     """
     started = time.monotonic()
     failed_at = 0.0
+    tried = False
     best: tuple[Any, Drawn, Exception] | None = None
 
     @hypothesis.seed(seed)
@@ -63,11 +64,13 @@ def search(
     )
     @hypothesis.given(strategy)
     def go(drawn: Drawn) -> None:
-        nonlocal best, failed_at
+        nonlocal best, failed_at, tried
         now = time.monotonic()
         limit = failed_at + SHRINK_SECONDS if best is not None else started + seconds
-        if now > limit or (best is not None and getattr(best[2], "final", False)):
+        late = tried and now > limit
+        if late or (best is not None and getattr(best[2], "final", False)):
             return
+        tried = True
         try:
             test(drawn)
         except HypothesisException:

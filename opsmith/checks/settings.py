@@ -14,9 +14,12 @@ class Settings:
         examples: how many cases a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one case may take before it counts as hung.
+        shared: a folder for what several checks of a run need, which ends with it; empty where
+            there is none.
     """
 
     seed: int = 0
     examples: int = 60
     seconds: float = 20.0
     time_limit: float = 60.0
+    shared: str = ""

@@ -4,6 +4,7 @@ Whatever imports torch is imported inside a command, so that `opsmith --help` an
 """
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from opsmith.cli import artifacts, bench, extra, output
 from opsmith.errors import OpsmithError
 
 _DEBUG = "opsmith.debug"
+_ARGUMENTS = "opsmith.arguments"
 
 
 class _Commands(TyperGroup):
@@ -189,7 +191,19 @@ def _sanitizers(names: str) -> list[str]:
     return [f"sanitize_{name}" for name in asked]
 
 
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class _Check(extra.ExtraOptions):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remember the command line, which --watch runs again."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
     def extra(self) -> dict[str, bool]:
         """The options that checks ask for which are too slow to run always."""
         from opsmith import checks
@@ -254,11 +268,39 @@ def check(
             "memory.",
         ),
     ] = "",
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Run only the ten checks that find most, each for two seconds: no runtime "
+            "but PyTorch's eager mode, no compiler but the kernel's own.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Run again whenever a source, a header or a module of FILE changes."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="How many checks may run side by side; as many as there are cores by default.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     seconds: Annotated[
-        float, typer.Option(min=0, help="After so many, a check samples no further case.")
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            min=0,
+            show_default="20; 2 with --quick",
+            help="After so many, a check samples no further case.",
+        ),
+    ] = None,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -283,30 +325,47 @@ def check(
             help="Print the JSON Schema of what --json prints.",
         ),
     ] = False,
+    files_to: Annotated[Path | None, typer.Option(hidden=True)] = None,
     debug: Debug = False,
 ) -> None:
     """Build, then compare everything derived from a declaration with its reference."""
+    _require_folders(report, junit)
+    if quick and select:
+        raise typer.BadParameter(
+            "--check says which checks to run, and --quick too; give one of them",
+            param_hint="--quick",
+        )
+    if watch:
+        from opsmith.cli.watch import watch as check_again
+
+        check_again([word for word in ctx.meta[_ARGUMENTS] if word != "--watch"], [*files, *([str(spec)] if spec else [])])
+        raise typer.Exit
     from opsmith import checks
     from opsmith.checks.table import Table
 
-    _require_folders(report, junit)
     operators = _checked(files, spec, import_ or [])
     names = [name.strip() for listed in select or () for name in listed.split(",")]
+    selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
     # What stdout holds is JSON alone, so rows are shown elsewhere then.
     console = output.stderr() if as_json else output.stdout()
     table = Table(console)
     with output.progress(console) as progress:
         result = checks.run(
             operators,
-            select=[name for name in names if name] or None,
+            select=selected,
             flags=[*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)],
             seed=seed,
             examples=examples,
-            seconds=seconds,
+            seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
             time_limit=time_limit,
+            jobs=jobs or _cores(),
             progress=progress,
             on_row=table.add,
         )
+    if files_to is not None:
+        from opsmith.cli.watch import files_of
+
+        files_to.write_text(json.dumps([str(path) for path in files_of(operators)]))
     if as_json:
         print(result.to_json())
     else:

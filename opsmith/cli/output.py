@@ -50,5 +50,18 @@ def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str]
     if not console.is_terminal:
         yield lambda done, total, what: None
         return
-    with console.status("") as status:
-        yield lambda done, total, what: status.update(f"{done}/{total}  {what}")
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield tell

@@ -238,6 +238,19 @@ def find_cached(folder: Path) -> Path | None:
     return None
 
 
+def included_by(library: Path) -> list[Path]:
+    """The files that a library's sources included: neither the system's, PyTorch's nor opsmith's.
+
+    Args:
+        library: what `build_library` returned.
+    """
+    folder = library.parent.parent
+    variants = json.loads((folder / "variants.json").read_text())
+    relative = str(library.relative_to(folder))
+    names = next((one["included"] for one in variants if one["library"] == relative), ())
+    return [path for path in map(Path, names) if not path.is_relative_to(INCLUDE)]
+
+
 def _build(recipe: Recipe, folder: Path) -> Path:
     generated = cache_folder() / "generated" / f"{recipe.name}-{recipe.generated.key[:16]}"
     compiled = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith.errors import BuildError, DeclarationError
-from opsmith.kernels.build import Generated, build_library, find_library
+from opsmith.kernels.build import Generated, build_library, find_library, included_by
 from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.symbols import (
     calls_symbol,
@@ -139,6 +139,11 @@ class KernelSource:
     def built(self) -> Path | None:
         """What `build` would find without compiling, `None` where it would compile."""
         return find_library(**self.language.library(self))
+
+    def files(self) -> list[Path]:
+        """The source, and what it included when it was built last, of what is the user's."""
+        library = self.built()
+        return [self.path, *(included_by(library) if library is not None else ())]
 
     def load(self) -> Library:
         """Build, and load into this process; the kernel is not registered yet.

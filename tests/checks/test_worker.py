@@ -107,15 +107,24 @@ def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     _ended(int(pid.read_text()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_nothing_is_left_of_a_check_that_is_ended(number, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "jobs"),
+    [
+        (signal.SIGTERM, 1),
+        (signal.SIGINT, 1),
+        (signal.SIGINT, 2),
+        (signal.SIGHUP, 2),
+        (signal.SIGKILL, 2),
+    ],
+)
+def test_nothing_is_left_of_a_check_that_is_ended(number, jobs, tmp_path):
     started = tmp_path / "started"
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import crashing
 from opsmith import checks
-checks.run(crashing.spin, select=["reference"], time_limit=600)
+checks.run(crashing.spin, select=["reference", "opcheck"], time_limit=600, jobs={jobs})
 """
     environment = {**os.environ, "OPSMITH_TEST_SPAWNED": str(started), "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen(

@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from opsmith import checks
+
 DECLARATION = """
 import opsmith
 from jaxtyping import Float
@@ -162,3 +164,17 @@ def test_the_checks_are_listed(cli):
     assert outcome.code == 0
     names = [line.split()[0] for line in outcome.stdout.splitlines()]
     assert {"reference", "fake", "gradient", "compile"} <= set(names)
+
+
+def test_quick_runs_the_ten_checks_that_find_most(cli, write):
+    outcome = cli("check", write("cli_quick", 2), "--quick", "--json", "--jobs", "1")
+    assert outcome.code == 0, outcome.stderr
+    rows = json.loads(outcome.stdout)["rows"]
+    assert [row["check"] for row in rows] == list(checks.QUICK)
+    assert len(checks.QUICK) == 10
+
+
+def test_quick_and_named_checks_are_refused_together(cli, write):
+    outcome = cli("check", write("cli_both", 2), "--quick", "--check", "reference")
+    assert outcome.code == 2
+    assert "--check says which checks to run, and --quick too; give one of them" in outcome.stderr

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.gradients import has_leaves, leaves_of, random_cotangents, true_gradients
+from opsmith.checks.locate import fingerprint
 from opsmith.checks.model_exports import ModelExports
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
@@ -21,6 +22,7 @@ from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import RefusedError
 from opsmith.errors import OpsmithError
+from opsmith.kernels.files import key_of, once
 from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
 from opsmith.targets import (
@@ -101,17 +103,31 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
 def _loaded(
     target: Target, proof: OperatorProof | GradientProof, trial: Trial
 ) -> Iterator[LoadedOperators]:
-    """The operator, exported and loaded again."""
-    operator = trial.operator
-    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
-        out = Path(folder, "artifact")
-        settings = proof.options(operator)
+    """The operator, exported and loaded again; the rows of a run share one export."""
+    operator, settings = trial.operator, proof.options(trial.operator)
+
+    def exported(out: Path) -> LoadedOperators:
+        export(operator, target=target.name, out=out, verify=False, say=None, **settings)
+        loaded = load(out)
+        assert isinstance(loaded, LoadedOperators)
+        return loaded
+
+    def shared() -> LoadedOperators | None:
+        if not out.is_dir():
+            return None
+        loaded = load(out)
+        assert isinstance(loaded, LoadedOperators)
+        return loaded
+
+    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as own:
+        of_run = trial.settings.shared
+        name = key_of([operator.name, fingerprint(operator), target.name, repr(settings)])
+        place = Path(of_run, name) if of_run else Path(own)
+        out = place / "artifact"
         try:
-            export(operator, target=target.name, out=out, verify=False, say=None, **settings)
-            loaded = load(out)
+            loaded = once(place, shared, lambda: exported(out))
         except OpsmithError as error:
             raise Failure(f"the export {trial.raised(error)}", code="OPS-TARGET-EXPORT") from error
-        assert isinstance(loaded, LoadedOperators)
         yield loaded
 
 

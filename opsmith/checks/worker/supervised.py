@@ -74,6 +74,11 @@ class Supervised:
         self._output = self._folder / "output"
         self._said = 0
 
+    @property
+    def folder(self) -> Path:
+        """A folder that ends with the processes."""
+        return self._folder
+
     def __enter__(self) -> Self:
         return self
 
@@ -165,11 +170,26 @@ class Supervised:
                 os.killpg(self._child, signal.SIGKILL)
         self._child = None
 
+    def begin(self) -> None:
+        """Start the processes now, so that they are there when they are needed."""
+        if self._process is None:
+            self._start()
+
+    def interrupt(self) -> None:
+        """End the processes, from another thread than the one that waits for their answer."""
+        if self._process is None or self._requests < 0:
+            return
+        # The end of their input ends them; that thread closes what is there in its place.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._requests, inheritable=False)
+        os.close(null)
+
     def stop(self) -> None:
         """End the processes, whatever they do."""
         if self._process is None:
             return
-        os.close(self._requests)
+        requests, self._requests = self._requests, -1
+        os.close(requests)
         try:
             # At the end of its input it ends all that was started.
             self._process.wait(timeout=5.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from opsmith.errors import CheckError
@@ -34,18 +35,25 @@ def _batched(
 ) -> Sequence[Tensor]:
     """The same call twice, as the samples of a batch; the second sample's results."""
     import jax
-    import jax.numpy as jnp
 
     from opsmith.targets.jax.runner import to_jax, to_torch, wide
 
-    tensors = [parameter.name for parameter in operator.signature.tensors]
+    tensors = {parameter.name for parameter in operator.signature.tensors}
+    others = {name: value for name, value in arguments.items() if name not in tensors}
+    # By PyTorch: JAX compiles a program for each shape that it stacks, and that it takes from.
+    twice = {name: _doubled(arguments[name]) for name in tensors}
     with wide():
-        given = {name: to_jax(value) for name, value in arguments.items()}
-        arrays = {name: given.pop(name) for name in tensors}
-        twice = jax.tree.map(lambda array: jnp.stack([array, array]), arrays)
-        returned = jax.vmap(lambda every: loaded[operator.name](**every, **given))(twice)
+        given, samples = ({k: to_jax(v) for k, v in each.items()} for each in (others, twice))
+        returned = jax.vmap(lambda every: loaded[operator.name](**every, **given))(samples)
         many = returned if isinstance(returned, tuple) else (returned,)
-        return [to_torch(value[1]) for value in many]
+        return [to_torch(value)[1] for value in many]
+
+
+def _doubled(value: Any) -> Any:
+    """A tensor as the two equal samples of a batch, a list of them as a list, or `None`."""
+    if isinstance(value, list | tuple):
+        return [_doubled(item) for item in value]
+    return torch.stack([value, value]) if isinstance(value, Tensor) else value
 
 
 def _differentiated(

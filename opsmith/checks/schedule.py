@@ -1,0 +1,158 @@
+"""Which row is run next, where several are run side by side, and in which order they are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from opsmith.checks.protocol import Check
+from opsmith.checks.report import Row
+from opsmith.checks.subject import Subject
+
+Progress = Callable[[int, int, str], None]
+"""Takes how many rows are done, how many there are, and what is being run now."""
+
+Planned = tuple[Subject, Check]
+
+
+class Schedule:
+    """Hands out the rows of a plan, and takes what came of them.
+
+    The first runner goes through the plan from its beginning, where rows are quick. The others are
+    its helpers: they begin with rows that compile, which are last in the plan and take longest, and
+    stay with one runtime as long as they can, so that each imports what it needs once. A kernel is
+    built before anything else of it is run.
+
+    Args:
+        plan: what to run.
+        progress: told whenever a row begins, and at the end; by one thread at a time.
+        on_row: given the rows in the order of the plan, each as soon as those before it are there.
+    """
+
+    def __init__(
+        self,
+        plan: Sequence[Planned],
+        progress: Progress | None = None,
+        on_row: Callable[[Row], None] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._on_row = on_row
+        self._waiting = list(range(len(plan)))
+        self._returned: list[int] = []
+        self._running: list[int] = []
+        self._rows: dict[int, Row] = {}
+        self._told = 0
+        self._error: BaseException | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def compiling(self) -> int:
+        """How many rows compile: so many helpers can be of use."""
+        return sum(check.compiles for _, check in self._plan)
+
+    def take(self, helper_of: str | None = None) -> int | None:
+        """The position of the row to run next; waits until there is one.
+
+        Args:
+            helper_of: the runtime of a helper's last row, empty for its first; `None` for the first
+                runner.
+
+        Returns:
+            None where there is nothing left to do.
+
+        Raises:
+            BaseException: what a helper raised, to the first runner.
+        """
+        with self._changed:
+            while not self._ended:
+                position = self._next(helper_of)
+                if position is not None:
+                    self._running.append(position)
+                    self._tell()
+                    return position
+                # What a helper cannot run comes back to the first runner.
+                mine = not self._waiting if helper_of is not None else not self._left()
+                if mine:
+                    return None
+                self._changed.wait()
+            if self._error is not None and helper_of is None:
+                raise self._error
+            return None
+
+    def give(self, position: int, row: Row) -> None:
+        """Take what came of a row."""
+        with self._changed:
+            self._running.remove(position)
+            self._rows[position] = row
+            while self._told in self._rows:
+                if self._on_row is not None:
+                    self._on_row(self._rows[self._told])
+                self._told += 1
+            if self._running or not self._left():
+                self._tell()
+            self._changed.notify_all()
+
+    def give_back(self, position: int) -> None:
+        """Leave a row to the first runner."""
+        with self._changed:
+            self._running.remove(position)
+            self._returned.append(position)
+            self._changed.notify_all()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Hand out nothing more."""
+        with self._changed:
+            self._ended = True
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def rows(self) -> list[Row]:
+        """All rows, in the order of the plan."""
+        return [self._rows[position] for position in sorted(self._rows)]
+
+    # --- under the lock ----------------------------------------------------------------------
+
+    def _left(self) -> bool:
+        return bool(self._waiting or self._returned or self._running)
+
+    def _next(self, helper_of: str | None) -> int | None:
+        if helper_of is None and self._returned:
+            return self._returned.pop(0)
+        ready = [position for position in self._waiting if self._is_ready(position)]
+        if not ready:
+            return None
+        elsewhere = {self._plan[position][1].runtime for position in self._running}
+
+        def rank(position: int) -> tuple[bool, bool, bool, int]:
+            check = self._plan[position][1]
+            if helper_of is None and not check.compiles:
+                return False, False, False, position
+            other = check.runtime != helper_of
+            unwanted = check.compiles == (helper_of is None)
+            return unwanted, other, other and check.runtime in elsewhere, position
+
+        found = min(ready, key=rank)
+        self._waiting.remove(found)
+        return found
+
+    def _is_ready(self, position: int) -> bool:
+        subject, check = self._plan[position]
+        if check.name == "build":
+            return True
+        key = subject.operator.name, subject.kernel
+        return not any(
+            self._plan[other][1].name == "build"
+            and (self._plan[other][0].operator.name, self._plan[other][0].kernel) == key
+            for other in (*self._waiting, *self._returned, *self._running)
+        )
+
+    def _tell(self) -> None:
+        if self._progress is None:
+            return
+        what: list[str] = []
+        for position in self._running:
+            subject, check = self._plan[position]
+            name = f"{subject.operator.name} {subject.kernel} "
+            what.append(check.name if what and what[0].startswith(name) else f"{name}{check.name}")
+        self._progress(len(self._rows), len(self._plan), ", ".join(what))

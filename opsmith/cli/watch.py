@@ -1,0 +1,119 @@
+"""``opsmith check --watch``: the same check in a new process, whenever a file changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from opsmith.cli import output
+from opsmith.operators import Operator
+
+#: How often files are looked at, and how long none must change before the check runs again:
+#: editors write a file in several steps.
+_LOOK_SECONDS, _QUIET_SECONDS = 0.25, 0.1
+_HEADERS = ("*.h", "*.hpp", "*.hh", "*.inl", "*.cuh")
+
+Stamps = Mapping[Path, int]
+
+
+def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
+    """Check, and again after every change, until Ctrl-C.
+
+    Args:
+        arguments: those of ``opsmith check``, without ``--watch``.
+        given: the files or modules among them, watched even if they cannot be imported.
+    """
+    files = {Path(name).resolve() for name in given if Path(name).is_file()}
+    try:
+        while True:
+            started = time.time_ns()
+            before = stamps(files)
+            files |= _check(arguments)
+            now = stamps(files)
+            changed = _changed(now, before, started)
+            if not changed:
+                output.say(f"\nwatching {len(files)} files; Ctrl-C ends", style="dim")
+                changed = _wait(now)
+            output.say(f"\n{_shown(changed)} changed", style="bold")
+    except KeyboardInterrupt:
+        output.say("")
+
+
+def _check(arguments: Sequence[str]) -> set[Path]:
+    """Run a check; the files that decide what it finds, none where importing them failed."""
+    with tempfile.TemporaryDirectory(prefix="opsmith-watch-") as folder:
+        listed = Path(folder, "files.json")
+        command = [sys.executable, "-m", "opsmith", "check", *arguments]
+        subprocess.run([*command, "--files-to", str(listed)], check=False)
+        try:
+            return {Path(name) for name in json.loads(listed.read_text())}
+        except (OSError, ValueError):
+            return set()
+
+
+def files_of(operators: Iterable[Operator]) -> list[Path]:
+    """The user's files that decide what operators do: modules, kernels, and their headers."""
+    # Not the environment's, nor opsmith's own.
+    places = (*sysconfig.get_paths().values(), *sys.path)
+    foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
+    foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
+    foreign.add(Path(__file__).resolve().parents[1])
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        path = Path(file).resolve() if isinstance(file, str) else None
+        if path and path.suffix == ".py" and not foreign.intersection(path.parents):
+            found.add(path)
+    for operator in operators:
+        for kernel in operator.kernels.values():
+            if kernel.source is not None:
+                found.update(kernel.source.files())
+                for folder in (kernel.source.path.parent, *kernel.source.include_dirs):
+                    found.update(header.resolve() for p in _HEADERS for header in folder.glob(p))
+    return sorted(path for path in found if path.is_file())
+
+
+def stamps(files: Iterable[Path]) -> Stamps:
+    """When each file was changed last; 0 for one that is not there."""
+    found = {}
+    for path in files:
+        try:
+            found[path] = os.stat(path).st_mtime_ns
+        except OSError:
+            found[path] = 0
+    return found
+
+
+def _changed(now: Stamps, before: Stamps, started: int) -> list[Path]:
+    """What was changed while a check ran."""
+    latest = time.time_ns()
+    return [
+        path
+        for path, stamp in now.items()
+        # One that was not known then; a time in the future is a clock that is wrong.
+        if (stamp != before[path] if path in before else started < stamp <= latest)
+    ]
+
+
+def _wait(before: Stamps) -> list[Path]:
+    """Wait for a change, and for its end; what changed."""
+    while (after := stamps(before)) == before:
+        time.sleep(_LOOK_SECONDS)
+    while True:
+        time.sleep(_QUIET_SECONDS)
+        later = stamps(before)
+        if later == after:
+            return [path for path, stamp in later.items() if stamp != before[path]]
+        after = later
+
+
+def _shown(paths: Sequence[Path]) -> str:
+    names = [os.path.relpath(path) for path in paths]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

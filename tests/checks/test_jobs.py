@@ -1,0 +1,58 @@
+"""Rows run side by side: the same rows, in the same order, each by a process of its own."""
+
+import threading
+
+import crashing
+import pytest
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith import checks
+from opsmith.checks import runner
+
+SELECTED = ["reference", "opcheck", "export"]
+
+
+@pytest.fixture
+def by_thread(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Which thread asked a worker for each check first."""
+    found: dict[str, str] = {}
+
+    class Counted(runner.Worker):
+        def run(self, check, *others, **more):
+            found.setdefault(check.name, threading.current_thread().name)
+            return super().run(check, *others, **more)
+
+    monkeypatch.setattr(runner, "Worker", Counted)
+    return found
+
+
+def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread):
+    told = []
+    report = checks.run(
+        crashing.double,
+        select=SELECTED,
+        examples=2,
+        jobs=2,
+        on_row=lambda row: told.append(row.check),
+    )
+    assert [row.status for row in report.rows] == ["passed"] * len(report.rows)
+    assert told == [row.check for row in report.rows]
+    assert told == ["reference", "opcheck", "export"]
+    assert by_thread["reference"] == threading.main_thread().name
+    assert by_thread["opcheck"] != threading.main_thread().name
+
+
+def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
+    threads = []
+
+    @opsmith.op("jobs::here")
+    def here(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        threads.append(threading.current_thread())
+        return x * 2
+
+    report = checks.run(here, select=SELECTED, examples=2, jobs=2)
+    assert report.ok, report.explain()
+    assert set(threads) == {threading.main_thread()}
+    assert by_thread["opcheck"] != threading.main_thread().name, "a helper asked first"
