@@ -70,6 +70,7 @@ class Check:
         flag: the option of ``opsmith check`` without which it does not run, as it is slow; it runs
             where it is selected by name, too.
         runtime: what the kernel runs in; the column that it has in a page.
+        imports: modules that take long to import and start no thread, imported once for all rows.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Check:
     flag: str = ""
     runtime: str = "eager"
     apart: bool = False
+    imports: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool:
@@ -123,12 +125,13 @@ def check(
     flag: str = "",
     runtime: str = "eager",
     apart: bool = False,
+    imports: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
         _CHECKS[name] = Check(
-            name, summary, run, subjects, order, time_limit, samples, flag, runtime, apart
+            name, summary, run, subjects, order, time_limit, samples, flag, runtime, apart, imports
         )
         return run
 

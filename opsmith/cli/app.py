@@ -338,7 +338,10 @@ def check(
     if watch:
         from opsmith.cli.watch import watch as check_again
 
-        check_again([word for word in ctx.meta[_ARGUMENTS] if word != "--watch"], [*files, *([str(spec)] if spec else [])])
+        check_again(
+            [word for word in ctx.meta[_ARGUMENTS] if word != "--watch"],
+            [*files, *([str(spec)] if spec else [])],
+        )
         raise typer.Exit
     from opsmith import checks
     from opsmith.checks.table import Table

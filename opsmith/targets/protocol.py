@@ -129,6 +129,8 @@ class Target(abc.ABC):
         options: what `opsmith.export` takes.
         packages: the Python packages that exporting and loading need, as one imports them, the
             runtime's own first. Only functions import them, so that `import opsmith` stays quick.
+        imports: modules that take long to import and start no thread: `opsmith check` imports them
+            once, for all processes that the proofs run in.
         install: the command that installs `packages`.
         page: its documentation: a page of this repository, or an address.
     """
@@ -137,6 +139,7 @@ class Target(abc.ABC):
     title: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
+    imports: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
     page: ClassVar[str] = ""
 

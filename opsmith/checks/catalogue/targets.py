@@ -211,6 +211,7 @@ def _register(target: Target, proof: Route, order: int) -> None:
         time_limit=5.0,
         flag=proof.flag,
         runtime=target.title,
+        imports=("torch._dynamo", *target.imports),
     )
     def run(trial: Trial) -> None:
         trial.wrong = "OPS-TARGET-WRONG"

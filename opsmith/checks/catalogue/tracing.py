@@ -27,9 +27,17 @@ from opsmith.signature.dtypes import FLOAT8
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
+_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
 
 
-@check("opcheck", "torch.library.opcheck passes", order=90, time_limit=2.0, runtime="torch.compile")
+@check(
+    "opcheck",
+    "torch.library.opcheck passes",
+    order=90,
+    time_limit=2.0,
+    runtime="torch.compile",
+    imports=_COMPILER,
+)
 def opcheck(trial: Trial) -> None:
     """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
     grads = has_gradient(trial.operator)
@@ -115,6 +123,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     order=100,
     time_limit=3.0,
     runtime="torch.compile",
+    imports=_COMPILER,
 )
 def compiled(trial: Trial) -> None:
     """Static and dynamic shapes, gradients too; the inductor backend once."""
@@ -226,6 +235,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     order=110,
     time_limit=3.0,
     runtime="torch.export",
+    imports=_COMPILER[:1],
 )
 def export(trial: Trial) -> None:
     """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""

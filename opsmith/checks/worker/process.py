@@ -20,6 +20,7 @@ request's number.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -64,6 +65,7 @@ def _be_template(answers: int) -> None:
         operator = _import(request, answers)
         if operator is None:
             continue
+        _import_for(request["check"])
         threads = _started_threads()
 
         def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
@@ -106,6 +108,16 @@ def _import(request: dict[str, Any], answers: int) -> Operator | None:
         with contextlib.suppress(OpsmithError):  # the row says it
             operator.build(request["device"])
     return operator
+
+
+def _import_for(name: str) -> None:
+    """Import what a row takes long to import, so that those after it find it there."""
+    from opsmith.checks.protocol import all_checks
+
+    for module in next(one for one in all_checks() if one.name == name).imports:
+        # What is missing, the row says.
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
 
 
 def _started_threads() -> bool:

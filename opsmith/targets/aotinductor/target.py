@@ -54,6 +54,7 @@ class AOTInductor(ModelTarget):
         Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
         Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
+    imports = ("torch._inductor.compile_fx",)
     page = "docs/aotinductor.md"
 
     def available(self) -> str | None:

@@ -19,6 +19,7 @@ class JaxTarget(OperatorTarget):
     title = "JAX"
     options = (Option("package", "the name of the Python package; by default <namespace>_jax"),)
     packages = ("jax", "jaxlib")
+    imports = ("jax",)
     install = 'pip install "opsmith[jax]"'
     page = "docs/jax.md"
 

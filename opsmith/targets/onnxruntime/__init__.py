@@ -20,6 +20,7 @@ class OnnxRuntimeTarget(ModelTarget):
     title = "ONNX Runtime"
     options = OPTIONS
     packages = ("onnxruntime", *PACKAGES)
+    imports = ("torch.onnx", "onnxscript")
     install = INSTALL
     page = PAGE
 
