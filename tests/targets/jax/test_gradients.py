@@ -17,6 +17,7 @@ from opsmith import checks
 from opsmith.checks.gradients import leaves_of
 from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
+from opsmith.targets.jax.export import Exported, _note
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -297,6 +298,20 @@ def test_an_operator_without_a_gradient_says_so(tmp_path: Path) -> None:
     assert derivative(plain) == (
         "has no gradient. Register one with plain.register_autograd(backward, setup_context=...), "
         'or declare it with autograd="reference", and export again.'
+    )
+
+
+def test_what_cannot_be_translated_for_some_calls_is_noted() -> None:
+    @opsmith.op("jax_test::partly", autograd="reference")
+    def partly(x: Float[Tensor, "N"], odd: bool) -> Float[Tensor, "N"]:
+        return torch.special.bessel_j0(x) if odd else x * 2
+
+    found = derivative(partly)
+    assert not isinstance(found, str)
+    assert {kinds[1] for path in found.paths for kinds in path.kinds} == {False}
+    assert _note(Exported(partly, "partly", Path(), found)) == (
+        "gradient by its reference; not for every call: for some, it uses "
+        "aten::special_bessel_j0, which has no translation to JAX"
     )
 
 
