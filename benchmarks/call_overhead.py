@@ -1,7 +1,8 @@
-"""What a call costs: the identity operator on 16 floats, three ways of registering it.
+"""What a call costs: the identity operator on 16 floats, four ways of registering it.
 
 `by hand` is benchmarks/identity_stable.cpp, written against PyTorch's stable ABI; `custom_op` is
-`torch.library.custom_op` over `Tensor.clone`, as the tutorial has it.
+`torch.library.custom_op` over `Tensor.clone`, as the tutorial has it, and `opsmith, Python` the
+same as a Python kernel of opsmith, whose arguments and results are compared with the declaration.
 
     python benchmarks/call_overhead.py
 """
@@ -26,7 +27,7 @@ from torch.library import custom_op
 import opsmith
 
 HERE = Path(__file__).parent
-CALLS = 200
+CALLS = 50
 Operator = Callable[[Tensor], Tensor]
 Contestants = Mapping[str, Operator]
 
@@ -41,6 +42,16 @@ def identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 
 identity.register_kernel("cpu", source=HERE / "identity_opsmith.cpp")
+
+
+@opsmith.op("opsmith_bench::python_identity")
+def python_identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x.clone()
+
+
+@python_identity.register_kernel("cpu")
+def clone(x: Tensor) -> Tensor:
+    return x.clone()
 
 
 @custom_op("opsmith_bench_custom::identity", mutates_args=())
@@ -83,6 +94,7 @@ def main() -> None:
         build_by_hand(Path(folder))
     operators: Contestants = {
         "opsmith": identity,
+        "opsmith, Python": python_identity,
         "by hand": torch.ops.opsmith_bench_stable.identity.default,
         "custom_op": custom_identity,
     }
@@ -95,6 +107,7 @@ def main() -> None:
     identity.register_autograd(pass_gradient)
     torch.library.register_autograd("opsmith_bench_stable::identity", pass_gradient)
     custom_identity.register_autograd(pass_gradient)
+    python_identity.register_autograd(pass_gradient)
     results |= {
         "a rule, not needed": measure(lambda op: op(x)),
         "a rule, recorded": measure(lambda op: op(needs_gradient)),
@@ -106,12 +119,14 @@ def main() -> None:
         table.add_column(name, justify="right")
     table.add_column("opsmith / by hand", justify="right")
     table.add_column("opsmith / custom_op", justify="right")
+    table.add_column("Python / custom_op", justify="right")
     for row, timings in results.items():
         table.add_row(
             row,
             *(f"{timings.median(name) * 1e6:.2f}" for name in operators),
             f"{timings.ratio('opsmith', 'by hand'):.2f}",
             f"{timings.ratio('opsmith', 'custom_op'):.2f}",
+            f"{timings.ratio('opsmith, Python', 'custom_op'):.2f}",
         )
     console = Console(width=100)
     console.print(table)

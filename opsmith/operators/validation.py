@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,12 @@ class Valid:
     Attributes:
         bindings: what the call fixed.
         shapes: of the results; `None` where the declaration or the arguments do not say.
+        dtypes: of the results; `None` where their shapes are.
     """
 
     bindings: Bindings
     shapes: list[tuple[int, ...] | None]
+    dtypes: list[torch.dtype | None]
 
 
 class Validator:
@@ -48,23 +50,39 @@ class Validator:
         self._signature = signature
         self._valid: dict[Any, Valid] = {}
         self._keys = [
-            (p.name, _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key)
+            _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key
             for p in signature.parameters
         ]
         self._constrained = [p for p in signature.tensors if p.constraints]
         self._mutated = [p for p in signature.mutated if p.is_tensor]
         self._known_shapes = signature.shaped and not signature.data_dependent
+        # Values are looked at in each call.
+        positional = not any(parameter.keyword_only for parameter in signature.parameters)
+        self._by_key = positional and not self._constrained and not self._mutated
+
+    def remembered(self, values: tuple[Any, ...]) -> Valid | None:
+        """What is known of a call like one before; `None` where there is more to compare.
+
+        Args:
+            values: the call's arguments, in the declaration's order, perhaps not all.
+        """
+        if not self._by_key or len(values) != len(self._keys):
+            return None
+        return self._valid.get(self._key(values))
+
+    def _key(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple([of(value) for of, value in zip(self._keys, values, strict=True)])
 
     def __call__(self, arguments: Mapping[str, Any]) -> Valid:
         """Check shapes, dtypes, devices, scalars and values.
 
         Args:
-            arguments: every argument by name.
+            arguments: every argument by name, in the declaration's order.
 
         Raises:
             ArgumentError: in the words that the C++ adapters use too.
         """
-        key = tuple([of(arguments[name]) for name, of in self._keys])
+        key = self._key(arguments.values())
         valid = self._valid.get(key)
         if valid is None:
             valid = self._bind(arguments)
@@ -81,8 +99,10 @@ class Validator:
         signature = self._signature
         bindings = bind(signature, describe(arguments, signature))
         if not self._known_shapes:
-            return Valid(bindings, [None] * len(signature.results))
-        return Valid(bindings, list(result_shapes(signature, bindings, arguments)))
+            unknown = [None] * len(signature.results)
+            return Valid(bindings, [*unknown], [*unknown])
+        dtypes = [result_dtype(result.tensor_type, bindings) for result in signature.results]
+        return Valid(bindings, list(result_shapes(signature, bindings, arguments)), [*dtypes])
 
 
 def _tensor_key(value: Any) -> Any:
@@ -109,6 +129,36 @@ def _scalar_key(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(value), type(value[0]) if value else None
     return value, type(value)
+
+
+#: Not there before PyTorch 2.9, as far as it matters here.
+_share_memory = getattr(torch._C, "_any_output_is_alias_to_input_or_output", None)
+
+
+def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any], bool]:
+    """A quick test of what a Python kernel returned, by a call's arguments and what is known of it.
+
+    Where it does not hold, `checked_results` has to look: something may be wrong.
+    """
+    count = len(signature.results)
+
+    def fits(arguments: tuple[Any, ...], valid: Valid, returned: Any) -> bool:
+        many = (returned,) if count == 1 else returned
+        if type(many) is not tuple or len(many) != count or _share_memory is None:
+            return False
+        for value, shape, dtype in zip(many, valid.shapes, valid.dtypes, strict=True):
+            if (
+                type(value) is not Tensor
+                or value.dtype is not dtype
+                or value.shape != shape
+                or not value.is_contiguous()
+                or value.is_neg()
+                or value.is_conj()
+            ):
+                return False
+        return not _share_memory(arguments, {}, many)
+
+    return fits
 
 
 def checked_results(

@@ -7,8 +7,10 @@ from typing import Any
 import declarations
 import pytest
 import torch
+from jaxtyping import Complex, Float
 from torch import Tensor
 
+import opsmith
 from opsmith import ArgumentError, OpsmithError
 from opsmith.operators import arguments, registry
 from opsmith.operators.registry import Registry
@@ -195,3 +197,47 @@ def test_what_was_declared_is_found_by_its_key() -> None:
         entries.get("c")
     with pytest.raises(OpsmithError, match="no operator 'no::such' was declared; declared are"):
         registry.get("no::such")
+
+
+def test_a_result_in_the_memory_of_a_list_is_refused_in_every_call():
+    @opsmith.op("results_test::from_list")
+    def from_list(xs: list[Float[Tensor, "N"]], view: bool) -> Float[Tensor, "N"]:
+        return xs[0][:] if view else xs[0].clone()
+
+    given = [torch.ones(3), torch.ones(3)]
+    for _ in range(3):  # what was compared once is remembered
+        assert from_list(given, False).tolist() == [1, 1, 1]
+        with pytest.raises(opsmith.ArgumentError, match="in the memory of an argument"):
+            from_list(given, True)
+
+
+def test_a_result_of_another_shape_is_refused_after_right_ones():
+    wrong = []
+
+    @opsmith.op("results_test::changes")
+    def changes(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        made = x * 2
+        return {"shape": made[:1], "dtype": made.double(), "view": x.view(-1)}.get(
+            wrong[-1] if wrong else "", made
+        )
+
+    for mistake in ("shape", "dtype", "view"):
+        wrong.clear()
+        for _ in range(2):
+            assert changes(torch.ones(3)).tolist() == [2, 2, 2]
+        wrong.append(mistake)
+        with pytest.raises(
+            opsmith.ArgumentError, match=r"results_test::changes: the reference ret"
+        ):
+            changes(torch.ones(3))
+
+
+def test_a_result_that_is_conjugated_lazily_is_not_given_on():
+    @opsmith.op("results_test::conjugated")
+    def conjugated(x: Complex[Tensor, "N"]) -> Complex[Tensor, "N"]:
+        return (x * 2).conj()
+
+    for _ in range(3):
+        found = conjugated(torch.tensor([1 + 2j]))
+        assert not found.is_conj()
+        assert found.tolist() == [2 - 4j]
