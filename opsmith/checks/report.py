@@ -209,4 +209,8 @@ def show_error(error: float | None) -> str:
         return ""
     if error >= 1000:
         return ">999"
-    return "0" if error == 0 else f"{error:.2g}"
+    if error == 0:
+        return "0"
+    if error < 0.001:
+        return "<.001"
+    return f"{error:.1g}" if error < 0.01 else f"{error:.2g}"

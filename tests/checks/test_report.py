@@ -12,7 +12,7 @@ import opsmith
 from opsmith import CheckError, OpsmithError, checks, testing
 from opsmith.checks.documents import SCHEMA_FILE
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import Report, Row
+from opsmith.checks.report import Report, Row, show_error
 
 
 @opsmith.op("report::half_right", autograd="reference")
@@ -79,6 +79,22 @@ def test_the_page_stands_alone(report, tmp_path):
     assert "report::half_right" in text
     assert "<code>x: float32 (1,) [1.541]</code>" in text
     assert "OPS-VALUE-WRONG" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (None, ""),
+        (0.0, "0"),
+        (2.3e-187, "<.001"),
+        (0.0085, "0.009"),
+        (0.0854, "0.085"),
+        (12.34, "12"),
+        (float("inf"), ">999"),
+    ],
+)
+def test_an_error_is_shown_in_five_places(error, shown):
+    assert show_error(error) == shown
 
 
 def test_one_fault_is_not_told_fifteen_times():

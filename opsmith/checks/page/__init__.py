@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from opsmith.checks.documents import plain
 from opsmith.checks.failures import catalogue
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import show_error
 
 if TYPE_CHECKING:
     from opsmith.checks.report import Report, Row
@@ -76,7 +75,6 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["error"] = show_error
     runtimes = {check.name: check.runtime for check in all_checks()}
     known = dict.fromkeys([*runtimes.values(), _ELSEWHERE])
     there = {runtimes.get(row.check, _ELSEWHERE) for row in report.rows}

@@ -24,7 +24,8 @@
     const value = number(error);
     if (value === null || value === undefined) return "";
     if (value >= 1000) return ">999";
-    return value === 0 ? "0" : Number(value.toPrecision(2)).toString();
+    if (value === 0) return "0";
+    return value < 0.001 ? "<.001" : Number(value.toPrecision(value < 0.01 ? 1 : 2)).toString();
   }
   function worst(errors) {
     const known = errors.map(number).filter((error) => error !== null && error !== undefined);
