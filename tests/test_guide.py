@@ -79,7 +79,7 @@ def test_what_is_declared_can_be_declared_and_sampled(folder):
 def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    assert len([line for line in COMMANDS if line]) == 6
+    assert len([line for line in COMMANDS if line]) == 7
     for command in filter(None, COMMANDS):
         if command.startswith("opsmith check weighted_square.py"):
             continue  # test_the_operator_of_the_guide_passes
