@@ -24,7 +24,7 @@ def _(x):
     return x + 1
 
 
-slow.register_sizes(SIZES, {"N": 2})
+slow.register_sizes(SIZES)
 
 
 @slow.register_cost
@@ -81,7 +81,7 @@ def _(x):
     return x + 1.001
 
 
-wrong.register_sizes(SIZES)
+wrong.register_sizes(SIZES, {"N": 2})
 
 
 @opsmith.op("timed::boasts")
