@@ -35,6 +35,7 @@ class Machine:
         processor: its name.
         cores: on how many this process may run.
         caches: the sizes of the caches that hold data, in bytes, the nearest first.
+        load: how many threads wanted to run, on average over the minute before.
         far: bytes per second of a copy in memory.
         near: bytes per second of a copy in a cache.
         multiply: operations per second of a matrix product, a multiply-add counting as two.
@@ -44,6 +45,7 @@ class Machine:
     processor: str
     cores: int
     caches: tuple[int, ...]
+    load: float = 0.0
     dtype: str = "float32"
     far: list[float] = field(default_factory=list)
     near: list[float] = field(default_factory=list)
@@ -84,7 +86,7 @@ def describe() -> Machine:
     if cpuinfo.is_file():
         lines = cpuinfo.read_text().splitlines()
         model = next((x.partition(":")[2].strip() for x in lines if "model name" in x), model)
-    return Machine(model, len(os.sched_getaffinity(0)), _caches())
+    return Machine(model, len(os.sched_getaffinity(0)), _caches(), os.getloadavg()[0])
 
 
 def _caches() -> tuple[int, ...]:

@@ -106,6 +106,12 @@ def ending(machine: Machine) -> Iterator[Any]:
         "computed: what register_cost states, as a part of that copy and of that product.",
         style="dim",
     )
+    if machine.load > machine.cores:
+        yield Text(
+            f"the machine was busy: {machine.load:.0f} threads wanted to run on {machine.cores} "
+            "cores. Times are longer than on an idle one, and ratios less certain.",
+            style="yellow",
+        )
 
 
 def compared(changes: Sequence[Change]) -> Iterator[Any]:

@@ -6,7 +6,9 @@ import pytest
 
 from opsmith.bench.compare import changes
 from opsmith.bench.figures import Benchmark, Figure
+from opsmith.bench.machine import Machine
 from opsmith.bench.significance import holm, mann_whitney
+from opsmith.bench.table import ending
 
 
 def test_two_sets_that_do_not_overlap_are_as_rare_as_one_order_of_all():
@@ -88,3 +90,10 @@ def test_a_difference_too_small_to_matter_is_none():
 
 def test_figures_that_only_one_run_has_are_left_out():
     assert changes(benchmark(1.0), Benchmark()) == []
+
+
+@pytest.mark.parametrize(("load", "said"), [(1.5, False), (15.2, True)])
+def test_a_busy_machine_is_said_to_be(load, said):
+    machine = Machine("a processor", 2, (1 << 15,), load, far=[1e9], near=[1e9], multiply=[1e9])
+    text = "\n".join(str(line) for line in ending(machine))
+    assert ("15 threads wanted to run on 2 cores" in text) == said
