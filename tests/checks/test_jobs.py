@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
+from gallery.my_add.my_add import my_add
 from opsmith import checks
 from opsmith.checks import runner
+from opsmith.checks.catalogue import targets
 
 SELECTED = ["reference", "opcheck", "export"]
 
@@ -56,3 +58,17 @@ def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
     assert report.ok, report.explain()
     assert set(threads) == {threading.main_thread()}
     assert by_thread["opcheck"] != threading.main_thread().name, "a helper asked first"
+
+
+def test_the_rows_of_a_target_share_one_export_of_the_operator(monkeypatch):
+    exported = []
+
+    def export(operator, **options):
+        exported.append(options["target"])
+        return original(operator, **options)
+
+    original = targets.export
+    monkeypatch.setattr(targets, "export", export)
+    report = checks.run(my_add, select=["jax", "jax-vmap"], examples=3, isolate=False)
+    assert report.ok, report.explain()
+    assert exported == ["jax"]
