@@ -15,6 +15,7 @@ from opsmith.operators import Operator, op
 from opsmith.operators.adopt import adopt
 from opsmith.operators.classes import CustomClass, custom_class, method
 from opsmith.operators.cost import Cost
+from opsmith.operators.emulation import emulate
 from opsmith.signature import (
     Between,
     Extent,
@@ -57,6 +58,7 @@ __all__ = [
     "Watch",
     "adopt",
     "custom_class",
+    "emulate",
     "export",
     "load",
     "method",

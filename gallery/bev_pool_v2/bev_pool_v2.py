@@ -98,6 +98,8 @@ def _holders(starts: Tensor, lengths: Tensor, points: int) -> Tensor:
 
 bev_pool_v2.register_kernel("cpu", source="bev_pool_v2.cpp")
 bev_pool_v2_backward.register_kernel("cpu", source="bev_pool_v2_backward.cpp")
+bev_pool_v2.register_kernel("cuda", source="bev_pool_v2.cu")
+bev_pool_v2_backward.register_kernel("cuda", source="bev_pool_v2_backward.cu")
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -25,6 +25,7 @@ def identity_conv(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 identity_conv.register_kernel("cpu", source="identity_conv.cpp")
+identity_conv.register_kernel("cuda", source="identity_conv.cu")
 
 
 @identity_conv.register_autograd

@@ -26,6 +26,7 @@ def my_add(a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]) -> Float[Tens
 
 
 my_add.register_kernel("cpu", source="my_add.cpp")
+my_add.register_kernel("cuda", source="my_add.cu")
 
 
 @my_add.register_autograd

@@ -159,6 +159,10 @@ class Registration:
             self._argument_gate = None
         self._withdraw("define")
 
+    def implements(self, key: str) -> bool:
+        """Whether there is a kernel at `key`."""
+        return key in self._libraries or key in self._native
+
     def withdraw_kernel(self, key: str) -> None:
         """Take back the kernel at `key`."""
         self._withdraw(key)
