@@ -39,19 +39,19 @@ struct Segments {
   __device__ int32_t point(int32_t i) const { return *unsorted != 0 ? order[i] : i; }
 };
 
-__global__ inline void find_order(const int32_t* rows, int64_t points, int32_t* unsorted) {
+static __global__ void find_order(const int32_t* rows, int64_t points, int32_t* unsorted) {
   const int64_t p = blockIdx.x * int64_t{blockDim.x} + threadIdx.x + 1;
   if (p < points && rows[p] < rows[p - 1]) atomicOr(unsorted, 1);
 }
 
-__global__ inline void count_points(const int32_t* rows, int64_t points, const int32_t* unsorted,
+static __global__ void count_points(const int32_t* rows, int64_t points, const int32_t* unsorted,
                                     int32_t* counts) {
   const int64_t p = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (p < points && *unsorted != 0) atomicAdd(counts + rows[p], 1);
 }
 
 // Of sorted points, by binary search.
-__global__ inline void search_starts(const int32_t* rows, int64_t points, int64_t count,
+static __global__ void search_starts(const int32_t* rows, int64_t points, int64_t count,
                                      const int32_t* unsorted, int32_t* starts) {
   const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (row > count || *unsorted != 0) return;
@@ -68,7 +68,7 @@ __global__ inline void search_starts(const int32_t* rows, int64_t points, int64_
 }
 
 // Of other points, by adding up how many each row has: one block. Clears the counts.
-__global__ inline void add_up_counts(int64_t count, const int32_t* unsorted, int32_t* counts,
+static __global__ void add_up_counts(int64_t count, const int32_t* unsorted, int32_t* counts,
                                      int32_t* starts) {
   __shared__ int32_t sums[kThreads / 32];
   if (*unsorted == 0) return;
@@ -99,7 +99,7 @@ __global__ inline void add_up_counts(int64_t count, const int32_t* unsorted, int
   if (threadIdx.x == 0) starts[count] = before;
 }
 
-__global__ inline void place_points(const int32_t* rows, int64_t points, const int32_t* unsorted,
+static __global__ void place_points(const int32_t* rows, int64_t points, const int32_t* unsorted,
                                     const int32_t* starts, int32_t* counts, int32_t* order) {
   const int64_t p = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (p >= points || *unsorted == 0) return;
@@ -109,7 +109,7 @@ __global__ inline void place_points(const int32_t* rows, int64_t points, const i
 
 // Puts the points of each row in ascending order, which placing them did not: a warp for each row
 // counts how many of its points come before each.
-__global__ inline void sort_points(int64_t count, const int32_t* unsorted, const int32_t* starts,
+static __global__ void sort_points(int64_t count, const int32_t* unsorted, const int32_t* starts,
                                    const int32_t* placed, int32_t* order) {
   const int64_t row = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) / 32;
   if (row >= count || *unsorted == 0) return;
@@ -151,7 +151,7 @@ inline Segments segments(const opsmith::Context& ctx, const int32_t* rows, int64
   return {starts.data(), order.data(), unsorted};
 }
 
-__global__ inline void count_holders(const int32_t* starts, const int32_t* lengths,
+static __global__ void count_holders(const int32_t* starts, const int32_t* lengths,
                                      int64_t intervals, int32_t* holders) {
   const int64_t i = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) / 32;
   if (i >= intervals) return;

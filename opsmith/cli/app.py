@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from opsmith.cli import artifacts, bench, extra, output
-from opsmith.errors import OpsmithError
+from opsmith.errors import MissingError, OpsmithError
 
 _DEBUG = "opsmith.debug"
 _ARGUMENTS = "opsmith.arguments"
@@ -122,6 +122,7 @@ def doctor(as_json: AsJson = False) -> None:
 @app.command()
 def build(files: Files, debug: Debug = False) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
+    from opsmith.kernels import get_device
     from opsmith.operators.importing import import_all
 
     failed = False
@@ -135,6 +136,10 @@ def build(files: Files, debug: Debug = False) -> None:
             try:
                 (library,) = operator.build(device)
             except OpsmithError as error:
+                absent = get_device(device, operator.name).missing()
+                if isinstance(error, MissingError) and absent:
+                    output.say(f"{operator.name}  {device}  left out, {absent}: {error}")
+                    continue
                 output.say_error(str(error))
                 failed = True
                 continue

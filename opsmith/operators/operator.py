@@ -11,8 +11,8 @@ from typing import Any, overload
 
 import torch
 
-from opsmith.errors import DeclarationError
-from opsmith.kernels import KernelSource
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels import KernelSource, get_device
 from opsmith.operators import (
     autocast,
     autograd,
@@ -214,7 +214,8 @@ class DefinedOperator(Operator):
         it registers all of them.
 
         Args:
-            device: only this device type's; all by default.
+            device: only this device type's; by default all, but those for devices that are not
+                here whose compilers are not either.
 
         Returns:
             The libraries' paths.
@@ -226,7 +227,12 @@ class DefinedOperator(Operator):
         built = []
         for name, kernel in self.kernels.items():
             if self.is_enabled(name) and device in (None, name):
-                path = kernel.build(self)
+                try:
+                    path = kernel.build(self)
+                except MissingError:
+                    if device is not None or not get_device(name, self.name).missing():
+                        raise
+                    continue
                 if path is not None:
                     built.append(path)
         return built

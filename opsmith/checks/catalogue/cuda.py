@@ -145,3 +145,26 @@ def cuda_on_cpu(trial: Trial) -> None:
         trial.notes.append(
             "not reproducible: the last bits depend on the order of blocks and threads"
         )
+
+
+def _sanitizer_check(sanitizer: str, finds: str) -> None:
+    @check(
+        f"cuda-on-cpu-{sanitizer}",
+        f"{finds} in a CUDA kernel, emulated on the CPU with -fsanitize={sanitizer}",
+        subjects=kernels_in_cuda,
+        order=15,
+        time_limit=10.0,
+        flag=f"sanitize_{sanitizer}",
+    )
+    def sanitized(trial: Trial) -> None:
+        build, dtypes = _build(trial, sanitizer)
+
+        def one(case: Case) -> None:
+            trial.accept(case)
+            native.call(trial, build, [case], _PHASES[:2], seconds=_SECONDS)
+
+        trial.each(one, dtypes=dtypes, examples=trial.some(6))
+
+
+_sanitizer_check("address", "no access beside memory, or to memory that was freed,")
+_sanitizer_check("undefined", "no undefined behaviour")

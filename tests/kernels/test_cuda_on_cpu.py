@@ -1,0 +1,126 @@
+"""CUDA's source as C++: line by line, and refused where it cannot be read."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import opsmith
+from gallery.my_add.my_add import my_add
+from opsmith.errors import DeclarationError
+from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
+from opsmith.kernels.languages.cuda_on_cpu.rewriting import rewrite
+
+
+def rewritten(tmp_path: Path, text: str) -> str:
+    source = tmp_path / "kernel.cu"
+    source.write_text(text)
+    first, _, rest = rewrite(source, "kernel.cpp").files["kernel.cpp"].partition("\n")
+    assert first == f'#line 1 "{source}"'
+    return rest
+
+
+@pytest.mark.parametrize(
+    ("launch", "kernel", "configuration", "arguments"),
+    [
+        ("add<<<g, b>>>(x, n)", "add", "g, b", "x, n"),
+        ("add<T><<<g, b, 0, s>>>(x)", "add<T>", "g, b, 0, s", "x"),
+        (
+            "ns::add<T, (A > 1)>  <<< dim3(g, 2), b >>> (x)",
+            "ns::add<T, (A > 1)>",
+            " dim3(g, 2), b ",
+            "x",
+        ),
+        ("add<Pack<Half<T>>><<<f<int>(g), b>>>()", "add<Pack<Half<T>>>", "f<int>(g), b", ""),
+    ],
+)
+def test_a_launch_becomes_a_call(tmp_path, launch, kernel, configuration, arguments):
+    call = f"[&](auto... opsmith_arguments) {{ {kernel}(opsmith_arguments...); }}"
+    comma = ", " if arguments else ""
+    assert rewritten(tmp_path, f"  if (n) {launch}; // a <<< b\n") == (
+        f"  if (n) ::opsmith::emulated::Configured({configuration})"
+        f'.run("{kernel}", {call}{comma}{arguments}); // a <<< b\n'
+    )
+
+
+def test_lines_stay_where_they_were(tmp_path):
+    text = (
+        "#define RUN(k) \\\n  k<T> \\\n  <<<1, \\\n  2>>>(x)\n"
+        "__global__ void f() {\n  __shared__ float\n    a[2],\n    b[3][4];\n}\n"
+        "void g() {\n  f\n    <<<1,\n       2>>>\n  ();\n}\n"
+    )
+    result = rewritten(tmp_path, text)
+    assert result.count("\n") == text.count("\n")
+    assert result.splitlines()[-1] == "}"
+    assert [line.endswith("\\") for line in result.splitlines()[:4]] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize(
+    ("declaration", "becomes"),
+    [
+        ("__shared__ float a[2][N + 1];", 'shared<float [2][N + 1]>("a", [] {});'),
+        ("__shared__ volatile int n;", 'shared<volatile int >("n", [] {});'),
+        ("volatile __shared__ int n;", 'shared<volatile int >("n", [] {});'),
+        ("__shared__ Pair<int, T> p[4];", 'shared<Pair<int, T> [4]>("p", [] {});'),
+        ("extern __shared__ __align__(16) char s[];", 'dynamic_shared<char>("s");'),
+    ],
+)
+def test_shared_memory_is_asked_of_the_runtime(tmp_path, declaration, becomes):
+    result = rewritten(tmp_path, f"__global__ void f() {{ {declaration} }}")
+    assert f"::opsmith::emulated::{becomes}" in result
+
+
+def test_dynamic_shared_memory_may_be_declared_outside(tmp_path):
+    result = rewritten(tmp_path, "namespace a {\nextern __shared__ float s[];\n}\n")
+    assert 'static constexpr ::opsmith::emulated::DynamicShared<float> s{"s"};' in result
+
+
+def test_headers_beside_the_source_are_rewritten_too(tmp_path):
+    (tmp_path / "tile.cuh").write_text("__device__ void f() { __shared__ int n; }\n")
+    source = tmp_path / "kernel.cu"
+    source.write_text('#include "tile.cuh"\n#include "generated.h"\n')
+    result = rewrite(source, "kernel.cpp")
+    (name,) = [name for name in result.files if name != "kernel.cpp"]
+    assert f'#include "{name}"\n#include "generated.h"\n' in result.files["kernel.cpp"]
+    assert 'shared<int >("n"' in result.files[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\n#include <cub/block/block_reduce.cuh>\n", "it uses CUB, at kernel.cu:2"),
+        ('void f() {\n  asm volatile("");\n}\n', "it uses inline PTX, at kernel.cu:2"),
+        ("#include <mma.h>\n", "it uses tensor cores (mma.h), at kernel.cu:1"),
+        ("auto g = cooperative_groups::this_grid();", "it uses cooperative groups, at kernel.cu:1"),
+        ("\nf<<<1, a>>>>(x);", "it has a launch whose '>>>' cannot be told from the end of"),
+        ("void f() { __shared__ struct { int n; } s; }", "it has a declaration of shared memory"),
+    ],
+)
+def test_what_cannot_be_emulated_is_named_with_its_line(tmp_path, text, words):
+    source = tmp_path / "kernel.cu"
+    source.write_text(text)
+    assert str(find_obstacle(source)).startswith(words)
+
+
+def test_words_in_comments_and_texts_are_no_obstacle(tmp_path):
+    source = tmp_path / "kernel.cu"
+    source.write_text('// asm, cub::\n/* #include <cub/cub.cuh> */ const char* s = "thrust::";\n')
+    assert find_obstacle(source) is None
+
+
+def test_emulate_takes_tensors_of_the_cpu_through_the_cuda_kernel_and_puts_the_other_back():
+    a, b = torch.rand(7), torch.rand(7)
+    with opsmith.emulate("cuda"):
+        before = my_add.kernels["cpu"].calls
+        torch.testing.assert_close(my_add(a, b), 2 * a + b)
+        x = torch.rand(7, requires_grad=True)
+        my_add(x, b).sum().backward()
+        assert x.grad.tolist() == [2.0] * 7
+        assert my_add.kernels["cpu"].calls == before
+    torch.testing.assert_close(my_add(a, b), 2 * a + b)
+    assert my_add.kernels["cpu"].calls == 1
+
+
+def test_emulate_knows_no_other_device():
+    with pytest.raises(DeclarationError, match="there is 'cuda'"), opsmith.emulate("npu"):
+        pass
