@@ -18,19 +18,19 @@ def file_of(subject: Subject) -> Path | None:
     return path if path.is_file() else None
 
 
-def command_of(subject: Subject, check: str, settings: Settings) -> str:
+def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool = True) -> str:
     """The command line that runs a check as it ran; empty for a notebook.
 
     All that decides the outcome is in it: the seed, and whatever was set otherwise than the
-    command line sets it.
+    command line sets it. Without a seed (`seeded`) it begins with the case that failed before.
     """
     path = file_of(subject)
     if path is None:
         return ""
     relative = os.path.relpath(path)
     file = str(path) if relative.startswith("..") else relative
-    words = ["opsmith", "check", *_what(subject, shlex.quote(file))]
-    words += ["--check", check, "--seed", str(settings.seed)]
+    words = ["opsmith", "check", *_what(subject, shlex.quote(file)), "--check", check]
+    words += ["--seed", str(settings.seed)] if seeded else []
     usual = Settings()
     for name in ("examples", "seconds", "time_limit"):
         value = getattr(settings, name)

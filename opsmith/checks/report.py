@@ -53,6 +53,7 @@ class Row:
         blame: what a failure is about, and where it is written, if that is not the kernel.
         code: what kind of failure it is, as ``opsmith explain`` takes it; empty where none is.
         samples: which cases ran.
+        snippet: Python that calls operator and reference with the case; empty where there is none.
     """
 
     operator: str
@@ -70,6 +71,7 @@ class Row:
     blame: str = ""
     code: str = ""
     samples: tuple[Sample, ...] = ()
+    snippet: str = ""
 
     @classmethod
     def revive(cls, plain: Mapping[str, Any]) -> Row:
@@ -92,6 +94,9 @@ class Row:
             lines.append(f"  explain: opsmith explain {self.code}")
         if self.command:
             lines.append(f"  repeat: {self.command}")
+        if self.snippet:
+            # At the margin, so that it can be pasted.
+            lines += ["  in Python:", "", self.snippet]
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -9,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from opsmith.checks.case import Case
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
 from opsmith.checks.remote import Caller
@@ -18,6 +21,8 @@ from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
+from opsmith.checks.snippet import snippet
+from opsmith.checks.stored import ORIGIN, Stored, drop, file_for, store, stored_in
 from opsmith.checks.subject import Subject
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
@@ -42,6 +47,8 @@ def run(
     time_limit: float = 60.0,
     isolate: bool = True,
     jobs: int = 1,
+    stores: bool = False,
+    recalls: bool = False,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
@@ -62,6 +69,8 @@ def run(
             operator that is not declared in a file (a notebook, a test function) runs here anyway.
         jobs: how many rows may run side by side, each in a process of its own; more than one
             only where rows wait for compilers, and kernels run in other processes.
+        stores: whether failing cases are kept beside what is built.
+        recalls: whether those that earlier runs kept are tried first.
         progress: told before each row, and at the end; by several threads, one at a time.
         on_row: given each row as soon as it is there, and those before it; by threads likewise.
 
@@ -74,7 +83,7 @@ def run(
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
     plan = planned(many, select, flags)
-    settings = Settings(seed, examples, seconds, time_limit)
+    settings = Settings(seed, examples, seconds, time_limit, stores=stores, recalls=recalls)
     schedule = Schedule(plan, progress, on_row)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with Worker() as worker:
@@ -260,8 +269,11 @@ def run_check(
     started = time.monotonic()
     replay = replay or Replay()
     trial = Trial(subject, check.name, settings, announce, crashed, replay, caller=caller)
+    kept = file_for(subject, check.name)
+    if settings.recalls:
+        trial.recalled = stored_in(kept, subject)
     status: Status = "passed"
-    message, case, code = "", "", ""
+    message, case, code, shown, seeded = "", "", "", "", True
     try:
         trial.need(not subject.missing, subject.missing)
         _build(check, subject)
@@ -276,9 +288,13 @@ def run_check(
         status, message, code = "failed", str(failure), failure.code
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest
+            seeded = failure.case.origin != ORIGIN
+            shown = _shown(trial, failure.case, kept)
         trial.blame = failure.blame or trial.blame
     except Exception as error:
         status, message, code = "failed", trial.raised(error), trial.raises
+    if status == "passed" and settings.stores and not replay.alone:
+        drop(kept)
     if status == "passed" and trial.refused > trial.count:
         trial.notes.append(f"the reference refused {trial.refused} samples: {trial.refusal}")
     return Row(
@@ -292,12 +308,28 @@ def run_check(
         message=message,
         case=case,
         notes=tuple(dict.fromkeys(trial.notes)),
-        command=command_of(subject, check.name, settings),
+        command=command_of(subject, check.name, settings, seeded=seeded),
         where=subject.implementation.where,
         blame=trial.blame,
         code=code,
         samples=trial.tally.samples(),
+        snippet=shown,
     )
+
+
+def _shown(trial: Trial, case: Case, path: Path) -> str:
+    """Python that shows a failing case; it is stored as well, where that is wanted or needed."""
+
+    def keep() -> Path:
+        store(path, Stored(case, trial.family))
+        return path
+
+    # A kernel that ran in this process may have changed whatever this needs.
+    with contextlib.suppress(Exception):
+        if trial.settings.stores:
+            keep()
+        return snippet(trial.subject, case, trial.name, keep)
+    return ""
 
 
 @contextmanager

@@ -16,6 +16,8 @@ class Settings:
         time_limit: the seconds that one case may take before it counts as hung.
         shared: a folder for what several checks of a run need, which ends with it; empty where
             there is none.
+        stores: whether failing cases are kept for later runs.
+        recalls: whether those that are kept are tried first.
     """
 
     seed: int = 0
@@ -23,3 +25,5 @@ class Settings:
     seconds: float = 20.0
     time_limit: float = 60.0
     shared: str = ""
+    stores: bool = False
+    recalls: bool = False

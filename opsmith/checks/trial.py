@@ -38,6 +38,7 @@ from opsmith.signature import Signature, bind, result_shapes
 
 if TYPE_CHECKING:
     from opsmith.checks.remote import Caller
+    from opsmith.checks.stored import Stored
 
 #: How many elements a registered case may have for checks that run a case many times.
 _MODEST = 50_000
@@ -75,6 +76,8 @@ class Trial:
         threads: with how many the kernel runs.
         caller: the process that the kernel runs in; `None` where it is this one.
         keep: how many results are looked at again after later calls.
+        recalled: a case that failed in an earlier run, to be tried first.
+        family: the how-manieth family of cases runs: one for each call of `each`.
     """
 
     subject: Subject
@@ -96,6 +99,8 @@ class Trial:
     threads: int = field(default_factory=torch.get_num_threads)
     caller: Caller | None = None
     keep: int = 0
+    recalled: Stored | None = None
+    family: int = 0
     _sampled_seconds: float = 0.0
     _disagrees: bool = False
     _earlier: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
@@ -145,6 +150,8 @@ class Trial:
         """
         every = tuple(dtypes) if dtypes is not None else self.subject.dtypes
         total = self.settings.examples if examples is None else examples
+        self.family += 1
+        self._recall(body, every, keep)
         for dtype in every:
             if registered_cases:
                 self._author(body, dtype, most, keep, adapt)
@@ -199,6 +206,19 @@ class Trial:
                     origin += f", seed {seed}"
                 found.append(Case(self.signature, arguments, {}, origin))
         return sorted(found, key=_size_of_case)
+
+    def _recall(
+        self,
+        body: Callable[[Case], None],
+        dtypes: Sequence[str | None],
+        keep: Callable[[Case], bool] | None,
+    ) -> None:
+        """Run the case that failed in an earlier run, where it belongs here."""
+        if self.recalled is None or self.recalled.family != self.family:
+            return
+        case = self.recalled.case
+        if case.dtype in dtypes and (keep is None or keep(case)):
+            self._one(body, case)
 
     def _author(
         self,

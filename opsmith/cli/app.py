@@ -296,7 +296,12 @@ def check(
             help="How many checks may run side by side; as many as there are cores by default.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides every sampled case.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Decides every sampled case. Without it, seed 0 does, after what failed before."
+        ),
+    ] = None,
     examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
     seconds: Annotated[
         float | None,
@@ -362,7 +367,9 @@ def check(
             operators,
             select=selected,
             flags=[*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)],
-            seed=seed,
+            seed=seed or 0,
+            stores=True,
+            recalls=seed is None,
             examples=examples,
             seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
             time_limit=time_limit,

@@ -129,7 +129,7 @@ def _import_file(path: Path, source: str) -> ModuleType:
     if path.suffix != ".py":
         raise LoadError(f"{source} is not a Python file")
     path = path.resolve()
-    root, name = _module_name(path)
+    root, name = module_name(path)
     _prepend_to_path(root)
     loaded = sys.modules.get(name)
     if loaded is not None and _is_file_of(loaded, path):
@@ -142,7 +142,7 @@ def _import_file(path: Path, source: str) -> ModuleType:
         raise raised(source, error) from error
 
 
-def _module_name(path: Path) -> tuple[Path, str]:
+def module_name(path: Path) -> tuple[Path, str]:
     """Return the folder to search and the dotted name by which `path` is imported from it."""
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").is_file():

@@ -1,0 +1,147 @@
+"""A failing case as Python that can be pasted into a fresh interpreter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.gradients import leaves_of
+from opsmith.checks.repeat import file_of
+from opsmith.checks.subject import Subject
+from opsmith.operators import Operator
+from opsmith.operators.arguments import dtype_name, is_float8
+from opsmith.operators.importing import module_name
+
+#: Up to this many elements of memory a tensor is written out.
+_SHORT = 16
+
+
+def snippet(subject: Subject, case: Case, check: str, keep: Callable[[], Path]) -> str:
+    """Python that calls operator and reference with the arguments of `case`, and compares.
+
+    Args:
+        subject: whose operator.
+        case: the arguments; small ones are written out.
+        check: which check failed: those of gradients differentiate.
+        keep: stores the case where it is not small, and says where.
+
+    Returns:
+        The text; empty for an operator in no file.
+    """
+    file = file_of(subject)
+    if file is None:
+        return ""
+    folder, module = module_name(file)
+    lines = ["import copy, sys", "from math import inf, nan", "import torch"]
+    lines += [f"sys.path.insert(0, {str(folder)!r})", *_import(subject.operator, module), ""]
+    lines += [*_arguments(case, keep), ""]
+    if check in ("gradient", "gradcheck"):
+        lines += _gradients(case)
+    else:
+        lines += _values(case)
+    return "\n".join(lines)
+
+
+def _import(operator: Operator, module: str) -> list[str]:
+    """Lines after which ``op`` is the operator."""
+    own = vars(sys.modules.get(operator.reference.__module__, object))
+    name = next((name for name, value in own.items() if value is operator), None)
+    if name is not None and name.isidentifier():
+        return [f"from {module} import {name} as op"]
+    return [
+        f"import {module}",
+        "from opsmith.operators import registry",
+        f"op = registry.get({operator.name!r})",
+    ]
+
+
+def _arguments(case: Case, keep: Callable[[], Path]) -> list[str]:
+    made = case.make()
+    tensors = [tensor for _, tensor in Case(case.signature, made).tensors()]
+    if case.same or not all(map(_is_short, tensors)):
+        return [f'arguments = torch.load({str(keep())!r})["arguments"]']
+    inner = [f"    {name!r}: {_literal(value)}," for name, value in made.items()]
+    return ["arguments = {", *inner, "}"]
+
+
+def _is_short(tensor: Tensor) -> bool:
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return size <= _SHORT and not is_float8(tensor.dtype)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_literal, value))
+        if isinstance(value, tuple):
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        return f"[{inner}]"
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    return repr(value)
+
+
+def _tensor(tensor: Tensor) -> str:
+    dtype = f"dtype=torch.{dtype_name(tensor.dtype)}"
+    if tensor.is_contiguous() and not tensor.storage_offset():
+        if tensor.numel():
+            return f"torch.tensor({_literal(tensor.tolist())}, {dtype})"
+        return f"torch.empty({tuple(tensor.shape)}, {dtype})"
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    memory = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), 0, (size,), (1,))
+    where = f"{tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset()}"
+    return f"torch.tensor({_literal(memory.tolist())}, {dtype}).as_strided({where})"
+
+
+def _values(case: Case) -> list[str]:
+    written = [parameter.name for parameter in case.signature.mutated]
+    lines = [
+        "ours, theirs = copy.deepcopy(arguments), copy.deepcopy(arguments)",
+        "given, right = op(**ours), op.reference(**theirs)",
+    ]
+    if written:
+        lines += [
+            f"given = given, [ours[name] for name in {written!r}]",
+            f"right = right, [theirs[name] for name in {written!r}]",
+        ]
+    return [*lines, *_show()]
+
+
+def _gradients(case: Case) -> list[str]:
+    _, leaves = leaves_of(case.values, case.signature)
+    paths = ", ".join(map(_path, leaves))
+    return [
+        "def gradients(function):",
+        "    own = copy.deepcopy(arguments)",
+        f"    leaves = [leaf.requires_grad_() for leaf in [{paths}]]",
+        "    results = function(**own)",
+        "    results = results if isinstance(results, (list, tuple)) else [results]",
+        "    results = [one for one in results if one.requires_grad]",
+        "    torch.manual_seed(0)",
+        "    incoming = [torch.randn(one.shape).to(one.dtype) for one in results]",
+        "    return torch.autograd.grad(results, leaves, incoming, allow_unused=True)",
+        "",
+        "given, right = gradients(op), gradients(op.reference)",
+        *_show(),
+    ]
+
+
+def _path(name: str) -> str:
+    """Where a tensor called ``xs[0]`` is: ``own["xs"][0]``."""
+    parameter, bracket, index = name.partition("[")
+    return f'own["{parameter}"]{bracket}{index}'
+
+
+def _show() -> list[str]:
+    return [
+        'print("given", given)',
+        'print("right", right)',
+        "torch.testing.assert_close(given, right, equal_nan=True)",
+    ]

@@ -1,0 +1,81 @@
+"""Failing cases, kept beside what is built: the next run tries them first.
+
+One file for each check and kernel, with the arguments as they lie in memory. It is dropped once the
+case passes, or does not fit the declaration any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opsmith.checks.case import Case
+from opsmith.checks.repeat import file_of
+from opsmith.checks.subject import Subject
+from opsmith.kernels.files import cache_folder, key_of, write_atomically
+from opsmith.signature import bind
+
+ORIGIN = "failed before"
+_FIELDS = ("values", "layouts", "same", "shift")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A case that failed.
+
+    Attributes:
+        case: the arguments.
+        family: the how-manieth family of cases of its check it was among.
+    """
+
+    case: Case
+    family: int
+
+
+def file_for(subject: Subject, check: str) -> Path:
+    """Where the failing case of a check is kept."""
+    operator = subject.operator
+    key = key_of([operator.name, str(file_of(subject))])[:8]
+    folder = cache_folder() / "failures" / f"{operator.name.replace('::', '-')}-{key}"
+    return folder / f"{check}-{subject.kernel}.pt"
+
+
+def store(path: Path, stored: Stored) -> None:
+    """Keep a failing case; a folder that cannot be written is no failure of a check."""
+    case = stored.case
+    data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
+    data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
+    data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
+    buffer = io.BytesIO()
+    torch.save(data, buffer)
+    with contextlib.suppress(OSError):
+        write_atomically(path, buffer.getvalue())
+
+
+def stored_in(path: Path, subject: Subject) -> Stored | None:
+    """The case in a file; `None` where there is none that fits the declaration."""
+    signature = subject.signature
+    try:
+        data = torch.load(path)
+        case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=ORIGIN)
+        if data["schema"] != _schema(case):
+            return None
+        bind(signature, case.described())
+        return Stored(case, data["family"])
+    except Exception:  # anything may be in the file, and the unpickler raises anything
+        return None
+
+
+def drop(path: Path) -> None:
+    """Forget a case."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _schema(case: Case) -> str:
+    return f"{case.signature.schema()} {case.signature.parameters!r}"

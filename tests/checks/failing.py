@@ -1,0 +1,97 @@
+"""Operators that are wrong for cases of every form that a snippet has to write out."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Complex64, Float32, Int
+from torch import Tensor
+
+import opsmith
+
+#: Whether `strided` is right.
+MENDED = False
+
+
+@opsmith.op("failing::small")
+def small(x: Float32[Tensor, "N C"], shift: float) -> Float32[Tensor, "N C"]:
+    return x * 2 + shift
+
+
+@small.register_kernel("cpu")
+def _(x: Tensor, shift: float) -> Tensor:
+    return x * 3 + shift
+
+
+@opsmith.op("failing::strided")
+def strided(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+@strided.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2 if x.is_contiguous() or MENDED else x * 3
+
+
+@opsmith.op("failing::large")
+def large(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@large.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return x * 2 if x.numel() < 20 else x * 3
+
+
+@opsmith.op("failing::writes", mutates_args=("x",))
+def writes(x: Float32[Tensor, "N"], by: float = 2.0) -> None:
+    x.mul_(by)
+
+
+@writes.register_kernel("cpu")
+def _(x: Tensor, by: float = 2.0) -> None:
+    x.mul_(by).add_(1)
+
+
+@opsmith.op("failing::various")
+def various(
+    xs: list[Float32[Tensor, "N"]], z: Complex64[Tensor, "M"], i: Int[Tensor, "M"], name: str | None
+) -> tuple[Float32[Tensor, "N"], Complex64[Tensor, "M"]]:
+    total = torch.stack(xs).sum(0) if xs else torch.zeros(0)
+    return total, z * i
+
+
+@various.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Any:
+    z = torch.tensor([complex(1, float("inf")), complex(-0.0, 2)])
+    xs = [torch.tensor([float("nan"), -1e-30]), torch.ones(2)]
+    yield {"xs": xs, "z": z, "i": torch.tensor([3, -1], dtype=dtype), "name": None}
+
+
+@various.register_kernel("cpu")
+def _(xs: list[Tensor], z: Tensor, i: Tensor, name: str | None) -> tuple[Tensor, Tensor]:
+    return torch.stack(xs).sum(0), z + i
+
+
+@opsmith.op("failing::slope")
+def slope(xs: list[Float32[Tensor, "N"]], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return sum(xs, y * 2)
+
+
+@slope.register_autograd
+def _(ctx: Any, grad: Tensor) -> Any:
+    return [grad] * ctx.count, grad
+
+
+def _count(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.count = len(inputs[0])
+
+
+slope.register_autograd(slope.rule.backward, setup_context=_count)
+ALL = {
+    small: "reference",
+    strided: "layouts",
+    large: "reference",
+    writes: "reference",
+    various: "reference",
+    slope: "gradient",
+}

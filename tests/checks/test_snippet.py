@@ -1,0 +1,98 @@
+"""A failure comes with Python that shows it, and is tried first by the next run."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+
+import failing
+import pytest
+import torch
+
+from opsmith import checks
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
+
+
+def failure(operator, **settings):
+    select = [failing.ALL[operator]]
+    (row,) = checks.run(operator, select=select, isolate=False, **settings).rows
+    assert row.status == "failed"
+    return row
+
+
+@pytest.mark.parametrize("operator", failing.ALL, ids=lambda one: one.name)
+def test_a_snippet_shows_the_difference(operator):
+    row = failure(operator)
+    assert row.explain().endswith(f"\n  in Python:\n\n{row.snippet}")
+    with pytest.raises(AssertionError, match="not close"):
+        exec(row.snippet, {})
+
+
+def test_a_snippet_can_be_pasted_into_a_fresh_python():
+    for operator, shown in ((failing.strided, ".as_strided("), (failing.large, "torch.load(")):
+        text = failure(operator).snippet
+        assert shown in text
+        done = subprocess.run(
+            [sys.executable, "-i", "-c", "0"], input=text + "\n", capture_output=True, text=True
+        )
+        assert "Error" in done.stderr
+        assert "AssertionError: Tensor-likes are not close!" in done.stderr
+        assert "SyntaxError" not in done.stderr
+        assert done.stdout.count("tensor(") == 2
+
+
+def test_a_failing_case_is_tried_first_by_the_next_run(tmp_path):
+    first = failure(failing.large, stores=True)
+    assert len(list(tmp_path.rglob("*.pt"))) == 1
+    # Another seed and a single example, which would not come to it.
+    settings = {"seed": 5, "examples": 1}
+    again = failure(failing.large, **settings, stores=True, recalls=True)
+    assert again.cases == 1
+    assert again.case == f"{first.case} (failed before)"
+    assert "--seed" in first.command
+    assert "--seed" not in again.command
+
+
+def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(tmp_path, monkeypatch):
+    failure(failing.strided, stores=True)
+    (stored,) = tmp_path.rglob("*.pt")
+    monkeypatch.setattr(failing, "MENDED", True)
+    settings = {"select": ["layouts"], "isolate": False, "stores": True, "recalls": True}
+    counts = []
+    for _ in range(2):
+        (row,) = checks.run(failing.strided, examples=8, **settings).rows
+        assert row.status == "passed"
+        assert not stored.exists()
+        counts.append(row.cases)
+    assert counts[0] == counts[1] + 1
+
+
+def test_a_file_that_says_nothing_is_no_failure(tmp_path):
+    failure(failing.small, stores=True)
+    (stored,) = tmp_path.rglob("*.pt")
+    for damaged in (b"", b"damaged", stored.read_bytes()[:-30]):
+        stored.write_bytes(damaged)
+        row = failure(failing.small, recalls=True)
+        assert "failed before" not in row.case
+
+
+def test_what_is_stored_holds_no_code(tmp_path):
+    failure(failing.various, stores=True)
+    (stored,) = tmp_path.rglob("*.pt")
+    assert set(torch.load(stored, weights_only=True)["arguments"]) == {"xs", "z", "i", "name"}
+
+
+def test_a_seed_repeats_a_run_bit_for_bit_in_any_process():
+    def run(seed, isolate=False):
+        settings = {"select": ["reference", "layouts"], "examples": 8, "stores": True}
+        report = checks.run(failing.large, seed=seed, isolate=isolate, **settings)
+        return [{**asdict(row), "seconds": 0} for row in report.rows]
+
+    first = run(11)
+    assert "failed" in {row["status"] for row in first}
+    assert run(11) == first
+    assert run(11, isolate=True) == first
+    assert run(12) != first
