@@ -77,7 +77,8 @@ def search(
             raise
         except Exception as error:
             if best is None:
-                failed_at = now
+                # The first failure may be slow: it imports what nothing before it needed.
+                failed_at = time.monotonic()
             mine = size(drawn)
             if best is None or mine <= best[0]:
                 best = (mine, drawn, error)
