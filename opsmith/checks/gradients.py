@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
@@ -86,6 +87,17 @@ def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
         for result in results
         if is_differentiable(result)
     ]
+
+
+def arriving_layout(case: Case) -> str:
+    """How the incoming gradients of a case lie in memory: each case has one of the layouts."""
+    return LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
+
+
+def constant_where_expanded(cotangent: Tensor, layout: str) -> Tensor:
+    """An incoming gradient, with equal values along the dimension that `layout` expands."""
+    expands = layout == EXPANDED and cotangent.dim() and cotangent.numel()
+    return make_constant(cotangent, 0) if expands else cotangent
 
 
 @dataclass

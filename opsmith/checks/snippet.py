@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.gradients import leaves_of
+from opsmith.checks.gradients import arriving_layout, leaves_of
 from opsmith.checks.repeat import file_of
 from opsmith.checks.subject import Subject
 from opsmith.operators import Operator
@@ -117,7 +117,15 @@ def _values(case: Case) -> list[str]:
 def _gradients(case: Case) -> list[str]:
     _, leaves = leaves_of(case.values, case.signature)
     paths = ", ".join(map(_path, leaves))
+    layout = arriving_layout(case)
     return [
+        "from opsmith.checks.gradients import constant_where_expanded",
+        "from opsmith.checks.layouts import lay_out",
+        "",
+        "def arriving(one):",
+        f"    layout, values = {layout!r}, torch.randn(one.shape).to(one.dtype)",
+        "    return lay_out(constant_where_expanded(values, layout), layout)",
+        "",
         "def gradients(function):",
         "    own = copy.deepcopy(arguments)",
         f"    leaves = [leaf.requires_grad_() for leaf in [{paths}]]",
@@ -125,7 +133,7 @@ def _gradients(case: Case) -> list[str]:
         "    results = results if isinstance(results, (list, tuple)) else [results]",
         "    results = [one for one in results if one.requires_grad]",
         "    torch.manual_seed(0)",
-        "    incoming = [torch.randn(one.shape).to(one.dtype) for one in results]",
+        "    incoming = [arriving(one) for one in results]",
         "    return torch.autograd.grad(results, leaves, incoming, allow_unused=True)",
         "",
         "given, right = gradients(op), gradients(op.reference)",

@@ -87,6 +87,18 @@ def _count(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 slope.register_autograd(slope.rule.backward, setup_context=_count)
+
+
+@opsmith.op("failing::strided_slope")
+def strided_slope(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+@strided_slope.register_autograd
+def _(ctx: Any, grad: Tensor) -> Tensor:
+    return grad * 2 if grad.is_contiguous() else grad * 3
+
+
 ALL = {
     small: "reference",
     strided: "layouts",
@@ -94,4 +106,5 @@ ALL = {
     writes: "reference",
     various: "reference",
     slope: "gradient",
+    strided_slope: "gradient",
 }

@@ -70,6 +70,14 @@ def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(tmp_path, monke
     assert counts[0] == counts[1] + 1
 
 
+def test_a_gradient_that_failed_fails_again_in_the_same_layout():
+    first = failure(failing.strided_slope, stores=True)
+    assert "with a gradient that came in" in first.message
+    again = failure(failing.strided_slope, stores=True, recalls=True)
+    assert again.cases == 1
+    assert again.message == first.message
+
+
 def test_a_file_that_says_nothing_is_no_failure(tmp_path):
     failure(failing.small, stores=True)
     (stored,) = tmp_path.rglob("*.pt")

@@ -10,13 +10,15 @@ from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, same_bits
 from opsmith.checks.gradients import (
     Backward,
+    arriving_layout,
+    constant_where_expanded,
     has_gradient,
     has_leaves,
     random_cotangents,
     run_backward,
     true_gradients,
 )
-from opsmith.checks.layouts import CONTIGUOUS, EXPANDED, LAYOUTS, lay_out, make_constant
+from opsmith.checks.layouts import CONTIGUOUS, lay_out
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
@@ -55,12 +57,10 @@ def gradient(trial: Trial) -> None:
         nonlocal opaque
         trial.accept(case)
         # What comes in lies as autograd makes it: the gradient of a sum has strides of 0.
-        layout = LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
-        cotangents = random_cotangents(trial, case)
-        if layout == EXPANDED:
-            cotangents = [
-                make_constant(one, 0) if one.dim() and one.numel() else one for one in cotangents
-            ]
+        layout = arriving_layout(case)
+        cotangents = [
+            constant_where_expanded(one, layout) for one in random_cotangents(trial, case)
+        ]
         truth = true_gradients(trial, case, cotangents)
         if truth is None:
             opaque = True
