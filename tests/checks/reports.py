@@ -20,6 +20,7 @@ FAILED = replace(
     case="x: float32 (2, 2) transposed [[1.541, -0.2934], [-2.179, 0.5684]]",
     command="opsmith check scale.py --check layouts --seed 0",
     where="/home/me/my_ops/scale.cpp",
+    snippet="import torch\nx = torch.eye(2)",
     code="OPS-LAYOUT-STRIDE",
     samples=(*SAMPLES, Sample("transposed", "float32", 4, 1, float("inf"))),
 )

@@ -88,6 +88,7 @@ def test_the_failures_come_before_the_operators_with_message_and_code(text):
         assert f"<b>{operator}</b> <span>{check}</span>" in before
         assert f'<code class="code">{code}</code>' in before
     assert before.count("smallest case") == len(FAULTS)
+    assert before.count("<pre>import torch\nx = torch.eye(2)</pre>") == len(FAULTS)
 
 
 def test_the_operators_that_failed_are_the_first_lines(page):
