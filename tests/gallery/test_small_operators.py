@@ -4,6 +4,7 @@ import torch
 from gallery.identity_conv.identity_conv import identity_conv
 from gallery.my_add.my_add import my_add
 from gallery.numpy_sin.numpy_sin import numpy_sin
+from opsmith import checks
 
 
 def test_my_add_is_in_range_where_the_sum_is() -> None:
@@ -55,3 +56,9 @@ def test_numpy_sin_refuses_what_numpy_has_not() -> None:
         numpy_sin(x, torch.empty_like(x))
     with pytest.raises((RuntimeError, NotImplementedError)):
         numpy_sin(torch.ones(2, device="meta").to("meta"), torch.ones(2))
+
+
+def test_the_cuda_kernel_of_identity_conv_is_right_in_any_order() -> None:
+    report = checks.run(identity_conv, select=["cuda-on-cpu"], examples=6, seconds=2.0)
+    row = next(row for row in report.rows if row.check == "cuda-on-cpu")
+    assert (row.status, row.message) == ("passed", "")
