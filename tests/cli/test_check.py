@@ -170,7 +170,9 @@ def test_quick_runs_the_ten_checks_that_find_most(cli, write):
     outcome = cli("check", write("cli_quick", 2), "--quick", "--json", "--jobs", "1")
     assert outcome.code == 0, outcome.stderr
     rows = json.loads(outcome.stdout)["rows"]
-    assert [row["check"] for row in rows] == list(checks.QUICK)
+    # A kernel in Python is not built, and no memory of opsmith's own is given to it.
+    native = {"build", "bounds", "splits"}
+    assert [row["check"] for row in rows] == [n for n in checks.QUICK if n not in native]
     assert len(checks.QUICK) == 10
 
 

@@ -222,7 +222,8 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
     assert refused(DeclarationError, opsmith.adopt, "aten::asinh", like) == (
         "aten::asinh: is declared otherwise than it is.\n"
         "  declared: aten::asinh(Tensor x) -> Tensor\n"
-        "  is:       aten::asinh(Tensor self) -> Tensor"
+        "  is:       aten::asinh(Tensor self) -> Tensor\n"
+        "  argument 1 is called 'self', declared as 'x'"
     )
     for other in (added_by_text, swapped, like):
         message = refused(DeclarationError, opsmith.adopt, "aten::add.Tensor", other)
