@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.comparison import same_bits
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
@@ -20,7 +21,8 @@ from opsmith.operators.arguments import is_float8
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import FLOAT8
 
-_COTANGENTS = "cotangents"
+#: What incoming gradients are called among the arguments.
+COTANGENTS = "the incoming gradients"
 
 
 def has_gradient(operator: Operator) -> bool:
@@ -134,7 +136,7 @@ def run_backward(
         alone: the only tensor that requires a gradient; all by default.
 
     Raises:
-        Failure: a floating result does not require a gradient.
+        Failure: a floating result does not require a gradient, or something was written into.
     """
     arguments = trial.make(case)
     if trial.caller is not None and function is None:
@@ -147,9 +149,42 @@ def run_backward(
             device=trial.subject.device,
             threads=trial.threads,
         )
-    call = function or trial.call
-    given = case.signature, arguments, cotangents
-    return differentiate(call, *given, alone=alone, count=trial.threads)
+    given = Case(case.signature, {**arguments, COTANGENTS: list(cotangents)}, {})
+    tensors = dict(given.tensors())
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    backward = differentiate(
+        function or trial.call,
+        case.signature,
+        arguments,
+        cotangents,
+        alone=alone,
+        count=trial.threads,
+    )
+    require_unwritten(
+        [name for name, tensor in tensors.items() if not same_bits([tensor], [before[name]])]
+    )
+    return backward
+
+
+def require_unwritten(changed: Sequence[str]) -> None:
+    """State that calling and going back changed nothing that was given.
+
+    Args:
+        changed: the tensors that it did change.
+
+    Raises:
+        Failure: there is one.
+    """
+    if not changed:
+        return
+    name = changed[0]
+    incoming = name.startswith(COTANGENTS)
+    raise Failure(
+        "the backward wrote into the gradient that it was given"
+        if incoming
+        else f"argument {name!r} is another after the backward than before the call",
+        code="OPS-GRADIENT-MUTATION",
+    )
 
 
 def differentiate(
@@ -223,7 +258,7 @@ def true_gradients(
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
-        own = {k: v for k, v in given.items() if k != _COTANGENTS}
+        own = {k: v for k, v in given.items() if k != COTANGENTS}
         arguments, leaves = leaves_of(own, operator.signature)
         positional, keywords = operator.split(arguments)
         with torch.enable_grad():
@@ -231,7 +266,7 @@ def true_gradients(
         pairs = [
             (result, cotangent.to(result.dtype))
             for result, cotangent in zip(
-                (r for r in results if is_differentiable(r)), given[_COTANGENTS], strict=True
+                (r for r in results if is_differentiable(r)), given[COTANGENTS], strict=True
             )
             if result.requires_grad
         ]
@@ -249,7 +284,7 @@ def true_gradients(
             for leaf, grad in zip(leaves.values(), found, strict=True)
         ]
 
-    given = {**case.values, _COTANGENTS: list(cotangents)}
+    given = {**case.values, COTANGENTS: list(cotangents)}
     own = {name: narrow(value) for name, value in given.items()}
     wide = {name: widen(value) for name, value in given.items()}
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.comparison import compare, same_bits
+from opsmith.checks.comparison import compare
 from opsmith.checks.gradients import (
     Backward,
     arriving_layout,
@@ -67,11 +67,6 @@ def gradient(trial: Trial) -> None:
             return
         given = [lay_out(cotangent, layout) for cotangent in cotangents]
         backward = run_backward(trial, case, given)
-        if trial.subject.device == "cpu" and not same_bits(given, cotangents):
-            raise Failure(
-                "the backward wrote into the gradient that it was given",
-                code="OPS-GRADIENT-MUTATION",
-            )
         for (name, _), grad, expected in zip(
             backward.leaves.items(), backward.found, truth.values, strict=True
         ):

@@ -16,11 +16,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from opsmith.checks.gradients import differentiate
+from opsmith.checks.gradients import COTANGENTS, differentiate
 from opsmith.checks.protocol import Failure
 from opsmith.checks.raised import raised
 from opsmith.checks.remote.wire import (
-    COTANGENTS,
     Reader,
     describe_result,
     element_bytes,
@@ -165,13 +164,15 @@ def _differentiated(
         alone=request["alone"],
         count=request["threads"],
     )
-    every = (*backward.results, *backward.found, *cotangents)
+    every = (*backward.results, *backward.found)
     reply = {
         "event": "gradients",
         "results": [describe_result(one) for one in backward.results],
         "gradients": [None if one is None else describe_result(one) for one in backward.found],
     }
-    return reply, b"".join(element_bytes(one) for one in every if one is not None)
+    chunks = [element_bytes(one) for one in every if one is not None]
+    after = memories_in({**arguments, COTANGENTS: cotangents})
+    return reply, b"".join([*chunks, *(storage_bytes(after[name]) for name in request["after"])])
 
 
 class _Arguments:

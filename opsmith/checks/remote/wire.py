@@ -18,8 +18,6 @@ from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import Signature
 
-#: What incoming gradients are called among the arguments.
-COTANGENTS = "the incoming gradients"
 #: How many dimensions a result may have.
 _MOST_DIMENSIONS = 64
 
