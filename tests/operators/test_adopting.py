@@ -178,15 +178,17 @@ def like(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     return x
 
 
-def added(self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: int = 1) -> Tensor:
-    return self + alpha * other
+def subtracted(self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: int = 1) -> Tensor:
+    return other - alpha * self
 
 
-def added_by_text(self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: str) -> Tensor:
+def subtracted_by_text(
+    self: Float[Tensor, "*n"], other: Float[Tensor, "*n"], *, alpha: str
+) -> Tensor:
     return self
 
 
-def clamped(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+def clipped(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     return self.clamp(min, max)
 
 
@@ -195,13 +197,13 @@ def swapped(other: Float[Tensor, "*n"], self: Float[Tensor, "*n"], *, alpha: int
 
 
 def test_a_number_of_pytorchs_is_an_int_or_a_float() -> None:
-    sum_ = opsmith.adopt("aten::add.Tensor", added)
-    assert sum_(torch.ones(2), torch.ones(2), alpha=3).tolist() == [4, 4]
-    assert adopting.find_adopted(torch.ops.aten.add.Tensor) is sum_
+    difference = opsmith.adopt("aten::rsub.Tensor", subtracted)
+    assert difference(torch.ones(2), torch.ones(2), alpha=3).tolist() == [-2, -2]
+    assert adopting.find_adopted(torch.ops.aten.rsub.Tensor) is difference
     assert adopting.find_adopted(torch.ops.aten.sub.Tensor) is None
     assert adopting.find_adopted([]) is None
-    assert adopting._again("aten.add.Tensor") is sum_
-    opsmith.adopt("aten::clamp", clamped)
+    assert adopting._again("aten.rsub.Tensor") is difference
+    opsmith.adopt("aten::clip", clipped)
 
 
 def test_every_refusal_to_adopt_says_what_there_is() -> None:
@@ -225,9 +227,9 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
         "  is:       aten::asinh(Tensor self) -> Tensor\n"
         "  argument 1 is called 'self', declared as 'x'"
     )
-    for other in (added_by_text, swapped, like):
-        message = refused(DeclarationError, opsmith.adopt, "aten::add.Tensor", other)
-        assert message.startswith("aten::add: is declared otherwise than it is.\n  declared: ")
+    for other in (subtracted_by_text, swapped, like):
+        message = refused(DeclarationError, opsmith.adopt, "aten::rsub.Tensor", other)
+        assert message.startswith("aten::rsub: is declared otherwise than it is.\n  declared: ")
     assert refused(opsmith.OpsmithError, adopting._again, "aten.sub.Tensor") == (
         "aten.sub.Tensor was not adopted in this process"
     )
