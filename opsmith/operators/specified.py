@@ -96,7 +96,12 @@ def _fitting(name: str, spec: str, operators: Sequence[Operator]) -> Operator:
     own = [one for one in operators if not isinstance(one, AdoptedOperator)]
     alike = [one for one in own if one.signature.name == short] or own
     if len(alike) != 1:
-        there = ", ".join(one.name for one in operators)
+        # Those that took a declaration of the spec in this process are not declared there.
+        there = ", ".join(
+            one.name
+            for one in operators
+            if not (isinstance(one, AdoptedOperator) and one.specification)
+        )
         raise LoadError(
             f"{spec} has no declaration for {name}: it declares {there}. Call one of them {short!r}"
             f', or adopt the operator there: @opsmith.adopt("{name}")'
