@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report import Report, Row, show_error
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 #: The width of the names of checks, of which few are longer; and of counts, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 19, 5, 5, 7
+#: From so many on, rows that follow each other and do not apply for one reason are one line.
+_ALIKE = 4
 #: How many failures of one kernel the table is followed by.
 _IN_FULL = 3
 #: How long a remark may be; failures follow in full.
@@ -29,9 +32,30 @@ class Table:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._kernel: tuple[str, str] | None = None
+        self._held: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Show one more row, after its kernel's name where that is new."""
+        """Show one more row, after its kernel's name where that is new.
+
+        Rows that do not apply wait for the next: for one reason, many are shown as one.
+        """
+        if self._held and _reason(row) != _reason(self._held[0]):
+            self.flush()
+        if row.status == "not applicable":
+            self._held.append(row)
+        else:
+            self._show(row)
+
+    def flush(self) -> None:
+        """Show the rows that wait."""
+        rows, self._held = self._held, []
+        if len(rows) < _ALIKE:
+            for row in rows:
+                self._show(row)
+        elif rows:
+            self._show(replace(rows[0], check=f"{len(rows)} checks"))
+
+    def _show(self, row: Row) -> None:
         for line in lines(row, self._kernel):
             self._console.print(line)
         self._kernel = (row.operator, row.kernel)
@@ -40,6 +64,13 @@ class Table:
         """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
         for part in ending(report):
             self._console.print(part, soft_wrap=True)
+
+
+def _reason(row: Row) -> tuple[str, str, str] | None:
+    """Of which kernel a row is, and why it does not apply; `None` where it does."""
+    if row.status != "not applicable":
+        return None
+    return row.operator, row.kernel, row.message
 
 
 def lines(row: Row, before: tuple[str, str] | None) -> Iterator[Any]:

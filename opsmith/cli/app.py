@@ -377,6 +377,7 @@ def check(
             progress=progress,
             on_row=table.add,
         )
+        table.flush()
     if files_to is not None:
         from opsmith.cli.watch import files_of
 
@@ -436,6 +437,7 @@ def judge(
                 progress=progress,
                 on_row=table.add,
             )
+            table.flush()
     except Exception as error:
         if debug:
             raise

@@ -13,6 +13,7 @@ from opsmith import CheckError, OpsmithError, checks, testing
 from opsmith.checks.documents import SCHEMA_FILE
 from opsmith.checks.protocol import all_checks
 from opsmith.checks.report import Report, Row, show_error
+from opsmith.checks.table import Table
 
 
 @opsmith.op("report::half_right", autograd="reference")
@@ -167,3 +168,21 @@ def test_a_check_of_ones_own(monkeypatch):
 
     found = checks.run(half_right, select=["positive"], isolate=False)
     assert found.rows[0].message == "a result is negative"
+
+
+def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
+    stream = io.StringIO()
+    table = Table(Console(file=stream, width=80))
+    absent = "no cuda device on this machine"
+    for name in ("build", "reference", "fake", "compile"):
+        table.add(Row("t::f", "cuda", name, "not applicable", message=absent))
+    table.add(Row("t::f", "cuda", "cuda-on-cpu", "passed", cases=3))
+    for name in ("vmap", "export"):
+        table.add(Row("t::f", "cuda", name, "not applicable", message=absent))
+    table.flush()
+    assert [line.split()[1:3] for line in stream.getvalue().splitlines()[2:]] == [
+        ["4", "checks"],
+        ["cuda-on-cpu", "3"],
+        ["vmap", "0.0"],
+        ["export", "0.0"],
+    ]
