@@ -1,4 +1,4 @@
-"""What targets that write a Python package of operators share: its names, and how it is loaded."""
+"""What targets that write a Python package of operators share: its names, texts, and loading."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 
 from opsmith import errors
 from opsmith.errors import ArtifactError, ExportError
+from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import Artifact
@@ -38,6 +39,45 @@ def attributes_of(signatures: Sequence[Signature]) -> list[str]:
         name if short.count(name) == 1 else f"{signature.namespace}_{name}"
         for name, signature in zip(short, signatures, strict=True)
     ]
+
+
+def head() -> str:
+    """The comment at the head of every module that is written from declarations."""
+    return f"# Written by opsmith {version()} from the declarations. Do not edit: export again.\n"
+
+
+def project(
+    name: str, dependencies: Sequence[str], *, python: str = "", data: Sequence[str] = ()
+) -> str:
+    """The ``pyproject.toml`` with which pip installs an artifact's folder.
+
+    Args:
+        name: the package's.
+        dependencies: what it needs, as pip has it.
+        python: which versions of Python it is for; by default all.
+        data: patterns of its files beside modules and libraries.
+    """
+
+    def listed(items: Sequence[str]) -> str:
+        return ", ".join(f'"{item}"' for item in items)
+
+    requires = f'requires-python = "{python}"\n' if python else ""
+    return f"""\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name.replace("_", "-")}"
+version = "0"
+{requires}dependencies = [{listed(dependencies)}]
+
+[tool.setuptools.packages.find]
+include = [{listed([name, f"{name}.*"])}]
+
+[tool.setuptools.package-data]
+"{name}" = [{listed(["*.so", "*.dylib", *data])}]
+"""
 
 
 def imported(artifact: Artifact, package: str, errors_module: str) -> ModuleType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import keyword
 import pprint
 import re
 import shutil
@@ -13,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from opsmith import kernels
-from opsmith.errors import ExportError
-from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.jax import library, vendor
 from opsmith.targets.jax.derivatives import Derivative, derivative
+from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
-
-_HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,11 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     import jax
     import jaxlib
 
-    name = _package_name(operators, options["package"])
+    name = package_name(operators, options["package"], "jax")
     for operator in operators:
         library.kernel_of(operator)  # what cannot be exported is found before the slow part
     gradients = _gradients(operators)
-    attributes = _attributes([operator.signature for operator in gradients])
+    attributes = attributes_of([operator.signature for operator in gradients])
     found = [
         Exported(operator, attribute, library.build(library.kernel_of(operator)), gradient)
         for (operator, gradient), attribute in zip(gradients.items(), attributes, strict=True)
@@ -71,7 +67,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     (package / "declarations.py").write_text(_declarations(found), encoding="utf-8")
     (package / "gradients.py").write_text(_gradients_text(found), encoding="utf-8")
     (package / "__init__.py").write_text(_init(found), encoding="utf-8")
-    (folder / "pyproject.toml").write_text(_project(name), encoding="utf-8")
+    (folder / "pyproject.toml").write_text(project(name, ["jax", "numpy"]), encoding="utf-8")
     return Outcome(
         operators=[OperatorUse(item.operator.name, "library", note=_note(item)) for item in found],
         versions={"jax": jax.__version__, "jaxlib": jaxlib.__version__},
@@ -105,23 +101,6 @@ def _note(item: Exported) -> str:
     )
 
 
-def _package_name(operators: Sequence[Operator], chosen: str | None) -> str:
-    if chosen is None:
-        return f"{operators[0].signature.namespace}_jax"
-    if not chosen.isidentifier() or keyword.iskeyword(chosen):
-        raise ExportError(f"package={chosen!r} is not the name of a Python package")
-    return chosen
-
-
-def _attributes(signatures: Sequence[Signature]) -> list[str]:
-    """The operators' names, with the namespace before those that two have."""
-    short = [signature.name for signature in signatures]
-    return [
-        name if short.count(name) == 1 else f"{signature.namespace}_{name}"
-        for name, signature in zip(short, signatures, strict=True)
-    ]
-
-
 def _declarations(found: Sequence[Exported]) -> str:
     """The signatures as Python source: what their ``repr`` says, with what it names imported."""
     bodies = [f"{item.attribute} = {pprint.pformat(item.signature, width=100)}\n" for item in found]
@@ -142,7 +121,7 @@ def _declarations(found: Sequence[Exported]) -> str:
         ),
         "shapes": ("Fixed", "Shape", "Unnamed", "Variadic"),
     }
-    lines = [_HEAD.format(version=version()), "from math import inf, nan  # noqa: F401\n"]
+    lines = [head(), "from math import inf, nan  # noqa: F401\n"]
     for module, known in names.items():
         used = [name for name in known if re.search(rf"\b{name}\b", text)]
         if used:
@@ -155,7 +134,7 @@ def _init(found: Sequence[Exported]) -> str:
     listed = ", ".join(item.operator.name for item in found)
     lines = [
         f'"""Operators for JAX: {listed}."""\n\n',
-        _HEAD.format(version=version()),
+        head(),
         "from pathlib import Path\n\n",
         "from . import declarations, gradients\n",
         f"from .{vendor.place_of('targets.jax.package.function')} import Function\n",
@@ -185,7 +164,7 @@ def _init(found: Sequence[Exported]) -> str:
 def _gradients_text(found: Sequence[Exported]) -> str:
     """The derivatives as Python source."""
     lines = [
-        _HEAD.format(version=version()),
+        head(),
         "import math  # noqa: F401\n\n",
         "from . import declarations\n",
         f"from .{vendor.place_of('targets.jax.package')} import aten  # noqa: F401\n",
@@ -218,23 +197,3 @@ def _gradients_text(found: Sequence[Exported]) -> str:
             "])\n",
         ]
     return "".join(lines)
-
-
-def _project(name: str) -> str:
-    """What makes ``pip install`` of the artifact's folder work."""
-    return f"""\
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "{name.replace("_", "-")}"
-version = "0"
-dependencies = ["jax", "numpy"]
-
-[tool.setuptools.packages.find]
-include = ["{name}", "{name}.*"]
-
-[tool.setuptools.package-data]
-"{name}" = ["*.so", "*.dylib"]
-"""

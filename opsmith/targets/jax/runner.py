@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from opsmith import errors
-from opsmith.errors import ArtifactError
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.jax.vendor import place_of
+from opsmith.targets.packages import imported
 from opsmith.targets.protocol import OperatorRunner
-
-_count = itertools.count()
 
 
 class Loaded(OperatorRunner):
@@ -32,7 +25,7 @@ class Loaded(OperatorRunner):
     """
 
     def __init__(self, artifact: Artifact) -> None:
-        self.module = _imported(artifact)
+        self.module = imported(artifact, artifact.manifest.details["package"], place_of("errors"))
         self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
@@ -77,27 +70,3 @@ def to_torch(value: Any) -> Tensor:
     if value.dtype == jnp.bfloat16:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def _imported(artifact: Artifact) -> ModuleType:
-    """The package, under a name of its own, so that two artifacts may have one of the same name."""
-    package = str(artifact.manifest.details["package"])
-    path = artifact.path(f"{package}/__init__.py")
-    name = f"_opsmith_artifact_{next(_count)}_{package}"
-    spec = importlib.util.spec_from_file_location(
-        name, path, submodule_search_locations=[str(path.parent)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # Its errors are ours, where opsmith is there to catch them.
-    sys.modules[f"{name}.{place_of('errors')}"] = errors
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise ArtifactError(f"{artifact.folder} cannot be loaded: {error}") from error
-    finally:
-        sys.dont_write_bytecode = before
-    return module

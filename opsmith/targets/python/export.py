@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,18 +13,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import opsmith.errors
+from opsmith import errors
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
+from opsmith.targets import packaged
 from opsmith.targets.artifact import OperatorUse
-from opsmith.targets.packages import attributes_of, package_name
+from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
 from opsmith.targets.python import extension, library, words
 from opsmith.targets.readme import README
 
 _PACKAGE = Path(__file__).parent / "package"
-_HEAD = "# Written by opsmith {version} from the declarations. Do not edit: export again.\n"
+_IMPORT = re.compile(r"from opsmith\.(errors|targets|targets\.python\.package) import")
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,12 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
 
 def _modules() -> dict[str, str]:
     """The modules that every package has; they import each other by their places in it."""
-    texts = {path.name: path.read_text("utf-8") for path in sorted(_PACKAGE.glob("_[a-z]*.py"))}
-    texts["errors.py"] = Path(opsmith.errors.__file__).read_text("utf-8")
-    return {
-        name: text.replace("from opsmith.targets.python.package import", "from . import").replace(
-            "from opsmith.errors import", "from .errors import"
-        )
-        for name, text in texts.items()
-    }
+    files = [*sorted(_PACKAGE.glob("_[a-z]*.py")), Path(errors.__file__), Path(packaged.__file__)]
+    return {path.name: _IMPORT.sub(_relocated, path.read_text("utf-8")) for path in files}
+
+
+def _relocated(match: re.Match[str]) -> str:
+    return "from .errors import" if match[1] == "errors" else "from . import"
 
 
 def _serves(shared: bool) -> str:
@@ -105,7 +105,7 @@ def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
     names = ", ".join(f'"{item.attribute}"' for item in found)
     lines = [
         f'"""Operators for NumPy and whatever else has DLPack: {listed}."""\n\n',
-        _HEAD.format(version=version()),
+        head(),
         "from . import _arrays, _calls, _library\n",
         "from .errors import ArgumentError, OpsmithError\n\n",
         f'__all__ = ["FUNCTIONS", "ArgumentError", "OpsmithError", {names}]\n\n',
@@ -163,7 +163,7 @@ def _parameter(parameter: Parameter) -> str:
 
 
 def _stub(found: Sequence[Exported]) -> str:
-    parts = [_HEAD.format(version=version()), words.STUB_HEAD, _ERRORS]
+    parts = [head(), words.STUB_HEAD, _ERRORS]
     parts += [words.stub(item.signature, item.attribute) for item in found]
     parts.append("FUNCTIONS: Mapping[str, Callable[..., Any]]\n")
     return "\n".join(parts)
@@ -198,33 +198,14 @@ setup(distclass=Compiled)
 
 
 def _project(name: str, shared: bool) -> str:
-    """What makes ``pip install`` and ``pip wheel`` of the artifact's folder work."""
     oldest = extension.stable(shared)
-    dependencies = ["numpy", *(["nanobind-backend>=1"] if shared else [])]
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    requires = f"=={python}.*" if oldest is None else f">={oldest[0]}.{oldest[1]}"
-    tag = (
-        ""
-        if oldest is None
-        else f'\n[tool.distutils.bdist_wheel]\npy_limited_api = "cp{oldest[0]}{oldest[1]}"\n'
-    )
-    return f"""\
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "{name.replace("_", "-")}"
-version = "0"
-requires-python = "{requires}"
-dependencies = [{", ".join(f'"{item}"' for item in dependencies)}]
-
-[tool.setuptools.packages.find]
-include = ["{name}"]
-
-[tool.setuptools.package-data]
-"{name}" = ["*.so", "*.dylib", "*.pyi", "py.typed"]
-{tag}"""
+    if oldest is None:
+        requires, tag = f"=={sys.version_info[0]}.{sys.version_info[1]}.*", ""
+    else:
+        requires = f">={oldest[0]}.{oldest[1]}"
+        tag = f'\n[tool.distutils.bdist_wheel]\npy_limited_api = "cp{oldest[0]}{oldest[1]}"\n'
+    needs = ["numpy", *(["nanobind-backend>=1"] if shared else [])]
+    return project(name, needs, python=requires, data=["*.pyi", "py.typed"]) + tag
 
 
 def _readme(name: str, found: Sequence[Exported], shared: bool) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from opsmith.errors import ArtifactError
+from opsmith.targets import packaged
 
 
 class Library:
@@ -28,19 +28,7 @@ class Library:
     """
 
     def __init__(self, path: Path, sha256: str, symbol: str, calls: str) -> None:
-        try:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArtifactError(f"{path} cannot be read: {error}") from error
-        if found != sha256:
-            raise ArtifactError(
-                f"{path} is not the file that was exported: its SHA-256 is {found}, expected "
-                f"{sha256}. Export again."
-            )
-        try:
-            self._handle = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise ArtifactError(f"{path} does not load: {error}") from error
+        self._handle = packaged.load(path, sha256)
         self._calls = calls
         # Two copies of an artifact are two functions, and one copy imported twice is one.
         place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]

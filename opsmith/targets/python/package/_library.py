@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import importlib.machinery
 import platform
@@ -11,28 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import ArtifactError
+from opsmith.targets import packaged
 
 _HERE = Path(__file__).parent
-
-
-def require(name: str, sha256: str) -> Path:
-    """The path of a file of this package, whose content must be what was exported.
-
-    Raises:
-        ArtifactError: it is missing, or is something else.
-    """
-    path = _HERE / name
-    try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from error
-    if found != sha256:
-        raise ArtifactError(
-            f"{path} is not the file that was exported: its SHA-256 is {found}, expected "
-            f"{sha256}. Export again."
-        )
-    return path
 
 
 def entry(name: str, sha256: str, symbol: str) -> int:
@@ -41,11 +21,7 @@ def entry(name: str, sha256: str, symbol: str) -> int:
     Raises:
         ArtifactError: the library is not what was exported, or does not load here.
     """
-    path = require(name, sha256)
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ArtifactError(f"{path} does not load: {error}") from error
+    library = packaged.load(_HERE / name, sha256)
     address = ctypes.cast(library[symbol], ctypes.c_void_p).value
     assert address is not None
     return address
@@ -69,7 +45,7 @@ def extension(package: str, name: str, sha256: str, serves: str) -> Any:
         raise ImportError(
             f"{package} was exported for {serves}, and this is {here}. Export again with it."
         )
-    require(name, sha256)
+    packaged.require(_HERE / name, sha256)
     try:
         return importlib.import_module(f"{package}._native")
     except ImportError as error:
