@@ -34,13 +34,18 @@ class RandomRounding(TorchDispatchMode):
     Args:
         dtype: a floating dtype coarser than double precision.
         generator: decides which way each element is rounded.
+        any_size: whether numbers that are too large or too small for `dtype` have its precision
+            as well.
     """
 
-    def __init__(self, dtype: torch.dtype, generator: torch.Generator) -> None:
+    def __init__(
+        self, dtype: torch.dtype, generator: torch.Generator, *, any_size: bool = False
+    ) -> None:
         super().__init__()
         self._dtype = dtype
         self._eps = torch.finfo(dtype).eps
         self._generator = generator
+        self._any_size = any_size
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -71,12 +76,17 @@ class RandomRounding(TorchDispatchMode):
 
     def _rounded(self, real: Tensor) -> Tensor:
         noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
-        exact = real.to(self._dtype).double() == real
+        exact = self._nearest(real) == real
         moved = real * (1 + self._eps * noise)
-        rounded = moved.to(self._dtype).double()
+        rounded = self._nearest(moved)
         # A kernel that computes in a wider dtype has its precision here, and its range.
         rounded = torch.where(rounded.isinf(), moved, rounded)
         return torch.where(exact, real, rounded)
+
+    def _nearest(self, real: Tensor) -> Tensor:
+        return (
+            with_precision(real, self._dtype) if self._any_size else real.to(self._dtype).double()
+        )
 
     def _round_partial_sums(self, packet: Any, args: Any, total: Tensor) -> None:
         terms = args[0]
@@ -88,6 +98,12 @@ class RandomRounding(TorchDispatchMode):
         partial = rows.cumsum(1)
         error = (self._rounded(partial) - partial).sum(1).view(total.shape)
         total.add_(error / max(rows.shape[1], 1) if packet in _MEANS else error)
+
+
+def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of double precision rounded to as many digits as `dtype` has, whatever their size."""
+    mantissa, exponent = torch.frexp(real)
+    return torch.ldexp(mantissa.to(dtype).double(), exponent)
 
 
 def _is_wide(value: Any) -> bool:

@@ -28,7 +28,8 @@ reference is run in the kernel's dtype, at the arguments and at a few others tha
 last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
 the largest rounding error that it makes at an element is granted, and anything where it is
 infinite or NaN there alone, since something on the way is too large for the dtype. (For double
-precision this is seen in single precision, and scaled.) Where the reference jumps
+precision this is seen in single precision, and scaled; what single precision has no room for is
+rounded to as many digits.) Where the reference jumps
 (``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
 right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
 Integers and booleans are compared exactly.
@@ -46,7 +47,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.layouts import plain
-from opsmith.checks.rounding import RandomRounding
+from opsmith.checks.rounding import RandomRounding, with_precision
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten, is_float8, output_names
 
@@ -66,6 +67,7 @@ _WIDE = {
     torch.float8_e5m2: torch.float64,
 }
 _HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+_HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
 """From arguments by name to every tensor that a call gives."""
@@ -117,12 +119,13 @@ class Truth:
         if not self.exact:
             return largest
         generator = torch.Generator().manual_seed(1)
+        scale = _HALVED_SCALE if _is_double(self.arguments) else 1.0
         for sample in range(_ROUNDING_SAMPLES):
-            own, scale = _narrowed(self.arguments)
+            own = dict(self.arguments)
             if sample:
                 own = {name: _jitter(value, generator) for name, value in own.items()}
-            wide = {name: widen(value) for name, value in own.items()}
-            for rough, fine in self._rough_and_fine(own, wide, generator):
+            own = {name: _coarse(value) for name, value in own.items()}
+            for rough, fine in self._rough_and_fine(own, generator):
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
                     if one.shape == right.shape == largest[position].shape and _is_inexact(right):
                         error = _size(one.detach().to(right.dtype) - right.detach()) * scale
@@ -135,21 +138,22 @@ class Truth:
         return largest
 
     def _rough_and_fine(
-        self, own: Mapping[str, Any], wide: Mapping[str, Any], generator: torch.Generator
+        self, own: Mapping[str, Any], generator: torch.Generator
     ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
         """What rounding makes of the results, in two ways, each beside the results without it."""
-        try:
-            fine = self.evaluate(wide)
-        except Exception:
-            return
+        narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
-            yield self.evaluate(own), fine
-        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(own) if _is_inexact(t)]
+            fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
+            yield self.evaluate(narrowed), fine
+        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if _is_inexact(t)]
         if not eps:
             return
-        dtype = min(eps, key=lambda pair: pair[0])[1]
-        with contextlib.suppress(Exception), RandomRounding(dtype.to_real(), generator):
-            rough = self.evaluate(wide)
+        dtype = min(eps, key=lambda pair: pair[0])[1].to_real()
+        wide = {name: widen(value) for name, value in own.items()}
+        with contextlib.suppress(Exception):
+            fine = self.evaluate(wide)
+            with RandomRounding(dtype, generator, any_size=_is_double(own)):
+                rough = self.evaluate(wide)
             yield rough, fine
 
     @cached_property
@@ -323,19 +327,25 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
     return Truth([""] * len(values), values, spread, terms, exact, evaluate, own)
 
 
-def _narrowed(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """`arguments` in a dtype whose rounding double precision shows, and what to scale it by."""
-    double = any(tensor.dtype in _HALVED for tensor in _tensors(arguments))
-    if not double:
-        return dict(arguments), 1.0
-    narrowed = {
-        name: [_halve(item) for item in value] if _is_list(value) else _halve(value)
-        for name, value in arguments.items()
-    }
-    return narrowed, torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+def _is_double(arguments: Mapping[str, Any]) -> bool:
+    return any(tensor.dtype in _HALVED for tensor in _tensors(arguments))
 
 
-def _halve(value: Any) -> Any:
+def _coarse(value: Any) -> Any:
+    """`value` with half the precision where double precision cannot show its rounding."""
+    if _is_list(value):
+        return [_coarse(item) for item in value]
+    if not isinstance(value, Tensor) or value.dtype not in _HALVED:
+        return value
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    real = with_precision(real, torch.float32)
+    return torch.view_as_complex(real) if value.is_complex() else real
+
+
+def _narrowed(value: Any) -> Any:
+    """`value` in a dtype whose rounding double precision shows."""
+    if _is_list(value):
+        return [_narrowed(item) for item in value]
     return value.to(_HALVED.get(value.dtype, value.dtype)) if isinstance(value, Tensor) else value
 
 
@@ -345,7 +355,8 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
     bits = torch.randint(-2, 3, value.shape, generator=generator)
-    return value * (1 + bits * torch.finfo(value.dtype).eps).to(value.dtype)
+    eps = torch.finfo(_HALVED.get(value.dtype, value.dtype)).eps
+    return value * (1 + bits * eps).to(value.dtype)
 
 
 def _replace_special(value: Any, number: float) -> Any:

@@ -220,6 +220,18 @@ def test_where_terms_cancel_the_tolerance_follows_from_the_terms(dtype):
     assert compare([(truth.values[0] + 100 * off).to(dtype)], truth).problem is not None
 
 
+@pytest.mark.parametrize("size", [1e-100, 1e100])
+def test_where_numbers_fit_no_other_dtype_the_tolerance_follows_from_the_terms(size):
+    # Rounding is seen in single precision, which has no room for these.
+    x = random(200, 1, dtype=torch.float64, seed=2)
+    g = size * random(200, 1, dtype=torch.float64, seed=1)
+    truth = truth_of(normed_slope, {"g": g, "x": x})
+    terms = (g / x).abs()
+    off = torch.finfo(torch.float64).eps * terms
+    assert compare([truth.values[0] + off], truth).problem is None
+    assert compare([truth.values[0] + 100 * off], truth).problem is not None
+
+
 @opsmith.op("comparison::layer_norm")
 def layer_norm(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     return torch.nn.functional.layer_norm(x, x.shape[-1:])
