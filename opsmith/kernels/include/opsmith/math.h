@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <complex>
+#include <cstdint>
 #include <type_traits>
 
 #ifdef __CUDACC__
@@ -25,6 +26,14 @@ using half = c10::Half;
 using bfloat16 = c10::BFloat16;
 using complex64 = c10::complex<float>;
 using complex128 = c10::complex<double>;
+
+// Division and remainder that round towards negative infinity, as Python's // and % do.
+OPSMITH_HOST_DEVICE constexpr int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+OPSMITH_HOST_DEVICE constexpr int64_t floor_mod(int64_t a, int64_t b) {
+  return a - floor_div(a, b) * b;
+}
 
 template <typename T>
 inline constexpr bool is_complex = std::is_same_v<T, complex64> || std::is_same_v<T, complex128>;

@@ -4,11 +4,9 @@
 #pragma once
 
 #include <opsmith/detail/args.h>
-
-#include <charconv>
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <opsmith/detail/constraints.h>
+#include <opsmith/detail/show.h>
+#include <opsmith/detail/sizes.h>
 
 #define OPSMITH_COLD [[noreturn]] __attribute__((cold, noinline))
 #define OPSMITH_INLINE __attribute__((always_inline)) inline
@@ -22,14 +20,7 @@ struct call_error : std::runtime_error {
 
 namespace detail {
 
-inline constexpr int32_t max_dims = 64;
 inline constexpr int64_t unbound = -1;
-
-// A size known only at run time; big enough for every tensor that PyTorch can make.
-struct Sizes {
-  int32_t count = 0;
-  int64_t values[max_dims];
-};
 
 // Where a tensor came from: an argument, or one element of a list argument.
 struct Where {
@@ -45,218 +36,6 @@ struct Variadic {
   const int64_t* sizes = nullptr;  // null: not bound yet
   int64_t count = 0;
 };
-
-// Python's repr of a float.
-inline std::string show(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const double size = std::fabs(value);
-  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
-                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
-  std::string text(buffer, end.ptr);
-  if (plain && text.find('.') == std::string::npos) text += ".0";
-  return text;
-}
-inline std::string show(int64_t value) { return std::to_string(value); }
-inline std::string show(uint64_t value) { return std::to_string(value); }
-inline std::string show(bool value) { return value ? "True" : "False"; }
-
-// Sizes as Python writes a tuple.
-inline std::string show(const int64_t* sizes, int64_t count) {
-  std::string text = "(";
-  for (int64_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
-  return text + (count == 1 ? ",)" : ")");
-}
-
-inline std::string show(DLDevice device) {
-  switch (device.device_type) {
-    case device_cpu:
-      return "cpu";
-    case device_cuda:
-      return join("cuda:", device.device_id);
-    default:
-      return join(device_extension_name, ":", device.device_id);
-  }
-}
-
-// Arithmetic of shape expressions: an overflow or a division by zero is an error, never a crash.
-inline int64_t add(int64_t a, int64_t b) {
-  int64_t result;
-  if (__builtin_add_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
-  return result;
-}
-inline int64_t sub(int64_t a, int64_t b) {
-  int64_t result;
-  if (__builtin_sub_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
-  return result;
-}
-inline int64_t mul(int64_t a, int64_t b) {
-  int64_t result;
-  if (__builtin_mul_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
-  return result;
-}
-inline int64_t div(int64_t a, int64_t b) {
-  if (b == 0) throw std::runtime_error("a size is divided by zero");
-  return b == -1 ? sub(0, a) : floor_div(a, b);
-}
-inline int64_t mod(int64_t a, int64_t b) {
-  if (b == 0) throw std::runtime_error("a size is divided by zero");
-  return b == -1 ? 0 : floor_mod(a, b);
-}
-
-// One side of a value range.
-struct Limit {
-  bool present = false;
-  bool floating = false;
-  int64_t integer = 0;
-  double number = 0;
-
-  Limit() = default;
-  Limit(int64_t value) : present(true), integer(value), number(static_cast<double>(value)) {}
-  Limit(double value) : present(true), floating(true), number(value) {}
-
-  std::string text() const { return floating ? show(number) : show(integer); }
-};
-
-// A value range with its numbers; `high` is itself allowed unless `exclusive`, `low` unless
-// `above`.
-struct Range {
-  Limit low;
-  Limit high;
-  bool exclusive = false;
-  const char* start = nullptr;    // Extent: the argument that says where each run begins
-  const char* reasons = nullptr;  // the expressions that the numbers come from
-  bool above = false;
-
-  std::string text() const {
-    std::string text;
-    if (start != nullptr) {
-      text = join("0 <= value and ", start, " + value <= ", high.text());
-    } else {
-      if (low.present) text += low.text() + (above ? " < " : " <= ");
-      text += "value";
-      if (high.present) text += (exclusive ? " < " : " <= ") + high.text();
-    }
-    return reasons == nullptr ? text : join(text, " (", reasons, ")");
-  }
-
-  bool admits(double value) const {
-    return (!low.present || (above ? value > low.number : value >= low.number)) &&
-           (!high.present || value <= high.number);
-  }
-  bool admits(int64_t value) const {
-    if (above && value == low.integer) return false;
-    if (low.present &&
-        (low.floating ? static_cast<double>(value) < low.number : value < low.integer)) {
-      return false;
-    }
-    if (!high.present) return true;
-    if (high.floating) return static_cast<double>(value) <= high.number;
-    return exclusive ? value < high.integer : value <= high.integer;
-  }
-};
-
-// What the first or the last value, or a sum, must be.
-struct End {
-  Limit limit;
-  const char* reason = nullptr;  // the expression that the number comes from
-
-  std::string text() const {
-    return reason == nullptr ? limit.text() : join(limit.text(), " (", reason, ")");
-  }
-  bool admits(int64_t value) const {
-    return limit.floating ? static_cast<double>(value) == limit.number : value == limit.integer;
-  }
-  bool admits(double value) const { return value == limit.number; }
-};
-
-// Values none of which is below (with `strict`: at or below) the one before it.
-struct Order {
-  End first;
-  End last;
-  bool strict = false;
-
-  const char* text() const { return strict ? "strictly increasing values" : "sorted values"; }
-  template <typename Value>
-  bool admits(Value before, Value after) const {
-    return strict ? after > before : after >= before;
-  }
-};
-
-// Sizes, or the products of shapes, that add up to `total`.
-struct Sum {
-  End total;
-  bool shapes = false;
-
-  std::string text(int64_t found) const {
-    return shapes ? join("has shapes of ", found, " elements together")
-                  : join("adds up to ", found);
-  }
-};
-
-// Values that are the sums of the sizes before them in the argument `of`.
-struct Starts {
-  const char* of;
-  bool shapes = false;
-
-  std::string text() const {
-    return join("the ", shapes ? "elements of the shapes in" : "sum of", " '", of, "' before it");
-  }
-};
-
-// Sums and products of sizes, which stop at the largest number instead of starting again.
-inline int64_t saturating_add(int64_t a, int64_t b) {
-  int64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
-}
-inline int64_t saturating_mul(int64_t a, int64_t b) {
-  int64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
-}
-
-// The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for all others.
-constexpr uint32_t dtype_bit(DLDataType type) {
-  switch (dtype_key(type)) {
-    case dtype_traits<bool>::key:
-      return 0;
-    case dtype_traits<uint8_t>::key:
-      return 1;
-    case dtype_traits<int8_t>::key:
-      return 2;
-    case dtype_traits<int16_t>::key:
-      return 3;
-    case dtype_traits<int32_t>::key:
-      return 4;
-    case dtype_traits<int64_t>::key:
-      return 5;
-    case dtype_traits<half>::key:
-      return 6;
-    case dtype_traits<bfloat16>::key:
-      return 7;
-    case dtype_traits<float>::key:
-      return 8;
-    case dtype_traits<double>::key:
-      return 9;
-    case dtype_traits<complex64>::key:
-      return 10;
-    case dtype_traits<complex128>::key:
-      return 11;
-    case dtype_traits<float8_e4m3fn>::key:
-      return 12;
-    case dtype_traits<float8_e5m2>::key:
-      return 13;
-    case dtype_traits<uint16_t>::key:
-      return 14;
-    case dtype_traits<uint32_t>::key:
-      return 15;
-    case dtype_traits<uint64_t>::key:
-      return 16;
-    default:
-      return 31;
-  }
-}
 
 // The dtypes that a call's generic tensors share one of.
 struct Generic {

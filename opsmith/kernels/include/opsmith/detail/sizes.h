@@ -1,0 +1,55 @@
+// Sizes that are known at run time, and the arithmetic of shape expressions.
+#pragma once
+
+#include <opsmith/math.h>
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+
+namespace opsmith::detail {
+
+inline constexpr int32_t max_dims = 64;
+
+// A size known only at run time; big enough for every tensor that PyTorch can make.
+struct Sizes {
+  int32_t count = 0;
+  int64_t values[max_dims];
+};
+
+// Arithmetic of shape expressions: an overflow or a division by zero is an error, never a crash.
+inline int64_t add(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_add_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t sub(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_sub_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t mul(int64_t a, int64_t b) {
+  int64_t result;
+  if (__builtin_mul_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
+  return result;
+}
+inline int64_t div(int64_t a, int64_t b) {
+  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  return b == -1 ? sub(0, a) : floor_div(a, b);
+}
+inline int64_t mod(int64_t a, int64_t b) {
+  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  return b == -1 ? 0 : floor_mod(a, b);
+}
+
+// Sums and products of sizes, which stop at the largest number instead of starting again.
+inline int64_t saturating_add(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
+inline int64_t saturating_mul(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
+
+}  // namespace opsmith::detail
