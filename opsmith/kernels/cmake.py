@@ -39,6 +39,9 @@ def _link_options(recipe: Recipe) -> list[str]:
     # the interpreter provides stays undefined.
     if recipe.torch != "full":
         options.append("-Wl,-z,defs")
+    else:
+        # Functions of Python that a header brings and nothing calls would need an interpreter.
+        options.append("-Wl,--gc-sections")
     if recipe.torch == "full" and recipe.paths is not None:
         options.append(f"-Wl,-rpath,{recipe.paths.library}")
     return [*options, *recipe.compiler.link_flags]
@@ -62,6 +65,8 @@ def cmake_lists(recipe: Recipe, sources: Sequence[Path], include: Sequence[Path]
     if recipe.architecture != "generic":
         options.append(f"-march={recipe.architecture}")
     options += recipe.compiler.flags
+    if recipe.torch == "full":
+        options += ["-ffunction-sections", "-fdata-sections"]
     languages = "CXX" if recipe.nvcc is None else "CXX CUDA"
     if recipe.nvcc is None:
         options += recipe.flags

@@ -105,7 +105,7 @@ class Plan:
         name = f"{signature.namespace}__{signature.name}__{self.device}"
         what = f"{source.what} for AOTInductor"
         if not source.language.has_entry:
-            _refuse_python(own, source.what)
+            refuse_python(own, source.what)
             if not kernels.defines_operator(source.path, signature):
                 text = adapters.render(DEFINITION, signature)
                 defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
@@ -280,14 +280,20 @@ def _pytorch_shims(device: str) -> set[str]:
     return found
 
 
-def _refuse_python(library: Path, what: str) -> None:
+def refuse_python(library: Path, what: str) -> None:
+    """Make sure that a library runs without an interpreter.
+
+    Raises:
+        ExportError: it needs functions of Python.
+    """
     needed = [s.name for s in dynamic_symbols(library) if not s.defined and not s.weak]
     found = sorted(name for name in needed if re.match(r"_?Py[A-Z_]|_ZN8pybind11", name))
     if found:
         raise ExportError(
             f"{what}: the kernel needs Python ({', '.join(found[:3])}"
             f"{', …' if len(found) > 3 else ''}), and an AOTInductor artifact runs without. "
-            "Include <torch/library.h> in place of <torch/extension.h>."
+            "Leave out what is called from Python (PYBIND11_MODULE, PyMODINIT_FUNC): "
+            "TORCH_LIBRARY is enough to call the operator from there as well."
         )
 
 

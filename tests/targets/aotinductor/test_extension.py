@@ -13,6 +13,9 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 import opsmith
+from opsmith.errors import ExportError
+from opsmith.kernels import build_library
+from opsmith.targets.aotinductor.libraries import refuse_python
 
 SOURCE = Path(__file__).parent / "sources" / "extension.cpp"
 
@@ -83,3 +86,25 @@ def test_operators_of_one_source_run_in_one_artifact(tmp_path: Path) -> None:
         "aoti_extension::mymul: argument 'b' does not fit Float32[Tensor, \"*n\"]: dimensions "
         "from 0 (*n) are (1,), expected (2,).",
     ], done.stderr
+
+
+MODULE = """
+#include <Python.h>
+WORDS PyInit_extension() { return PyModule_New("extension"); }
+"""
+
+
+def test_a_module_that_python_alone_can_import_is_refused_and_one_that_nothing_calls_is_left_out(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "extension.cpp"
+    source.write_text(MODULE.replace("WORDS", 'extern "C" PyObject*'))
+    refuse_python(build_library("left_out", [source], torch="full"), "ns::op (cpu)")
+    source.write_text(MODULE.replace("WORDS", "PyMODINIT_FUNC"))
+    with pytest.raises(ExportError) as caught:
+        refuse_python(build_library("exported", [source], torch="full"), "ns::op (cpu)")
+    assert str(caught.value) == (
+        "ns::op (cpu): the kernel needs Python (PyModule_New), and an AOTInductor artifact runs "
+        "without. Leave out what is called from Python (PYBIND11_MODULE, PyMODINIT_FUNC): "
+        "TORCH_LIBRARY is enough to call the operator from there as well."
+    )

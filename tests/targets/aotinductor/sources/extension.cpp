@@ -1,7 +1,11 @@
-// Three operators as PyTorch's C++ extensions define them: a block with their schemas, and one with
-// their kernels for the CPU.
-#include <ATen/ATen.h>
-#include <torch/library.h>
+// Three operators as PyTorch's C++ extensions define them: a module for Python to import, a block
+// with their schemas, and one with their kernels for the CPU.
+#include <torch/extension.h>
+
+extern "C" PyObject* PyInit__C() {
+  static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr};
+  return PyModule_Create(&definition);
+}
 
 namespace aoti_extension {
 
@@ -17,13 +21,13 @@ void each(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, Function&& 
 }
 
 at::Tensor mymuladd_cpu(const at::Tensor& a, const at::Tensor& b, double c) {
-  at::Tensor result = at::empty(a.sizes(), a.options());
+  at::Tensor result = torch::empty(a.sizes(), a.options());
   each(a, b, result, [c](float x, float y) { return x * y + static_cast<float>(c); });
   return result;
 }
 
 at::Tensor mymul_cpu(const at::Tensor& a, const at::Tensor& b) {
-  at::Tensor result = at::empty(a.sizes(), a.options());
+  at::Tensor result = torch::empty(a.sizes(), a.options());
   each(a, b, result, [](float x, float y) { return x * y; });
   return result;
 }
