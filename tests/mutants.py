@@ -5,6 +5,9 @@ collects the tests anew for each of them; this one collects once, notes which te
 function, and forks for every mutant, so that two thousand take minutes.
 
 `mutants.txt` holds the mistakes that no test can see, as ``function: the changed line: why``.
+
+Mutants come in random order, and each that survives is printed at once: what ran until
+``--minutes`` were over is a sample of all, and the figures say how far such a sample can be off.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import ast
 import collections
 import contextlib
 import difflib
+import functools
 import gc
 import os
 import random
@@ -97,9 +101,11 @@ def write_mutants(build: Path, patterns: list[str]) -> list[str]:
 class Runner:
     """A pytest plugin that runs every mutant in place of every test."""
 
-    def __init__(self, names: list[str], children: int) -> None:
+    def __init__(self, build: Path, names: list[str], children: int, minutes: float | None) -> None:
+        self.build = build
         self.names = names
         self.children = children
+        self.minutes = minutes
         self.reached: dict[str, list[tuple[float, pytest.Item]]] = collections.defaultdict(list)
         self.outcome: dict[str, str] = {}
         # What found the last mutants of a function finds the next one soonest.
@@ -109,11 +115,14 @@ class Runner:
         self.note_what_is_reached(session.items)
         running: dict[int, tuple[str, int]] = {}
         gc.freeze()  # what is not collected is not copied
+        end = float("inf") if self.minutes is None else time.monotonic() + 60 * self.minutes
         for count, name in enumerate(self.names):
+            if time.monotonic() > end:
+                break
             if count % 100 == 0:
                 print(f"{count} of {len(self.names)}", file=sys.stderr, flush=True)
             if not self.reached[function_of(name)]:
-                self.outcome[name] = "not reached"
+                self.note(name, "not reached")
                 continue
             if len(running) == self.children:
                 self.finish(running)
@@ -169,13 +178,22 @@ class Runner:
     def finish(self, running: dict[int, tuple[str, int]]) -> None:
         pid, status = os.wait()
         name, reader = running.pop(pid)
-        self.outcome[name] = "survived" if status == 0 else "killed"
+        self.note(name, "survived" if status == 0 else "killed")
         with open(reader) as pipe:
             killer = pipe.read()
         if killer:
             earlier = self.killers[function_of(name)]
             position = int(killer)
             self.killers[function_of(name)] = [position, *(p for p in earlier if p != position)]
+
+    def note(self, name: str, outcome: str) -> None:
+        if outcome != "killed":
+            change = change_of(self.build, name)
+            if explained(name, change):
+                outcome = "explained"
+            else:
+                print(f"{outcome}: {name}\n    {change}", flush=True)
+        self.outcome[name] = outcome
 
 
 @contextlib.contextmanager
@@ -192,30 +210,25 @@ def function_of(name: str) -> str:
     return name.rpartition("__mutmut_")[0]
 
 
-def changes(build: Path, names: list[str]) -> dict[str, str]:
-    """What each mutant changed: the new line, or ``-`` and the line that it lost."""
-    by_module: dict[str, list[str]] = collections.defaultdict(list)
-    for name in names:
-        by_module[name.rpartition(".")[0]].append(name)
-    found: dict[str, str] = {}
-    for module, inside in by_module.items():
-        path = build.joinpath(*module.split("."))
-        path = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-        functions = {
-            node.name: node
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.FunctionDef)
-        }
-        for name in inside:
-            short = name.rpartition(".")[2]
-            old, new = (
-                [line.strip() for line in ast.unparse(functions[one]).splitlines()[1:]]
-                for one in (f"{function_of(short)}__mutmut_orig", short)
-            )
-            lines = [line for line in difflib.ndiff(old, new) if line[0] in "+-"]
-            plus = [line[2:] for line in lines if line[0] == "+"]
-            found[name] = " ".join(plus or [line[:1] + line[2:] for line in lines]).strip()
-    return found
+def change_of(build: Path, name: str) -> str:
+    """What a mutant changed: the new line, or ``-`` and the line that it lost."""
+    module, _, short = name.rpartition(".")
+    functions = functions_of(build, module)
+    old, new = (
+        [line.strip() for line in ast.unparse(functions[one]).splitlines()[1:]]
+        for one in (f"{function_of(short)}__mutmut_orig", short)
+    )
+    lines = [line for line in difflib.ndiff(old, new) if line[0] in "+-"]
+    plus = [line[2:] for line in lines if line[0] == "+"]
+    return " ".join(plus or [line[:1] + line[2:] for line in lines]).strip()
+
+
+@functools.cache
+def functions_of(build: Path, module: str) -> dict[str, ast.FunctionDef]:
+    path = build.joinpath(*module.split("."))
+    path = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def explained(name: str, change: str) -> bool:
@@ -229,19 +242,48 @@ def explained(name: str, change: str) -> bool:
     return False
 
 
+def summary(part: str, every: int, outcomes: collections.Counter[str]) -> str:
+    """How many were killed, and where the share of all of them lies with a confidence of 95 %."""
+    ran, killed = outcomes.total(), outcomes["killed"]
+    seen = ran - outcomes["explained"]
+    shares = []
+    for count in (ran, seen):
+        share = f"{100 * killed / max(1, count):.1f} %"
+        if ran < every:
+            low, high = wilson(killed, count)
+            share += f" ({100 * low:.1f} to {100 * high:.1f} % of all {every})"
+        shares.append(share)
+    return (
+        f"{part}: {ran} of {every} mutants, {killed} killed, {outcomes['explained']} explained, "
+        f"{seen - killed} neither; {shares[0]} killed, {shares[1]} of those that a test can see"
+    )
+
+
+def wilson(found: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a share of which a sample is known (Wilson's score)."""
+    if count == 0:
+        return 0.0, 1.0
+    share, spread = found / count, z * z / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * (share * (1 - share) / count + spread / count / 4) ** 0.5 / (1 + spread)
+    return middle - half, middle + half
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--only", default="", help="a regular expression of mutants' names")
-    parser.add_argument("--sample", type=int, help="so many mutants, drawn by chance (seed 0)")
+    parser.add_argument("--sample", type=int, help="so many mutants, drawn by chance")
+    parser.add_argument("--minutes", type=float, help="start no mutant after so long")
     parser.add_argument("--children", type=int, default=2, help="how many at a time")
     options = parser.parse_args()
 
     patterns, tests = PARTS[options.part]
     build = BUILD / options.part
     names = [name for name in write_mutants(build, patterns) if re.search(options.only, name)]
-    if options.sample is not None and options.sample < len(names):
-        names = sorted(random.Random(0).sample(names, options.sample))
+    every = len(names)
+    random.Random(0).shuffle(names)
+    names = names[: options.sample]
     os.chdir(build)
     sys.path.insert(0, str(build))
     torch.set_num_threads(1)  # a forked process has no threads but one
@@ -254,25 +296,13 @@ def main() -> int:
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
     )
     hypothesis.settings.load_profile("mutants")
-    runner = Runner(names, options.children)
+    runner = Runner(build, names, options.children, options.minutes)
     options_of_pytest = ["-q", "--tb=native", "--assert=plain", "-p", "no:cacheprovider"]
     pytest.main([*options_of_pytest, "-k", LEFT_OUT, *tests], plugins=[runner])
     if not runner.outcome:
         return 1
 
-    left = [name for name in names if runner.outcome.get(name) != "killed"]
-    what = changes(build, left)
-    known = [name for name in left if explained(name, what[name])]
-    for name in left:
-        if name not in known:
-            print(f"{runner.outcome.get(name, 'not run')}: {name}\n    {what[name]}")
-    killed = len(names) - len(left)
-    print(
-        f"{options.part}: {len(names)} mutants, {killed} killed, {len(known)} explained, "
-        f"{len(left) - len(known)} neither; "
-        f"{100 * killed / max(1, len(names)):.1f} % killed, "
-        f"{100 * killed / max(1, len(names) - len(known)):.1f} % of those that a test can see"
-    )
+    print(summary(options.part, every, collections.Counter(runner.outcome.values())))
     return 0
 
 
