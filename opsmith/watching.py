@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import OpsmithError
+from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten
 
@@ -369,7 +370,7 @@ def _copied(value: Any) -> Any:
     """A copy on the CPU; from a device that waits for it, so that nothing is read too early."""
     if isinstance(value, Tensor):
         own = value.detach()
-        return own.clone() if own.device.type == "cpu" else own.cpu()
+        return own.clone() if own.device.type == HOST else own.cpu()
     if isinstance(value, list | tuple):
         return [_copied(item) for item in value]
     return value
@@ -387,7 +388,8 @@ def _tensors(values: Any) -> list[Tensor]:
 
 def _captured(tensor: Tensor) -> bool:
     """Whether a call is being recorded to be played again, when nothing may wait for it."""
-    return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    device = find_device(tensor.device.type)
+    return device is not None and device.is_capturing()
 
 
 def _give_way() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from opsmith.checks.one_call_models import OneCall, PureCall
 from opsmith.checks.subject import REFERENCE, Subject, subjects_of
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten
 from opsmith.targets import (
@@ -80,7 +81,7 @@ def contestants(operator: Operator) -> Iterator[Contestant]:
         own = subject.kernel != REFERENCE
         name = f"{subject.kernel} kernel" if own else "operator"
         yield from _both(operator, name, subject.device, operator, subject.missing)
-        if subject.device == "cpu":
+        if subject.device == HOST:
             yield from _runtimes(subject)
 
 
@@ -138,7 +139,7 @@ def _runtime(operator: Operator, target: Target, proof: ModelProof, obstacle: st
         assert isinstance(model, LoadedModel)
         return _loaded(operator, proof, model)
 
-    return Contestant(proof.timed, "cpu", obstacle, prepare)
+    return Contestant(proof.timed, HOST, obstacle, prepare)
 
 
 def _loaded(operator: Operator, proof: ModelProof, model: LoadedModel) -> Prepared:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsmith.bench.stopwatch import Stopwatch
+from opsmith.kernels import HOST
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
@@ -106,5 +107,5 @@ def _seconds(
     stopwatch: Stopwatch, work: str, size: int, dtype: str, device: str, key: str
 ) -> float:
     """The time of one piece of work, of so many that what messages cost does not count."""
-    times = _TIMES[key] if device == "cpu" else 50 * _TIMES[key]
+    times = _TIMES[key] if device == HOST else 50 * _TIMES[key]
     return stopwatch.machine(work, size, dtype, times, device) / times

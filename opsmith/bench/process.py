@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.worker.supervise import answer, supervise, write_all
+from opsmith.kernels import HOST
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ class _Timed:
         self._sets: list[dict[str, Any]] = []
         self._described: Any = None
         self._flushing: Any = None
-        self._device = "cpu"
+        self._device = HOST
 
     def do_load(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Import an operator; what of it can be timed here."""
@@ -184,7 +185,7 @@ class _Timed:
         self._flushing.add_(1)
 
     def _synchronise(self) -> None:
-        if self._device != "cpu":
+        if self._device != HOST:
             import torch
 
             getattr(torch, self._device).synchronize()

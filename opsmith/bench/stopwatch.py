@@ -23,6 +23,7 @@ from opsmith.checks.remote.wire import Reader, WireError
 from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.supervised import GarbledError, Supervised
 from opsmith.errors import OpsmithError
+from opsmith.kernels import HOST
 
 #: Importing and compiling may take so many times as long as a batch of calls.
 _PREPARING = 10
@@ -66,7 +67,7 @@ class Stopwatch(Supervised):
         *,
         candidate: Path | None = None,
         reference: bool = False,
-        device: str = "cpu",
+        device: str = HOST,
         time_limit: float = 60.0,
     ) -> None:
         super().__init__(python("opsmith.bench.process"))

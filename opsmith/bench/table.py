@@ -8,6 +8,7 @@ from typing import Any
 from opsmith.bench.compare import Change
 from opsmith.bench.figures import Figure, show_bytes, show_operations, show_seconds
 from opsmith.bench.machine import Machine
+from opsmith.kernels import HOST
 
 _NAME, _TIME, _SPREAD, _RATIO, _RATE = 23, 8, 5, 8, 15
 _BAR = 44
@@ -38,7 +39,7 @@ def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
 def _title(figure: Figure) -> Any:
     from rich.text import Text
 
-    parts = [figure.sizes, figure.dtype, figure.device if figure.device != "cpu" else ""]
+    parts = [figure.sizes, figure.dtype, figure.device if figure.device != HOST else ""]
     if figure.bytes is not None:
         parts.append(show_bytes(figure.bytes))
     if figure.operations is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks import layouts
+from opsmith.kernels import HOST
 from opsmith.operators.arguments import dtype_name, generic_dtype
 from opsmith.signature import Signature, TensorInfo
 
@@ -39,7 +40,7 @@ class Case:
     same: tuple[str, str] | tuple[()] = ()
     shift: int = 0
 
-    def make(self, device: str = "cpu") -> dict[str, Any]:
+    def make(self, device: str = HOST) -> dict[str, Any]:
         """The arguments by name, every tensor a fresh copy in its layout on `device`."""
         made: dict[str, Any] = {}
         for name, value in self.values.items():

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from opsmith import kernels
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.adopt import AdoptedOperator
 from opsmith.operators.arguments import DTYPES, generic_dtype
@@ -83,11 +84,11 @@ def subjects_of(operator: Operator) -> list[Subject]:
     """The kernels of an operator that calls can reach, one by one."""
     devices = [name for name in operator.kernels if name != REFERENCE]
     found = [Subject(operator, name, name, _device(operator, name).missing()) for name in devices]
-    if "cpu" not in devices and _reaches_reference(operator, "cpu"):
-        found.insert(0, Subject(operator, REFERENCE, "cpu"))
+    if HOST not in devices and _reaches_reference(operator, HOST):
+        found.insert(0, Subject(operator, REFERENCE, HOST))
     if not found:
         found.append(
-            Subject(operator, REFERENCE, "cpu", f"{operator.name} runs on no device type here")
+            Subject(operator, REFERENCE, HOST, f"{operator.name} runs on no device type here")
         )
     return found
 

@@ -33,6 +33,7 @@ from opsmith.checks.truth import (
     run_reference,
     truth_of,
 )
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.signature import Signature, bind, result_shapes
 
@@ -354,7 +355,7 @@ class Trial:
 
     def make(self, case: Case) -> dict[str, Any]:
         """The arguments of `case` for `run`, fresh, where that wants them."""
-        return case.make(self.subject.device if self.caller is None else "cpu")
+        return case.make(self.subject.device if self.caller is None else HOST)
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the operator in this process through the dispatcher, with all threads."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.kernels import HOST
 from opsmith.signature import Bindings, Order, Parameter, PartStarts, Sum, ValueRange
 from opsmith.signature.constraints import range_limits
 
@@ -27,7 +28,7 @@ def violations(
     """
     value = arguments[parameter.name]
     if isinstance(value, Tensor):
-        if value.device.type == "cpu" and value.numel():
+        if value.device.type == HOST and value.numel():
             yield from _of_tensor(parameter, value, arguments, bindings)
     elif isinstance(value, list | tuple):
         for what, line in _of_line(parameter, list(value), arguments, bindings):

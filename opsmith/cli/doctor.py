@@ -17,7 +17,8 @@ from pathlib import Path
 from rich.table import Table
 
 from opsmith.errors import MissingError
-from opsmith.kernels import toolchain
+from opsmith.kernels import DEVICES, toolchain
+from opsmith.kernels.languages import LANGUAGES
 
 #: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
@@ -56,8 +57,8 @@ def examine() -> Iterator[Finding]:
     yield _host_compiler()
     yield _tool("cmake")
     yield _tool("ninja")
-    yield _nvcc()
-    yield _cuda_device()
+    yield from _compilers()
+    yield from _devices()
     yield _package("hypothesis", "opsmith check", "pip install 'opsmith[check]'")
     yield from _targets()
     yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")
@@ -116,8 +117,9 @@ def _torch() -> Finding:
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
         note = "its stable ABI is too old"
         return Finding("torch", False, True, version, used_for, note, remedy)
-    built_for = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs"
-    return Finding("torch", True, True, version, used_for, built_for)
+    toolkits = [device.toolkit() for device in DEVICES.values() if device.toolkit()]
+    built_for = " and ".join(toolkits) or "CPUs"
+    return Finding("torch", True, True, version, used_for, f"built for {built_for}")
 
 
 def _host_compiler() -> Finding:
@@ -150,14 +152,18 @@ def _tool(name: str) -> Finding:
     return Finding(name, True, True, version, used_for, path)
 
 
-def _nvcc() -> Finding:
-    used_for = "CUDA kernels"
-    try:
-        compiler = toolchain.find_nvcc(used_for)
-    except MissingError as error:
-        return Finding("nvcc", False, False, "", used_for, "", _remedy(error, used_for))
-    release = re.search(r"release (\S+),", compiler.version)
-    return Finding("nvcc", True, False, release[1] if release else "", used_for, compiler.path)
+def _compilers() -> Iterator[Finding]:
+    """The compilers that one kernel language alone needs."""
+    for language in LANGUAGES:
+        used_for = f"{language.name} kernels"
+        for name, find in language.compilers.items():
+            try:
+                compiler = find(used_for)
+            except MissingError as error:
+                yield Finding(name, False, False, "", used_for, "", _remedy(error, used_for))
+            else:
+                version = _first_version(compiler.version)
+                yield Finding(name, True, False, version, used_for, compiler.path)
 
 
 def _remedy(error: MissingError, used_for: str) -> str:
@@ -165,22 +171,19 @@ def _remedy(error: MissingError, used_for: str) -> str:
     return str(error).removeprefix(f"{used_for}: ")
 
 
-def _cuda_device() -> Finding:
-    try:
-        import torch
-
-        if torch.cuda.is_available():
-            name = torch.cuda.get_device_name()
-            major, minor = torch.cuda.get_device_capability()
-            return Finding("CUDA device", True, False, f"sm_{major}{minor}", "CUDA kernels", name)
-        built = torch.version.cuda is not None
-    except Exception as error:
-        return Finding("CUDA device", False, False, "", "CUDA kernels", _first_line(error))
-    if built:
-        remedy = "see whether nvidia-smi lists a device"
-    else:
-        remedy = "this PyTorch is a CPU build; see https://pytorch.org/get-started"
-    return Finding("CUDA device", False, False, "", "CUDA kernels", "", remedy)
+def _devices() -> Iterator[Finding]:
+    """Each device type for which kernels are compiled by another compiler than the host's."""
+    for device in DEVICES.values():
+        if not device.title:
+            continue
+        name, used_for = f"{device.title} device", f"{device.title} kernels"
+        try:
+            if device.missing():
+                yield Finding(name, False, False, "", used_for, "", device.remedy())
+            else:
+                yield Finding(name, True, False, device.architecture(), used_for, device.model())
+        except Exception as error:
+            yield Finding(name, False, False, "", used_for, _first_line(error))
 
 
 def _targets() -> Iterator[Finding]:
@@ -238,6 +241,7 @@ def _first_line(said: object) -> str:
 
 def _first_version(text: str) -> str:
     """Return the version in a line such as `g++ (Debian 12.2.0-14) 12.2.0`."""
+    release = re.search(r"release (\S+),", text)  # as nvcc says it, in its fourth line
     first_line = re.sub(r"\(.*?\)", "", text.partition("\n")[0])
-    found = re.search(r"\d+(\.\d+)+", first_line)
-    return found[0] if found else ""
+    found = release or re.search(r"(\d+(?:\.\d+)+)", first_line)
+    return found[1] if found else ""

@@ -22,7 +22,7 @@ The environment chooses compilers, processors and the cache: see ``docs/environm
 from __future__ import annotations
 
 from opsmith.kernels.build import INCLUDE, Generated, build_library
-from opsmith.kernels.devices import DEVICES, Device, find_device, get_device
+from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.library import KernelSource, Library, defines_operator
@@ -30,6 +30,7 @@ from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, r
 
 __all__ = [
     "DEVICES",
+    "HOST",
     "INCLUDE",
     "Device",
     "Generated",

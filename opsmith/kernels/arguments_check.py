@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opsmith.kernels import cpp
 from opsmith.kernels.build import Generated, build_library
-from opsmith.kernels.devices import DEVICES
+from opsmith.kernels.devices import DEVICES, HOST
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.symbols import arguments_symbol
 from opsmith.signature.model import (
@@ -37,7 +37,7 @@ def build_arguments_check(signature: Signature) -> Path:
     return build_library(
         f"{signature.namespace}__{signature.name}__arguments",
         generated=Generated(generated_key(signature, "arguments"), lambda: files(signature)),
-        defines=DEVICES["cpu"].compile_definitions,
+        defines=DEVICES[HOST].compile_definitions,
         torch="none",
         what=f"the validation of {signature.qualname}",
     )

@@ -18,10 +18,11 @@ class Device:
         autocast_key: of its autocast; `None` where there is none.
         dlpack: its number in DLPack.
         torch_type: the C shim that gives PyTorch's number of the device type.
-        stream: what adapters are compiled with to ask PyTorch for a call's stream (``USE_CUDA``);
-            without it `Context::stream` is an error that names the device.
+        stream: the C shim that gives a call's stream, and what makes PyTorch declare it; without
+            one `Context::stream` is an error that names the device.
         host_reads: whether the host may read its memory. Only there are value ranges compared:
             elsewhere every call would have to wait for the device.
+        title: how people say it, where opsmith compiles for it something else than C++.
     """
 
     name: str
@@ -29,8 +30,9 @@ class Device:
     autocast_key: str | None
     dlpack: int
     torch_type: str
-    stream: str = ""
+    stream: tuple[str, str] | None = None
     host_reads: bool = False
+    title: str = ""
 
     def missing(self) -> str:
         """Why nothing can run on it here; empty where it can."""
@@ -42,27 +44,85 @@ class Device:
             here = False
         return "" if here else f"no {self.name} device on this machine"
 
+    def toolkit(self) -> str:
+        """What this PyTorch was built with for it, ``"CUDA 12.8"``; empty where nothing."""
+        return ""
+
+    def architecture(self) -> str:
+        """What to compile for, of the first one here; empty where there is none to tell of."""
+        return ""
+
+    def model(self) -> str:
+        """The name of the first one here."""
+        return ""
+
+    def remedy(self) -> str:
+        """What to do where there is none."""
+        return ""
+
+    def is_capturing(self) -> bool:
+        """Whether calls are being recorded to be played again, when nothing may wait for one."""
+        return False
+
     @property
     def compile_definitions(self) -> tuple[str, ...]:
         """The preprocessor definitions of everything that is compiled for the device.
 
         Beside the CPU and CUDA a library knows one device type: its own, or PrivateUse1.
         """
-        extension = self if self.name not in ("cpu", "cuda") else DEVICES["privateuseone"]
+        extension = self if self.name not in (HOST, "cuda") else DEVICES["privateuseone"]
         name = _privateuse1_name() if extension is not self else self.name
         return (
-            *([self.stream] if self.stream else []),
+            *([f"OPSMITH_STREAM={self.stream[0]}", self.stream[1]] if self.stream else []),
             f"OPSMITH_EXTENSION_NAME={name or extension.name}",
             f"OPSMITH_EXTENSION_TYPE={extension.dlpack}",
             f"OPSMITH_EXTENSION_TORCH_TYPE={extension.torch_type}",
         )
 
 
+class _Cuda(Device):
+    def toolkit(self) -> str:
+        import torch
+
+        return f"{self.title} {torch.version.cuda}" if torch.version.cuda else ""
+
+    def architecture(self) -> str:
+        import torch
+
+        if not torch.cuda.is_available():
+            return ""
+        major, minor = torch.cuda.get_device_capability()
+        return f"sm_{major}{minor}"
+
+    def model(self) -> str:
+        import torch
+
+        return torch.cuda.get_device_name()
+
+    def remedy(self) -> str:
+        if self.toolkit():
+            return "see whether nvidia-smi lists a device"
+        return "this PyTorch is a CPU build; see https://pytorch.org/get-started"
+
+    def is_capturing(self) -> bool:
+        import torch
+
+        return torch.cuda.is_current_stream_capturing()
+
+
 DEVICES = {
     device.name: device
     for device in (
         Device("cpu", "CPU", "AutocastCPU", 1, "aoti_torch_device_type_cpu", host_reads=True),
-        Device("cuda", "CUDA", "AutocastCUDA", 2, "aoti_torch_device_type_cuda", "USE_CUDA"),
+        _Cuda(
+            "cuda",
+            "CUDA",
+            "AutocastCUDA",
+            2,
+            "aoti_torch_device_type_cuda",
+            ("aoti_torch_get_current_cuda_stream", "USE_CUDA"),
+            title="CUDA",
+        ),
         Device("mps", "MPS", None, 8, "aoti_torch_device_type_mps"),
         Device("xpu", "XPU", None, 14, "aoti_torch_device_type_xpu"),
         Device("npu", "PrivateUse1", None, 12, "aoti_torch_device_type_privateuse1"),
@@ -70,6 +130,9 @@ DEVICES = {
     )
 }
 """The rows, by name."""
+
+HOST = "cpu"
+"""The device type that every machine has, and every runtime calls kernels on."""
 
 
 def find_device(name: str) -> Device | None:

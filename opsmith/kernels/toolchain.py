@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith.errors import MissingError
+from opsmith.kernels.devices import DEVICES
 from opsmith.kernels.files import cache_folder, write_atomically
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
@@ -151,11 +152,4 @@ def cuda_architecture() -> str:
     By default that of the first CUDA device here; without one, every major architecture.
     """
     chosen = os.environ.get("OPSMITH_CUDA_ARCH", "").strip()
-    if chosen:
-        return chosen
-    import torch
-
-    if not torch.cuda.is_available():
-        return "all-major"
-    major, minor = torch.cuda.get_device_capability(0)
-    return f"{major}{minor}"
+    return chosen or DEVICES["cuda"].architecture().removeprefix("sm_") or "all-major"

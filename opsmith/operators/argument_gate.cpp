@@ -49,10 +49,11 @@ DLDataType dtype_of(at::ScalarType type) {
 
 int32_t device_of(c10::DeviceType type) {
   switch (type) {
-    case c10::kCPU:
-      return opsmith::device_cpu;
-    case c10::kCUDA:
-      return opsmith::device_cuda;
+#define OPSMITH_CASE(name, number, key) \
+  case c10::DeviceType::key:            \
+    return number;
+    OPSMITH_DEVICES(OPSMITH_CASE)
+#undef OPSMITH_CASE
     default:
       return opsmith::device_extension;
   }

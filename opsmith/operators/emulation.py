@@ -8,13 +8,11 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
-from opsmith.kernels.languages.cuda import Cuda
-from opsmith.kernels.languages.cuda_on_cpu import emulated
+from opsmith.kernels import HOST
+from opsmith.kernels.languages import LANGUAGES
 from opsmith.operators import registry
 from opsmith.operators.kernel import NativeKernel
 from opsmith.operators.operator import DefinedOperator
-
-_ON = "cpu"
 
 
 @contextmanager
@@ -41,18 +39,21 @@ def emulate(device: str) -> Iterator[None]:
         Traceback (most recent call last):
         opsmith.errors.DeclarationError: opsmith.emulate('npu'): there is 'cuda'
     """
-    if device != "cuda":
-        raise DeclarationError(f"opsmith.emulate({device!r}): there is 'cuda'")
+    suffixes = {language.emulates: language.suffixes[0] for language in LANGUAGES}
+    if not device or device not in suffixes:
+        there = ", ".join(repr(known) for known in suffixes if known)
+        raise DeclarationError(f"opsmith.emulate({device!r}): there is {there}")
     found = [
-        (operator, kernel.source)
+        (operator, source)
         for operator in registry.all_operators()
         if isinstance(operator, DefinedOperator)
         and isinstance(kernel := operator.kernels.get(device), NativeKernel)
-        and isinstance(kernel.source.language, Cuda)
+        and (source := kernel.source.language.emulated(kernel.source)) is not None
     ]
     if not found:
         raise DeclarationError(
-            f'opsmith.emulate({device!r}): no operator has a kernel registered with source="….cu"'
+            f"opsmith.emulate({device!r}): no operator has a kernel registered with "
+            f'source="…{suffixes[device]}"'
         )
     with ExitStack() as stack:
         for operator, source in found:
@@ -63,8 +64,8 @@ def emulate(device: str) -> Iterator[None]:
 @contextmanager
 def _emulated(operator: DefinedOperator, source: kernels.KernelSource) -> Iterator[None]:
     registration = operator._registration
-    key = kernels.get_device(_ON, operator.name).dispatch_key
-    kernel = NativeKernel(emulated(source), lambda: 0)
+    key = kernels.get_device(HOST, operator.name).dispatch_key
+    kernel = NativeKernel(source, lambda: 0)
 
     def build_then_run(*args: Any, **kwargs: Any) -> Any:
         kernel.source.build()  # which may fail; what is registered stays until it has not
@@ -83,8 +84,8 @@ def _emulated(operator: DefinedOperator, source: kernels.KernelSource) -> Iterat
 
 def _restorer(operator: DefinedOperator, key: str) -> Callable[[], None]:
     """What puts the kernel of the CPU back that there was."""
-    if _ON in operator.kernels:
-        return lambda: operator.install_kernel(_ON)
+    if HOST in operator.kernels:
+        return lambda: operator.install_kernel(HOST)
     if operator._registration.implements(key):  # a reference for the CPU alone
         reference = operator.kernels["reference"].implementation(operator)
         return lambda: operator._registration.implement(key, reference)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.kernels import HOST
 from opsmith.operators.arguments import describe
 from opsmith.operators.validation import result_dtype
 from opsmith.signature import Signature, TensorType, bind, result_shapes
@@ -47,7 +48,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
         for result, shape in zip(results, shapes, strict=True):
             assert isinstance(result.type, TensorType)
             dtype = result_dtype(result.type, bindings)
-            made.append(torch.empty(shape, dtype=dtype, device=bindings.device or "cpu"))
+            made.append(torch.empty(shape, dtype=dtype, device=bindings.device or HOST))
         if not made:
             return None
         return made[0] if len(made) == 1 else tuple(made)

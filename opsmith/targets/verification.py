@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from opsmith.errors import CheckError
+from opsmith.kernels import HOST
 from opsmith.operators.arguments import dtype_name
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Agreement
@@ -121,7 +122,7 @@ def relative_difference(expected: Tensor, found: Tensor) -> float:
     if expected.numel() == 0:
         return 0.0
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    a, b = expected.detach().to("cpu", wide), found.detach().to("cpu", wide)
+    a, b = expected.detach().to(HOST, wide), found.detach().to(HOST, wide)
     apart = (a - b).abs()
     # Where both have the same infinity or both a NaN they agree.
     same = (a == b) | (a.isnan() & b.isnan())

@@ -4,8 +4,10 @@ import sys
 from importlib import metadata
 
 import pytest
+import torch
 
 from opsmith.cli import doctor
+from opsmith.kernels import DEVICES, Device
 from opsmith.targets import Target, all_targets, get_target
 
 
@@ -73,6 +75,74 @@ def test_cxx_that_names_nothing_is_said(only_path, monkeypatch):
     assert remedy.startswith(
         "CXX names the C++ compiler 'clang++-99', and there is no such program"
     )
+
+
+def test_a_device_is_shown_by_its_row_alone(monkeypatch):
+    class Fake(Device):
+        present = False
+
+        def missing(self):
+            return "" if self.present else "no fake device on this machine"
+
+        def architecture(self):
+            return "fk_1"
+
+        def model(self):
+            return "Fake 1000"
+
+        def toolkit(self):
+            return "Fake 3"
+
+        def remedy(self):
+            return "plug one in"
+
+    row = Fake("fake", "PrivateUse2", None, 14, "aoti_torch_device_type_meta", title="Fake")
+    monkeypatch.setitem(DEVICES, "fake", row)
+    device = found("Fake device")
+    assert (device.ok, device.essential, device.remedy) == (False, False, "plug one in")
+    assert device.used_for == "Fake kernels"
+    assert "Fake 3" in found("torch").note
+    monkeypatch.setattr(Fake, "present", True)
+    device = found("Fake device")
+    assert (device.ok, device.version, device.note, device.remedy) == (
+        True,
+        "fk_1",
+        "Fake 1000",
+        "",
+    )
+
+
+def test_a_pytorch_without_cuda_says_where_one_is(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert found("torch").note == "built for CPUs"
+    assert found("CUDA device").remedy == (
+        "this PyTorch is a CPU build; see https://pytorch.org/get-started"
+    )
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert found("torch").note == "built for CUDA 12.8"
+    assert found("CUDA device").remedy == "see whether nvidia-smi lists a device"
+
+
+def test_a_cuda_device_is_named_with_its_architecture(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    device = found("CUDA device")
+    assert (device.ok, device.version, device.note) == (True, "sm_90", "NVIDIA H100")
+
+
+def test_nvcc_is_found_with_its_release(only_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(only_path))
+    assert found("nvcc").remedy.startswith("needs the CUDA compiler nvcc, and it is neither on")
+    program(only_path / "nvcc", f"echo '{NVCC}'")
+    nvcc = found("nvcc")
+    assert (nvcc.ok, nvcc.version, nvcc.used_for) == (True, "13.0", "CUDA kernels")
+
+
+NVCC = """nvcc: NVIDIA (R) Cuda compiler driver
+Copyright (c) 2005-2025 NVIDIA Corporation
+Cuda compilation tools, release 13.0, V13.0.88"""
 
 
 def test_a_package_that_does_not_import_is_not_here(tmp_path, monkeypatch):

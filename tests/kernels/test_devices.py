@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import re
 from pathlib import Path
 
 import pytest
@@ -67,10 +69,33 @@ def test_a_renamed_backend_has_the_row_of_privateuse1(monkeypatch: pytest.Monkey
     assert "OPSMITH_EXTENSION_NAME=renamed" in DEVICES["cpu"].compile_definitions
 
 
-def test_cpp_numbers_the_devices_that_every_library_knows_as_the_table_does() -> None:
+def test_cpp_has_the_rows_of_the_table_for_the_devices_that_every_library_knows() -> None:
     text = (INCLUDE / "opsmith" / "abi.h").read_text()
-    for name in ("cpu", "cuda"):
-        assert f"device_{name} = {DEVICES[name].dlpack};" in text
+    rows = re.findall(r"\bROW\((\w+), (\d+), (\w+)\)", text)
+    assert [name for name, _, _ in rows] == ["cpu", "cuda"]
+    for name, number, key in rows:
+        assert (DEVICES[name].dlpack, DEVICES[name].dispatch_key) == (int(number), key)
+
+
+def test_only_the_table_and_the_languages_name_a_device() -> None:
+    package = Path(opsmith.__file__).parent
+    may = {
+        package / "kernels" / "devices.py",
+        package / "kernels" / "languages",
+        package / "kernels" / "toolchain.py",  # drives CUDA's compiler
+        package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
+        package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor
+        package / "signature" / "binding.py",  # what messages call the device of no tensor
+        package / "checks" / "failures",  # where it is the name of a page
+    }
+    named = [
+        f"{path.relative_to(package)}:{node.lineno} {node.value}"
+        for path in sorted(package.rglob("*.py"))
+        if not may & {path, *path.parents}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in DEVICES
+    ]
+    assert not named, "the row of a device has what is known of it; HOST is the host's"
 
 
 @pytest.fixture
@@ -117,10 +142,21 @@ def test_a_source_in_no_language_is_refused_when_it_is_registered(
 SHOW = """
 #include <opsmith/detail/check.h>
 extern "C" OPSMITH_EXPORT const char* shown() {
-  static const std::string text = opsmith::detail::show({opsmith::device_extension, 1});
+  using opsmith::detail::show;
+  static const std::string text = show({opsmith::device_extension, 1}) + " " +
+                                  show({opsmith::device_cpu, 0}) + " " +
+                                  show({opsmith::device_cuda, 2});
   return text.c_str();
 }
 """
+
+
+def test_a_cuda_adapter_asks_pytorch_for_the_stream() -> None:
+    assert DEVICES["cuda"].compile_definitions[:2] == (
+        "OPSMITH_STREAM=aoti_torch_get_current_cuda_stream",
+        "USE_CUDA",
+    )
+    assert not [row for row in DEVICES["cpu"].compile_definitions if "STREAM" in row]
 
 
 @pytest.mark.parametrize("name", ["npu", "xpu", "cpu"])
@@ -137,4 +173,5 @@ def test_messages_name_a_device_as_pytorch_does(name: str) -> None:
     shown = ctypes.CDLL(str(path)).shown
     shown.restype = ctypes.c_char_p
     privateuse1 = torch._C._get_privateuse1_backend_name()
-    assert shown().decode() == f"{privateuse1 if name == 'cpu' else name}:1"
+    extension = privateuse1 if name == "cpu" else name
+    assert shown().decode() == f"{extension}:1 cpu cuda:2"

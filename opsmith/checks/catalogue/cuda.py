@@ -21,7 +21,7 @@ from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import Truth
 from opsmith.errors import BuildError
-from opsmith.kernels import KernelSource, Library
+from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.kernels.languages.cuda_on_cpu import emulated, find_obstacle
 from opsmith.operators import Operator
 
@@ -40,7 +40,7 @@ _UNKNOWN = re.compile(
 def kernels_in_cuda(operator: Operator) -> list[Subject]:
     """The kernels in CUDA's C++, to be called with tensors of the CPU."""
     return [
-        Subject(operator, name, "cpu")
+        Subject(operator, name, HOST)
         for name, kernel in operator.kernels.items()
         if kernel.source is not None and kernel.source.path.suffix == ".cu"
     ]

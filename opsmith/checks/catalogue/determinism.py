@@ -21,6 +21,7 @@ from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial, shown_shapes
 from opsmith.checks.truth import Truth
+from opsmith.kernels import HOST
 
 _RUNS = 3
 _TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise)
@@ -96,7 +97,7 @@ def _repeat(
         trial.compare(first, truth, what.removesuffix(": "), code=code)
     for _ in range(_RUNS - 1):
         _require_same(trial, case, (first, run()), truth, f"{what}{_EQUAL}", claims.repeats)
-    if trial.subject.device != "cpu":
+    if trial.subject.device != HOST:
         return
     trial.threads, many = 1, trial.threads
     try:

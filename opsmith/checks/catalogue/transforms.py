@@ -13,6 +13,7 @@ from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import Truth, flatten
+from opsmith.kernels import HOST
 from opsmith.signature import Parameter, Result, Signature, expressions
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
@@ -217,7 +218,7 @@ def _batch(
     for index, sample in enumerate(samples):
         if truths is None:
             own = sample.make(device)
-            mixed = {**samples[0].make("cpu"), **{name: own[name].cpu() for name in batched}}
+            mixed = {**samples[0].make(HOST), **{name: own[name].cpu() for name in batched}}
             truth = trial.truth(Case(signature, mixed))
         else:
             truth = truths[index]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsmith.checks.remote.serving import run
+from opsmith.kernels import HOST
 from opsmith.operators import Operator, registry
 from opsmith.operators.importing import import_module, import_operators
 
@@ -18,14 +19,14 @@ class _Candidate:
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the declaration, then the kernels; what they are registered for."""
         operators = import_operators(request["spec"]).operators
-        before = {operator.name: operator.kernels.get("cpu") for operator in operators}
+        before = {operator.name: operator.kernels.get(HOST) for operator in operators}
         import_module(request["candidate"])
         found: dict[str, list[str] | None] = {}
         for operator in operators:
-            kernel = operator.kernels.get("cpu")
+            kernel = operator.kernels.get(HOST)
             if kernel is None or kernel is before[operator.name]:
                 continue
-            operator.build("cpu")
+            operator.build(HOST)
             found[operator.name] = sorted(kernel.dtypes) or None
         return {"operators": found}
 

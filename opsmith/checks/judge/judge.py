@@ -24,6 +24,7 @@ from opsmith.checks.subject import REFERENCE, Subject
 from opsmith.checks.trial import Trial
 from opsmith.checks.truth import RefusedError, Truth
 from opsmith.errors import OpsmithError
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 
 _KERNEL = "candidate"
@@ -139,7 +140,7 @@ def judge(
                     message = "the candidate registers no kernel for it"
                     add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
                 continue
-            subject = _Judged(operator, REFERENCE, "cpu", own=kernels[operator.name])
+            subject = _Judged(operator, REFERENCE, HOST, own=kernels[operator.name])
             add(_judged(Trial(subject, name, settings, caller=session, keep=1), run))
     if progress is not None:
         progress(len(plan), len(plan), "")

@@ -27,6 +27,7 @@ from opsmith.checks.trial import CHANGED
 from opsmith.checks.worker.launch import Launch
 from opsmith.checks.worker.memory import bound_for
 from opsmith.checks.worker.supervised import End, GarbledError, Supervised
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten
 
@@ -98,7 +99,7 @@ class Caller(Supervised):
         operator: Operator,
         arguments: Mapping[str, Any],
         *,
-        device: str = "cpu",
+        device: str = HOST,
         threads: int = 1,
     ) -> list[Tensor]:
         """Call an operator.
@@ -159,7 +160,7 @@ class Caller(Supervised):
         cotangents: Sequence[Tensor],
         *,
         alone: str = "",
-        device: str = "cpu",
+        device: str = HOST,
         threads: int = 1,
     ) -> Backward:
         """Call an operator and differentiate its results, see `gradients.differentiate`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingError
@@ -18,6 +19,14 @@ class Cuda(Cpp):
 
     name = "CUDA"
     suffixes = (".cu",)
+    compilers = MappingProxyType({"nvcc": toolchain.find_nvcc})
+    emulates = "cuda"
+
+    def emulated(self, source: KernelSource) -> KernelSource:
+        """See `Language.emulated`."""
+        from opsmith.kernels.languages.cuda_on_cpu import emulated
+
+        return emulated(source)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """See `Language.require`."""

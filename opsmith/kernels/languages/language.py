@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opsmith.kernels.build import Generated
     from opsmith.kernels.library import KernelSource, Library
+    from opsmith.kernels.toolchain import Compiler
 
 
 class Language(ABC):
@@ -22,12 +25,17 @@ class Language(ABC):
         suffixes: of its files.
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without it the code registers itself with PyTorch, and runs nowhere else.
+        compilers: those that this language alone needs, by name: each finds one for what it is
+            needed for, or raises `MissingError`.
+        emulates: the device type whose kernels `emulated` brings to the host; empty if it does not.
     """
 
     name: str
     api: str = "opsmith"
     suffixes: tuple[str, ...]
     has_entry: bool = True
+    compilers: Mapping[str, Callable[[str], Compiler]] = MappingProxyType({})
+    emulates: str = ""
 
     def takes(self, path: Path, api: str) -> bool:
         """Whether a source is in this language."""
@@ -52,6 +60,11 @@ class Language(ABC):
         Raises:
             MissingError: something is not there; says what, and how to get it.
         """
+
+    def emulated(self, source: KernelSource) -> KernelSource | None:
+        """A source as it is compiled for the host in place of its device; `None` if it is not."""
+        del source
+        return None
 
     @abstractmethod
     def inputs(self, source: KernelSource) -> dict[str, Any]:

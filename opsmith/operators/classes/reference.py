@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
+from opsmith.kernels import HOST
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.class_model import RESULT_DTYPES, Returned
@@ -172,7 +173,7 @@ def _device(values: Sequence[Any]) -> torch.device:
             return value.device
         if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
             return value[0].device
-    return torch.device("cpu")
+    return torch.device(HOST)
 
 
 def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from opsmith import kernels
 from opsmith.errors import ExportError
-from opsmith.kernels import adapters
+from opsmith.kernels import HOST, adapters
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.operators import Operator, argument_gate
@@ -223,7 +223,7 @@ def _by_device(calls: Iterable[Node]) -> dict[str, list[Node]]:
         values = [argument.meta.get("val") for argument in node.all_input_nodes]
         values += [node.meta.get("val")]
         tensors = [value for value in values if isinstance(value, Tensor)]
-        device = tensors[0].device.type if tensors else "cpu"
+        device = tensors[0].device.type if tensors else HOST
         found.setdefault(device, []).append(node)
     return found
 

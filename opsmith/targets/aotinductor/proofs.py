@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import ArtifactError
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel
@@ -25,7 +26,7 @@ def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
 
 
 def _obstacle_in_cpp(operator: Operator, kernel: Kernel) -> str | None:
-    if kernel.device != "cpu":
+    if kernel.device != HOST:
         return "the C++ program reads its inputs to the CPU"
     return _obstacle(operator, kernel)
 

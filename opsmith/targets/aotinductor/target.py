@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from opsmith.errors import ExportError
-from opsmith.kernels import machine, toolchain
+from opsmith.kernels import HOST, machine, toolchain
 from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
@@ -238,7 +238,7 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
                 "gaps. Pass example.contiguous()."
             )
         found.append({"order": order, "written": int(spec.name in written)})
-    devices = sorted({tensor.device.type for tensor in example}) or ["cpu"]
+    devices = sorted({tensor.device.type for tensor in example}) or [HOST]
     if len(devices) > 1:
         raise ExportError(
             f"the inputs are on {' and '.join(devices)}; an AOTInductor model runs on one device"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith import kernels
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
@@ -150,7 +151,7 @@ def _init(found: Sequence[Exported]) -> str:
             f'        _HERE / "{item.path.name}",\n',
             f'        "{sha256}",\n',
             f'        "{library.symbol(item.signature)}",\n',
-            f'        "{kernels.calls_symbol(item.signature, "cpu")}",\n',
+            f'        "{kernels.calls_symbol(item.signature, HOST)}",\n',
             "    ),\n",
             f"    gradients.{item.attribute},\n",
             ")\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsmith.errors import ExportError
-from opsmith.kernels import KernelSource, adapters
+from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
@@ -22,7 +22,7 @@ def kernel_of(operator: Operator) -> KernelSource:
     Raises:
         ExportError: the operator has none, or JAX cannot call it; says why, and what to do.
     """
-    kernel = operator.kernels.get("cpu")
+    kernel = operator.kernels.get(HOST)
     problem = obstacle(operator, kernel)
     if problem is not None:
         raise ExportError(f"{operator.name}: {problem}")
@@ -45,7 +45,7 @@ def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
             f'(api="{kernel.source.api}"), which JAX does not have. Write it against '
             "<opsmith/kernel.h>."
         )
-    if kernel.device != "cpu":
+    if kernel.device != HOST:
         return f"JAX calls kernels for the CPU, and this one is for {kernel.device}."
     if signature.data_dependent:
         return (
@@ -96,7 +96,7 @@ def adapter(signature: Signature) -> str:
     return adapters.source(
         _TEMPLATE,
         signature,
-        "cpu",
+        HOST,
         symbol=symbol(signature),
         counted=is_counted(signature),
         sources={p.name: _source(signature, p) for p in signature.parameters},

@@ -9,7 +9,7 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.errors import ExportError
-from opsmith.kernels import KernelSource, adapters
+from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.signature import Parameter, Signature, expressions
 from opsmith.signature.expressions import Expression, Name
@@ -28,7 +28,7 @@ def kernel_of(operator: Operator) -> KernelSource:
     Raises:
         ExportError: there is none, or it needs PyTorch; says what to add.
     """
-    kernel = operator.kernels.get("cpu")
+    kernel = operator.kernels.get(HOST)
     name = operator.signature.name
     if kernel is None or kernel.source is None:
         have = "no kernel for the CPU" if kernel is None else f"only a Python one ({kernel.where})"
@@ -93,7 +93,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
 
 def dtypes(library: Path, signature: Signature) -> tuple[str, ...]:
     """The generic dtypes that the library's kernel has; none where it is not generic."""
-    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, "cpu")]
+    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, HOST)]
     function.restype = ctypes.c_char_p
     names = function().decode()
     return tuple(names.split(", ")) if names else ()
@@ -101,7 +101,7 @@ def dtypes(library: Path, signature: Signature) -> tuple[str, ...]:
 
 def calls(library: Path, signature: Signature) -> int:
     """How often the library's kernel ran in this process."""
-    symbol = kernels.calls_symbol(signature, "cpu")
+    symbol = kernels.calls_symbol(signature, HOST)
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
 
 
@@ -112,7 +112,7 @@ def adapter(signature: Signature) -> str:
     return adapters.source(
         _TEMPLATE,
         signature,
-        "cpu",
+        HOST,
         inputs=_input_ports(layout),
         outputs=inference.outputs(),
         inputs_of=_inputs_of(layout),

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.errors import CheckError
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.signature.dtypes import COMPLEX
@@ -44,7 +45,7 @@ def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
 
 
 def _no_library(operator: Operator, kernel: Kernel) -> str | None:
-    if kernel.device not in ("cpu", "reference"):
+    if kernel.device not in (HOST, "reference"):
         return "ONNX Runtime runs on the CPU here"
     if kernel.source is None:
         return "the kernel is Python"
@@ -57,7 +58,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
     def obstacle(operator: Operator, kernel: Kernel) -> str | None:
         if form == "library":
             return _no_library(operator, kernel)
-        if kernel.device not in ("cpu", "reference"):
+        if kernel.device not in (HOST, "reference"):
             return "ONNX Runtime runs on the CPU here"
         if form == "inline":
             return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opsmith import kernels
 from opsmith.errors import ExportError
-from opsmith.kernels import KernelSource, adapters
+from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
@@ -22,7 +22,7 @@ def kernel_of(operator: Operator) -> KernelSource:
     Raises:
         ExportError: the operator has none, or not one of this kind; says why, and what to do.
     """
-    kernel = operator.kernels.get("cpu")
+    kernel = operator.kernels.get(HOST)
     problem = obstacle(operator, kernel)
     if problem is not None:
         raise ExportError(f"{operator.name}: {problem}")
@@ -44,7 +44,7 @@ def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
             f'(api="{kernel.source.api}"), which a Python module does without. Write it against '
             "<opsmith/kernel.h>."
         )
-    if kernel.device != "cpu":
+    if kernel.device != HOST:
         return f"a Python module calls kernels for the CPU, and this one is for {kernel.device}."
     return None
 
@@ -83,7 +83,7 @@ def adapter(source: KernelSource) -> str:
     return adapters.source(
         _TEMPLATE,
         source.signature,
-        "cpu",
+        HOST,
         strided=source.strided,
         symbol=symbol(source.signature),
     )

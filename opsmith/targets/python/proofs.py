@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith import kernels
 from opsmith.errors import CheckError
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.targets.loaded import LoadedOperators
 from opsmith.targets.proof import OperatorProof, Route
@@ -29,7 +30,7 @@ def _called(
 def _calls(loaded: LoadedOperators, operator: Operator) -> int:
     """How often the kernel ran: its library, which is loaded, counts."""
     path = loaded.artifact.path(loaded.artifact.manifest.details["libraries"][operator.name])
-    symbol = kernels.calls_symbol(operator.signature, "cpu")
+    symbol = kernels.calls_symbol(operator.signature, HOST)
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(path)), symbol).value
 
 

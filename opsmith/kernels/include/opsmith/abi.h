@@ -41,8 +41,14 @@ struct DLTensor {
   uint64_t byte_offset;  // always 0: `data` points at the first element
 };
 
-inline constexpr int32_t device_cpu = 1;
-inline constexpr int32_t device_cuda = 2;
+// The device types that every library knows: how PyTorch says it, its number in DLPack, and its
+// dispatch key.
+#define OPSMITH_DEVICES(ROW) \
+  ROW(cpu, 1, CPU)           \
+  ROW(cuda, 2, CUDA)
+#define OPSMITH_NUMBER(name, number, key) inline constexpr int32_t device_##name = number;
+OPSMITH_DEVICES(OPSMITH_NUMBER)
+#undef OPSMITH_NUMBER
 
 // The one device type that a library knows beside these; the build says which it is.
 #ifndef OPSMITH_EXTENSION_TYPE

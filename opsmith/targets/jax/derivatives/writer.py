@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from opsmith.kernels import HOST
 from opsmith.operators import registry
 from opsmith.targets.jax.derivatives.model import Derivative, UntranslatableError
 from opsmith.targets.jax.library import obstacle
@@ -128,7 +129,7 @@ class Writer:
     def _operator(self, target: Any) -> str:
         for operator in registry.all_operators():
             if operator.overload is target:
-                problem = obstacle(operator, operator.kernels.get("cpu"))
+                problem = obstacle(operator, operator.kernels.get(HOST))
                 if problem is not None:
                     raise UntranslatableError(f"calls {operator.name}: {problem.rstrip('.')}")
                 if operator not in self.found.calls:

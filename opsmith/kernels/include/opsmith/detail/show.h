@@ -35,15 +35,21 @@ inline std::string show(const int64_t* sizes, int64_t count) {
   return text + (count == 1 ? ",)" : ")");
 }
 
-inline std::string show(DLDevice device) {
-  switch (device.device_type) {
-    case device_cpu:
-      return "cpu";
-    case device_cuda:
-      return join("cuda:", device.device_id);
+inline const char* device_name(int32_t device) {
+  switch (device) {
+#define OPSMITH_NAME(name, number, key) \
+  case number:                          \
+    return #name;
+    OPSMITH_DEVICES(OPSMITH_NAME)
+#undef OPSMITH_NAME
     default:
-      return join(device_extension_name, ":", device.device_id);
+      return device_extension_name;
   }
+}
+
+inline std::string show(DLDevice device) {
+  const char* const name = device_name(device.device_type);
+  return device.device_type == device_cpu ? name : join(name, ":", device.device_id);
 }
 
 }  // namespace opsmith::detail

@@ -17,10 +17,15 @@ namespace opsmith::aten {
 
 // PyTorch's numbers for dtypes and devices are asked for once: they are not part of its ABI.
 struct Numbers {
+  struct Device {
+    int32_t torch;
+    int32_t dlpack;
+  };
   DLDataType dtypes[64];
-  int32_t cpu = aoti_torch_device_type_cpu();
-  int32_t cuda = aoti_torch_device_type_cuda();
-  int32_t extension = OPSMITH_EXTENSION_TORCH_TYPE();
+#define OPSMITH_DEVICE(name, number, key) {aoti_torch_device_type_##name(), number},
+  const std::vector<Device> devices = {
+      OPSMITH_DEVICES(OPSMITH_DEVICE){OPSMITH_EXTENSION_TORCH_TYPE(), device_extension}};
+#undef OPSMITH_DEVICE
 
   Numbers() {
     for (DLDataType& dtype : dtypes) dtype = {255, 0, 1};
@@ -54,8 +59,17 @@ struct Numbers {
     }
     throw std::runtime_error(detail::join("PyTorch has no ", detail::dtype_name(dtype)));
   }
-  int32_t torch_device(int32_t device) const {
-    return device == device_cpu ? cpu : device == device_cuda ? cuda : extension;
+  int32_t torch_device(int32_t dlpack) const {
+    for (const Device& device : devices) {
+      if (device.dlpack == dlpack) return device.torch;
+    }
+    return OPSMITH_EXTENSION_TORCH_TYPE();
+  }
+  int32_t dlpack_device(int32_t torch) const {
+    for (const Device& device : devices) {
+      if (device.torch == torch) return device.dlpack;
+    }
+    return device_extension;
   }
 };
 
@@ -127,11 +141,8 @@ inline void describe(AtenTensorHandle handle, bool written, DLTensor& tensor) {
   tensor.byte_offset = 0;
   const Numbers& table = numbers();
   tensor.dtype = dtype >= 0 && dtype < 64 ? table.dtypes[dtype] : DLDataType{255, 0, 1};
-  if (device == table.cpu) {
-    tensor.device = {device_cpu, 0};
-  } else {
-    tensor.device.device_type = device == table.cuda ? device_cuda : device_extension;
-  }
+  tensor.device.device_type = table.dlpack_device(device);
+  if (tensor.device.device_type == device_cpu) tensor.device.device_id = 0;
 }
 
 inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLDevice device) {
@@ -312,9 +323,9 @@ class Call : public detail::CallContext {
     return data;
   }
   static void* stream([[maybe_unused]] void* self) {
-#ifdef USE_CUDA
+#ifdef OPSMITH_STREAM
     void* result = nullptr;
-    OPSMITH_SHIM(aoti_torch_get_current_cuda_stream(of(self).device_.device_id, &result));
+    OPSMITH_SHIM(OPSMITH_STREAM(of(self).device_.device_id, &result));
     return result;
 #else
     throw std::runtime_error(detail::join("ctx.stream(): opsmith knows no stream of ",
