@@ -105,7 +105,7 @@ def watch(
         A `Watch`, which is a context manager, too: the end of its block stops it.
 
     Raises:
-        OpsmithError: `operator` is none, or is watched already; `fraction` is none.
+        OpsmithError: `operator` is not one, or is watched already; `fraction` is not in (0, 1].
 
     Example:
         >>> import opsmith

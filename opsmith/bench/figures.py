@@ -20,7 +20,7 @@ Status = Literal["timed", "refused", "failed", "not applicable"]
 
 
 class FileError(OpsmithError):
-    """A file is none that a benchmark saved."""
+    """A file was not saved by a benchmark."""
 
     exit_code = 2
 
@@ -137,7 +137,7 @@ class Benchmark:
             document = json.loads(text)
             schema = document["schema"]
         except (ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{where} is no benchmark that opsmith bench saved") from error
+            raise FileError(f"{where} is not a benchmark that opsmith bench saved") from error
         if schema != SCHEMA:
             raise FileError(f"{where} has the schema {schema!r}, this opsmith reads {SCHEMA!r}")
         machine = document["machine"]

@@ -178,7 +178,7 @@ class Stopwatch(Supervised):
             reader.end()
         except WireError as error:
             self.stop()
-            raise NotTimedError(f"what it answered is no result: {error}") from error
+            raise NotTimedError(f"its answer is not a result: {error}") from error
         return seconds, results
 
     def machine(self, work: str, size: int, dtype: str, count: int, device: str) -> float:
@@ -253,7 +253,7 @@ class Stopwatch(Supervised):
                 raise GarbledError(f"expected {event!r}, got {str(message['event'])[:40]!r}")
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             self.stop()
-            raise NotTimedError(f"what it answered is no answer: {error}") from error
+            raise NotTimedError(f"its answer cannot be read: {error}") from error
         return {**message, "data": data}
 
     def _restart(self) -> None:

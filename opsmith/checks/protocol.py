@@ -37,7 +37,7 @@ class Failure(Exception):
         code: what kind of failure it is, for programs: see `opsmith.checks.failures`.
         blame: what it is about, and where that is written, if that is not the kernel.
         crashed: whether the process that the kernel ran in ended.
-        final: whether it is no use to look for a smaller case.
+        final: whether a search for a smaller case cannot help.
     """
 
     def __init__(

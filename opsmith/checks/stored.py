@@ -46,7 +46,7 @@ def file_for(subject: Subject, check: str) -> Path:
 
 
 def store(path: Path, stored: Stored) -> None:
-    """Keep a failing case; a folder that cannot be written is no failure of a check."""
+    """Keep a failing case; where the folder cannot be written, no check fails for it."""
     case = stored.case
     data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
     data |= {"values": dict(case.values), "layouts": dict(case.layouts)}

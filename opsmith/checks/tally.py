@@ -34,7 +34,7 @@ class Tally:
         self._current = key
 
     def withdraw(self) -> None:
-        """Take the case back that was begun last: it is none."""
+        """Take the case back that was begun last: it does not count."""
         if self._current is None:
             return
         sample = self._samples[self._current]

@@ -13,7 +13,7 @@ def parse_size(text: str) -> dict[str, int]:
     """``N=4096,C=768`` as a mapping.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: it is something else.
     """
     found = {}
     for part in text.split(","):

@@ -47,7 +47,8 @@ def emulate(device: str) -> Iterator[None]:
         (operator, source)
         for operator in registry.all_operators()
         if isinstance(operator, DefinedOperator)
-        and isinstance(kernel := operator.kernels.get(device), NativeKernel)
+        and (kernel := operator.kernels.get(device)) is not None
+        and kernel.source is not None
         and (source := kernel.source.language.emulated(kernel.source)) is not None
     ]
     if not found:

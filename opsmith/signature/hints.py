@@ -127,7 +127,7 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     """The opsmith type of an annotation that `strip` went over.
 
     Raises:
-        AnnotationProblem: it is none.
+        AnnotationProblem: it is something else.
     """
     if base in _KINDS if isinstance(base, collections.abc.Hashable) else False:
         return ScalarType(_KINDS[base])

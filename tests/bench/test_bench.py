@@ -116,7 +116,7 @@ def test_json_holds_every_round_and_is_read_again(benchmark, tmp_path):
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("[]")
-    with pytest.raises(FileError, match="is no benchmark that opsmith bench saved"):
+    with pytest.raises(FileError, match="is not a benchmark that opsmith bench saved"):
         Benchmark.load(tmp_path / "x.json")
     with pytest.raises(FileError, match="cannot be read"):
         Benchmark.load(tmp_path / "nothing.json")

@@ -31,7 +31,7 @@ ENDS = {
     "leaves_by_exception": "raised SystemExit: 0",
     "closes_descriptors": "ended the process with exit code 1",
     "ends_its_parent": "the checking process is gone",
-    "forges_answers": "the kernel's process gave an answer that is none",
+    "forges_answers": "the kernel's process gave an answer that cannot be read",
     "patches_clocks_and_collector": "",
 }
 

@@ -56,7 +56,7 @@ class Caller(Supervised):
 
     #: What messages call the process.
     who = "the kernel's process"
-    #: The code of an answer that is none.
+    #: The code of an answer that cannot be read.
     garbled = "OPS-CHECK-LOST"
     #: Whether every argument is looked at after a call.
     watches_arguments = False
@@ -305,8 +305,8 @@ class Caller(Supervised):
         self._loaded = None
 
     def _garbled(self, reason: str) -> NoReturn:
-        """Raise `Failure` since what came is no answer: nothing that comes after it is either."""
-        how = f"{self.who} gave an answer that is none ({reason}){self._tail()}"
+        """Raise `Failure` since what came cannot be read, nor can what comes after it."""
+        how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
         self.stop()
         raise self._gone(End(how, self.garbled))
 
@@ -331,7 +331,7 @@ class Caller(Supervised):
             self._garbled(str(error))
 
     def _require_answer(self, message: dict[str, Any]) -> None:
-        """Raise where a message is no answer to the request, or announces more than fits."""
+        """Raise where a message does not answer the request, or announces more than fits."""
         if message["event"] not in _EVENTS:
             raise GarbledError(f"there is no event {str(message['event'])[:40]!r}")
         if message.get("request") != self._number:

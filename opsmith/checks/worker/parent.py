@@ -197,7 +197,7 @@ class Worker(Supervised):
             bound = bound_for(row, 0)
             self._listen()
             while True:
-                # Importing what declares the operator comes before the first case, and is no call.
+                # The operator is imported before the first case; that takes longer than a call.
                 patience = limit if running.key else max(limit, _IMPORT_SECONDS)
                 message = self._read(patience, bound)
                 if message is None:
@@ -231,7 +231,7 @@ class Worker(Supervised):
             # The process that runs kernels can write whatever it likes.
             tail = self._tail()
             self.stop()
-            how = f"the checking process gave an answer that is none ({error}){tail}"
+            how = f"the checking process gave an answer that cannot be read ({error}){tail}"
             return running, End(how, "OPS-CHECK-LOST", again=False)
 
     def _take(self, message: dict[str, Any]) -> Row:

@@ -53,7 +53,7 @@ class End:
 
 
 class GarbledError(Exception):
-    """What came through the pipe of answers is none."""
+    """What came through the pipe of answers cannot be read."""
 
 
 class Supervised:

@@ -58,7 +58,7 @@ class Chooser:
         automatic: the forms that ``"auto"`` tries; all of them by default.
 
     Raises:
-        ExportError: `wanted` is none of the forms.
+        ExportError: `wanted` is not one of the forms.
     """
 
     def __init__(

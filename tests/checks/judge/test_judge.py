@@ -259,7 +259,7 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     operators = import_operators(str(spec)).operators
     with Session(spec, path, 20.0) as session:
         for operator in operators:
-            with pytest.raises(Failure, match="gave an answer that is none") as raised:
+            with pytest.raises(Failure, match="gave an answer that cannot be read") as raised:
                 session.run(operator, {"x": torch.ones(2, 3), "factor": 1.0})
             assert raised.value.code == "OPS-JUDGE-ANSWER"
 
