@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "segments.cuh"
+#include "sums.cuh"
 
 template <typename T>
 void bev_pool_v2(const opsmith::Context& ctx, const bev::bev_pool_v2_args<T>& a) {

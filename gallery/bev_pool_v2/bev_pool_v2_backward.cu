@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "segments.cuh"
+#include "sums.cuh"
 
 namespace {
 

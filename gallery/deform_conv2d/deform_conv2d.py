@@ -202,6 +202,9 @@ deform_conv2d_backward_input.register_kernel(
 deform_conv2d_backward_weight.register_kernel(
     "cpu", source="deform_conv2d_backward_weight.cpp", flags=_FLAGS
 )
+deform_conv2d.register_kernel("cuda", source="deform_conv2d.cu")
+deform_conv2d_backward_input.register_kernel("cuda", source="deform_conv2d_backward_input.cu")
+deform_conv2d_backward_weight.register_kernel("cuda", source="deform_conv2d_backward_weight.cu")
 
 
 @deform_conv2d.register_onnx(opset=19)

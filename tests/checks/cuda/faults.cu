@@ -151,6 +151,23 @@ SCALE(active_mask_taken_for_all) {
   for (int at = i; at < n; at += 32) out[at] = value;
 }
 
+// Every vote, match and reduction of a warp: a right kernel reads what its lanes brought, and no
+// memory of the runtime's.
+SCALE(lane_left_out_of_votes) {
+  const int i = threadIdx.x;
+  const unsigned lanes = kAll;
+  if (kWrong && i % 32 == 7) return;  // the others do not know
+  const unsigned above = __ballot_sync(lanes, i < n && x[i] > 0.5f);
+  const unsigned alike = __match_any_sync(lanes, i / 4);
+  int equal = 0;
+  __match_all_sync(lanes, i / 32, &equal);
+  const unsigned largest = __reduce_max_sync(lanes, static_cast<unsigned>(i % 32));
+  const bool right = __all_sync(lanes, equal) != 0 && largest == 31 && __popc(alike) == 4 &&
+                     __any_sync(lanes, above != 0) != 0 &&
+                     __reduce_add_sync(lanes, 1) == (kWrong ? 31 : 32);
+  if (i < n) out[i] = right ? x[i] : 0.0f;
+}
+
 // --- memory ------------------------------------------------------------------------------------
 
 SCALE(tail_read) {
@@ -348,6 +365,7 @@ void faulty(const opsmith::Context& ctx, const cuda_faults::faulty_args& a) {
   RUN(mask_without_own_lane, 1, 32, 0)
   RUN(lanes_in_two_shuffles, 1, 32, 0)
   RUN(active_mask_taken_for_all, 1, 32, 0)
+  RUN(lane_left_out_of_votes, 1, kThreads, 0)
   RUN(tail_read, blocks, kThreads, 0)
   RUN(tail_written, blocks, kThreads, 0)
   RUN(before_the_start, blocks, kThreads, 0)

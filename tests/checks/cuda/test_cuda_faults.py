@@ -76,6 +76,7 @@ FAULTS = {
         "16 threads .* in __shfl_sync with mask 0xffffffff",
     ),
     "active_mask_taken_for_all": (40, total, "", "took the value of lane|^$"),
+    "lane_left_out_of_votes": (40, copied, "", ""),
     "tail_read": (
         100,
         lambda x: torch.cat([x[1:], torch.zeros(1)]),

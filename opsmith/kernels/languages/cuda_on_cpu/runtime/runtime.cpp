@@ -476,7 +476,11 @@ Lanes exchange(unsigned mask, uint64_t value, const char* what, Place place) {
   thread.mask = mask;
   thread.brought = value;
   thread.fiber->switch_to(s.scheduler);
-  return {thread.values, thread.present, thread.lane()};
+  Lanes lanes;
+  std::memcpy(lanes.values, thread.values, sizeof lanes.values);
+  lanes.present = thread.present;
+  lanes.lane = thread.lane();
+  return lanes;
 }
 
 uint64_t value_of(const Lanes& lanes, unsigned lane, const char* what, Place place) {

@@ -127,11 +127,12 @@ OPSMITH_EMULATED_EXPORT uint64_t dynamic_shared_bytes();
 enum class Vote { none, any, all, count };
 OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place place);
 
-// Waits for the lanes of `mask`, and gives what each of them brought.
+// Waits for the lanes of `mask`, and gives what each of them brought. A copy of the thread's own:
+// code that is watched reads it, and memory of the runtime is none that a thread may read.
 struct Lanes {
-  const uint64_t* values;  // by lane
-  unsigned int present;    // the lanes that brought something
-  unsigned int lane;       // the caller's own
+  uint64_t values[32];   // by lane
+  unsigned int present;  // the lanes that brought something
+  unsigned int lane;     // the caller's own
 };
 OPSMITH_EMULATED_EXPORT Lanes exchange(unsigned int mask, uint64_t value, const char* what,
                                        Place place);

@@ -1,0 +1,94 @@
+// The sizes of a call, for kernels of every device.
+#pragma once
+
+#include <opsmith/kernel.h>
+#include <opsmith/math.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace deform {
+
+// float16 and bfloat16 are computed in float32 from the first load to the last store.
+template <typename T>
+using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+struct GroupedGeometry {
+  int64_t N, C, H, W;  // input
+  int64_t M;           // output channels
+  int64_t kernel_h, kernel_w, taps;
+  int64_t out_h, out_w, pixels;  // pixels of one output image
+  int64_t offset_groups, channels_per_offset_group;
+  std::array<int64_t, 2> stride, padding, dilation;
+  int64_t groups, channels, outputs;  // weight groups, and what each has
+};
+
+// Takes plain sizes because each of the three operators spells them in its own arguments.
+struct Sizes {
+  std::span<const int64_t> input;   // N C H W
+  std::array<int64_t, 4> weight;    // M C/groups kH kW
+  std::span<const int64_t> offset;  // N 2*offset_groups*kH*kW Ho Wo
+  std::array<int64_t, 2> stride, padding, dilation;
+};
+
+inline GroupedGeometry grouped_geometry(const opsmith::Context& ctx, const Sizes& sizes) {
+  GroupedGeometry g{};
+  g.N = sizes.input[0], g.C = sizes.input[1], g.H = sizes.input[2], g.W = sizes.input[3];
+  g.M = sizes.weight[0], g.kernel_h = sizes.weight[2], g.kernel_w = sizes.weight[3];
+  g.taps = g.kernel_h * g.kernel_w;
+  g.out_h = sizes.offset[2], g.out_w = sizes.offset[3], g.pixels = g.out_h * g.out_w;
+  g.stride = sizes.stride, g.padding = sizes.padding, g.dilation = sizes.dilation;
+
+  const int64_t per_group = sizes.weight[1];
+  if (per_group == 0 ? g.C != 0 : g.C % per_group != 0) {
+    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ", per_group,
+             " that each group of 'weight' takes.");
+  }
+  g.groups = per_group == 0 ? 1 : g.C / per_group;
+  if (g.groups == 0 ? g.M != 0 : g.M % g.groups != 0) {
+    ctx.fail("argument 'weight' has ", g.M, " output channels, expected a multiple of the ",
+             g.groups, " groups (", g.C, " input channels, ", per_group, " for each group).");
+  }
+  const int64_t offset_channels = sizes.offset[1], per_offset_group = 2 * g.taps;
+  if (per_offset_group == 0 ? offset_channels != 0 : offset_channels % per_offset_group != 0) {
+    ctx.fail("argument 'offset' has ", offset_channels, " channels, expected a multiple of ",
+             per_offset_group, " (2 * ", g.kernel_h, " * ", g.kernel_w, ").");
+  }
+  g.offset_groups = per_offset_group == 0 ? 1 : offset_channels / per_offset_group;
+  if (g.offset_groups == 0 ? g.C != 0 : g.C % g.offset_groups != 0) {
+    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ",
+             g.offset_groups, " offset groups.");
+  }
+  g.channels_per_offset_group = g.offset_groups == 0 ? 0 : g.C / g.offset_groups;
+  // Positions are 32-bit, the farthest sampled one being at most 2^30 away from its tap.
+  if (g.H * g.W >= (int64_t{1} << 29) ||
+      (g.out_h + 1) * g.stride[0] + g.kernel_h * g.dilation[0] >= (int64_t{1} << 29) ||
+      (g.out_w + 1) * g.stride[1] + g.kernel_w * g.dilation[1] >= (int64_t{1} << 29)) {
+    ctx.fail("an image of ", g.H, " x ", g.W, " is more than this kernel can index.");
+  }
+  if (g.groups > 0) {
+    g.channels = g.C / g.groups;
+    g.outputs = g.M / g.groups;
+  }
+  return g;
+}
+
+// The whole pixels of an offset, and through `fraction` the rest. The offset is split, not the
+// position: adding it to the tap's place first would round away what it says about the side of a
+// pixel's border it is on, and with that the gradient.
+template <typename A>
+OPSMITH_HOST_DEVICE inline int32_t split_offset(A offset, A& fraction) {
+  constexpr A limit = 1 << 30;
+  A near = offset > -limit ? offset : -limit;  // a NaN also
+  near = near < limit ? near : limit;
+  auto whole = static_cast<int32_t>(near);
+  whole -= near < static_cast<A>(whole) ? 1 : 0;
+  // A NaN offset gives a NaN; infinite ones sample nothing.
+  const A rest = near - static_cast<A>(whole);
+  fraction = offset == offset ? rest : offset;
+  return whole;
+}
+
+}  // namespace deform
