@@ -82,8 +82,8 @@ void deform_conv2d_backward_weight(const opsmith::Context& ctx,
   const int rows = deform::tile_rows(g.outputs);
   Tiles tiles = {deform::tiles_of(g.outputs, rows), deform::tiles_of(g.channels, deform::kColumns)};
   const int64_t in_one = tiles.rows * tiles.columns * g.taps * g.groups;
-  // Enough blocks for any GPU, and no share too small. The device has no say in it, so that all
-  // give the same sums.
+  // Enough blocks for any GPU, and no share too small. The device has no say in it, so that
+  // sums are taken in the same order everywhere.
   constexpr int64_t enough = 1024, least = 256;
   tiles.shares = std::clamp<int64_t>(enough / in_one, 1, deform::tiles_of(all, least));
   tiles.share = deform::tiles_of(all, tiles.shares);
