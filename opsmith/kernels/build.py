@@ -22,6 +22,7 @@ from opsmith.kernels import machine, toolchain
 from opsmith.kernels.audit import audit
 from opsmith.kernels.cmake import TARGET_VERSION, cmake_lists
 from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.nvcc import cuda_architectures, find_nvcc
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths, torch_paths
@@ -202,9 +203,9 @@ def _recipe(
         torch=torch,
         what=what,
         compiler=toolchain.find_compiler(what),
-        nvcc=toolchain.find_nvcc(what) if cuda else None,
+        nvcc=find_nvcc(what) if cuda else None,
         architecture=toolchain.architecture(),
-        cuda_architecture=toolchain.cuda_architecture() if cuda else "",
+        cuda_architecture=cuda_architectures() if cuda else "",
         paths=torch_paths(),
     )
     for source in recipe.sources:

@@ -48,9 +48,9 @@ class Device:
         """What this PyTorch was built with for it, ``"CUDA 12.8"``; empty where nothing."""
         return ""
 
-    def architecture(self) -> str:
-        """What to compile for, of the first one here; empty where there is none to tell of."""
-        return ""
+    def architectures(self) -> tuple[str, ...]:
+        """What to compile for, of those here; none where there is nothing to tell of."""
+        return ()
 
     def model(self) -> str:
         """The name of the first one here."""
@@ -86,13 +86,14 @@ class _Cuda(Device):
 
         return f"{self.title} {torch.version.cuda}" if torch.version.cuda else ""
 
-    def architecture(self) -> str:
+    def architectures(self) -> tuple[str, ...]:
         import torch
 
         if not torch.cuda.is_available():
-            return ""
-        major, minor = torch.cuda.get_device_capability()
-        return f"sm_{major}{minor}"
+            return ()
+        devices = range(torch.cuda.device_count())
+        here = sorted({torch.cuda.get_device_capability(device) for device in devices})
+        return tuple(f"sm_{major}{minor}" for major, minor in here)
 
     def model(self) -> str:
         import torch

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith.errors import MissingError
-from opsmith.kernels.devices import DEVICES
 from opsmith.kernels.files import cache_folder, write_atomically
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
@@ -68,23 +67,6 @@ def find_compiler(what: str) -> Compiler:
     flags = (*words[1:], *shlex.split(os.environ.get("CXXFLAGS", "")))
     link_flags = tuple(shlex.split(os.environ.get("LDFLAGS", "")))
     return Compiler(path, tool_version(path, what), launcher, flags, link_flags)
-
-
-def find_nvcc(what: str) -> Compiler:
-    """The CUDA compiler that ``CUDACXX`` names, else nvcc on the PATH or below ``CUDA_HOME``.
-
-    Raises:
-        MissingError: there is none.
-    """
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
-        path = shutil.which(candidate) if candidate else None
-        if path is not None:
-            return Compiler(path, tool_version(path, what))
-    raise MissingError(
-        f"{what}: needs the CUDA compiler nvcc, and it is neither on the PATH nor below {home}. "
-        "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads), or set CUDACXX."
-    )
 
 
 def tool_version(path: str, what: str) -> str:
@@ -144,12 +126,3 @@ def architecture() -> str:
     ``OPSMITH_ARCH=generic`` leaves the flag out, for a library that is to run on other machines.
     """
     return os.environ.get("OPSMITH_ARCH", "native").strip() or "generic"
-
-
-def cuda_architecture() -> str:
-    """The value of ``CMAKE_CUDA_ARCHITECTURES``, from ``OPSMITH_CUDA_ARCH``.
-
-    By default that of the first CUDA device here; without one, every major architecture.
-    """
-    chosen = os.environ.get("OPSMITH_CUDA_ARCH", "").strip()
-    return chosen or DEVICES["cuda"].architecture().removeprefix("sm_") or "all-major"

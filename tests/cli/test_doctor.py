@@ -84,8 +84,8 @@ def test_a_device_is_shown_by_its_row_alone(monkeypatch):
         def missing(self):
             return "" if self.present else "no fake device on this machine"
 
-        def architecture(self):
-            return "fk_1"
+        def architectures(self):
+            return ("fk_1", "fk_2")
 
         def model(self):
             return "Fake 1000"
@@ -106,7 +106,7 @@ def test_a_device_is_shown_by_its_row_alone(monkeypatch):
     device = found("Fake device")
     assert (device.ok, device.version, device.note, device.remedy) == (
         True,
-        "fk_1",
+        "fk_1 fk_2",
         "Fake 1000",
         "",
     )
@@ -127,7 +127,8 @@ def test_a_pytorch_without_cuda_says_where_one_is(monkeypatch):
 def test_a_cuda_device_is_named_with_its_architecture(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     device = found("CUDA device")
     assert (device.ok, device.version, device.note) == (True, "sm_90", "NVIDIA H100")
 

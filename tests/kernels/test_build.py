@@ -275,7 +275,7 @@ def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPSMITH_CUDA_ARCH", "80")
+    monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "80")
     # The headers are those of a PyTorch that has CUDA, but its shims are not there to link.
     monkeypatch.setenv("LDFLAGS", "-Wl,-z,undefs")
     monkeypatch.setattr(cuda, "require_cuda", lambda source, torch: None)

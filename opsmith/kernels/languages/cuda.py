@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingError
-from opsmith.kernels import toolchain
+from opsmith.kernels import nvcc, toolchain
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.torch_paths import torch_paths
 
@@ -19,7 +19,7 @@ class Cuda(Cpp):
 
     name = "CUDA"
     suffixes = (".cu",)
-    compilers = MappingProxyType({"nvcc": toolchain.find_nvcc})
+    compilers = MappingProxyType({"nvcc": nvcc.usable_nvcc})
     emulates = "cuda"
 
     def emulated(self, source: KernelSource) -> KernelSource:
@@ -38,7 +38,7 @@ class Cuda(Cpp):
 
 
 def require_cuda(source: KernelSource, *, torch: bool) -> None:
-    """Ask for nvcc, and for a PyTorch that has CUDA.
+    """Ask for nvcc, for a host compiler that it takes, and for a PyTorch that has CUDA.
 
     Raises:
         MissingError: one of them is not there.
@@ -50,4 +50,4 @@ def require_cuda(source: KernelSource, *, torch: bool) -> None:
             f"{source.what}: {source.path} is CUDA, and this PyTorch ({paths.version}) has no "
             "CUDA. Install one that has (https://pytorch.org/get-started/locally)."
         )
-    toolchain.find_nvcc(source.what)
+    (nvcc.find_nvcc if nvcc.ANY_HOST in source.flags else nvcc.usable_nvcc)(source.what)
