@@ -36,6 +36,7 @@ def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool
         value = getattr(settings, name)
         if value != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    words += [word for device in settings.devices for word in ("--device", device)]
     return " ".join(words)
 
 

@@ -23,11 +23,12 @@ from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet
 from opsmith.checks.stored import ORIGIN, Stored, drop, file_for, store, stored_in
-from opsmith.checks.subject import Subject
+from opsmith.checks.subject import Subject, subject_on, subjects_of
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
 from opsmith.checks.worker import ElsewhereError, Worker
-from opsmith.errors import OpsmithError
+from opsmith.errors import MissingError, OpsmithError
+from opsmith.kernels import get_device
 from opsmith.operators import Operator
 
 #: After a kernel hung, its other checks get this part of the time, and not less than so much.
@@ -47,6 +48,7 @@ def run(
     time_limit: float = 60.0,
     isolate: bool = True,
     jobs: int = 1,
+    devices: Sequence[str] = (),
     stores: bool = False,
     recalls: bool = False,
     progress: Progress | None = None,
@@ -69,6 +71,8 @@ def run(
             operator that is not declared in a file (a notebook, a test function) runs here anyway.
         jobs: how many rows may run side by side, each in a process of its own; more than one
             only where rows wait for compilers, and kernels run in other processes.
+        devices: device types to check, each of which must be here; by default those that have
+            kernels. An operator whose kernels are for others fails: it falls back to the reference.
         stores: whether failing cases are kept beside what is built.
         recalls: whether those that earlier runs kept are tried first.
         progress: told before each row, and at the end; by several threads, one at a time.
@@ -79,11 +83,20 @@ def run(
 
     Raises:
         UnknownCheckError: `select` names no check, or a flag asks for none.
-        MissingError: hypothesis is not installed.
+        MissingError: hypothesis is not installed, or a device that was asked for.
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
-    plan = planned(many, select, flags)
-    settings = Settings(seed, examples, seconds, time_limit, stores=stores, recalls=recalls)
+    _require_devices(devices)
+    plan = planned(many, select, flags, devices)
+    settings = Settings(
+        seed,
+        examples,
+        seconds,
+        time_limit,
+        stores=stores,
+        recalls=recalls,
+        devices=tuple(devices),
+    )
     schedule = Schedule(plan, progress, on_row)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with Worker() as worker:
@@ -148,8 +161,22 @@ def _kernel_of(subject: Subject) -> tuple[str, str]:
     return subject.operator.name, subject.kernel
 
 
+def _require_devices(names: Sequence[str]) -> None:
+    for name in names:
+        absent = get_device(name, f"device {name!r}").missing()
+        if absent:
+            raise MissingError(
+                f"device {name!r}: {absent}. Run this where there is one, with a PyTorch that has "
+                "it. Where no device is asked for, what needs one that is absent is left out; the "
+                "row cuda-on-cpu checks kernels in CUDA C++ without a GPU."
+            )
+
+
 def planned(
-    operators: Sequence[Operator], select: Sequence[str] | None, flags: Sequence[str] = ()
+    operators: Sequence[Operator],
+    select: Sequence[str] | None,
+    flags: Sequence[str] = (),
+    devices: Sequence[str] = (),
 ) -> list[tuple[Subject, Check]]:
     """What `run` runs, in order.
 
@@ -159,14 +186,34 @@ def planned(
     checks = selected(select, flags)
     if select:
         checks = [*(one for one in selected(["build"]) if one not in checks), *checks]
-    return [(subject, check) for operator in operators for subject, check in _of(operator, checks)]
+    return [
+        (subject, check)
+        for operator in operators
+        for subject, check in _of(operator, checks, devices)
+    ]
 
 
-def _of(operator: Operator, checks: Sequence[Check]) -> list[tuple[Subject, Check]]:
+def _of(
+    operator: Operator, checks: Sequence[Check], devices: Sequence[str]
+) -> list[tuple[Subject, Check]]:
     """What to run for an operator, kernel by kernel."""
-    found = [(subject, check) for check in checks for subject in check.subjects(operator)]
+    found = [
+        (subject, check) for check in checks for subject in _subjects(check, operator, devices)
+    ]
     kernels = list(dict.fromkeys(subject.kernel for subject, _ in found))
     return sorted(found, key=lambda row: (kernels.index(row[0].kernel), row[1].order))
+
+
+def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[Subject]:
+    """What a check runs on; where devices were asked for, there is something on each of them."""
+    found = check.subjects(operator)
+    if not devices:
+        return found
+    found = [subject for subject in found if subject.device in devices]
+    if check.subjects is subjects_of:
+        reached = {subject.device for subject in found}
+        found += [subject_on(operator, device) for device in devices if device not in reached]
+    return found
 
 
 @dataclass

@@ -18,6 +18,7 @@ class Settings:
             there is none.
         stores: whether failing cases are kept for later runs.
         recalls: whether those that are kept are tried first.
+        devices: the device types that were asked for; none where all that are here are checked.
     """
 
     seed: int = 0
@@ -27,3 +28,4 @@ class Settings:
     shared: str = ""
     stores: bool = False
     recalls: bool = False
+    devices: tuple[str, ...] = ()

@@ -93,6 +93,14 @@ def subjects_of(operator: Operator) -> list[Subject]:
     return found
 
 
+def subject_on(operator: Operator, device: str) -> Subject:
+    """What calls with tensors of a device type reach, which may be no kernel of its own."""
+    kernel = device if device in operator.kernels else REFERENCE
+    reaches = kernel != REFERENCE or _reaches_reference(operator, device)
+    missing = "" if reaches else f"{operator.name} does not run on {device}"
+    return Subject(operator, kernel, device, _device(operator, device).missing() or missing)
+
+
 def _reaches_reference(operator: Operator, device: str) -> bool:
     key = _device(operator, device).dispatch_key
     has = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -273,6 +273,15 @@ def check(
             "memory.",
         ),
     ] = "",
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Check on this device type, which must be here, with a kernel of its own; may be "
+            "repeated. By default: all that kernels are registered for.",
+        ),
+    ] = None,
     quick: Annotated[
         bool,
         typer.Option(
@@ -374,6 +383,7 @@ def check(
             seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
             time_limit=time_limit,
             jobs=jobs or _cores(),
+            devices=device or (),
             progress=progress,
             on_row=table.add,
         )

@@ -9,6 +9,7 @@ import torch
 from opsmith.checks.case import Case
 from opsmith.checks.gradients import has_gradient, random_cotangents, run_backward
 from opsmith.checks.protocol import Failure, check
+from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial
 
 
@@ -18,6 +19,14 @@ def dispatch(trial: Trial) -> None:
     operator, subject = trial.operator, trial.subject
     trial.need(not subject.adopted, "defined elsewhere: its own kernels run, and count no calls")
     device = subject.device
+    others = [name for name in operator.kernels if name != REFERENCE]
+    if device in trial.settings.devices and subject.kernel == REFERENCE and others:
+        raise Failure(
+            f"no kernel is registered for {device!r}: calls with {device} tensors run the "
+            f"reference. There are kernels for {' and '.join(others)}; register one "
+            f"(register_kernel({device!r}, ...)), or leave --device {device} out",
+            code="OPS-DISPATCH-KERNEL",
+        )
 
     def one(case: Case) -> None:
         trial.accept(case)
