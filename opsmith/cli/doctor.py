@@ -181,7 +181,9 @@ def _devices() -> Iterator[Finding]:
             if device.missing():
                 yield Finding(name, False, False, "", used_for, "", device.remedy())
             else:
-                yield Finding(name, True, False, " ".join(device.architectures()), used_for, device.model())
+                yield Finding(
+                    name, True, False, " ".join(device.architectures()), used_for, device.model()
+                )
         except Exception as error:
             yield Finding(name, False, False, "", used_for, _first_line(error))
 

@@ -50,7 +50,11 @@ def usable_nvcc(what: str) -> Compiler:
         MissingError: there is none, or it does not.
     """
     nvcc = find_nvcc(what)
-    require_host(nvcc, find_compiler(what), what)
+    try:
+        host = find_compiler(what)
+    except MissingError:
+        return nvcc  # that there is none is for others to say
+    require_host(nvcc, host, what)
     return nvcc
 
 
