@@ -14,6 +14,27 @@ import opsmith
 from opsmith import checks, testing
 from opsmith.checks.worker import memory
 
+#: What ends its process, or gives wrong values only after other calls; and two that do neither.
+ENDING = [
+    crashing.segfault,
+    crashing.abort,
+    crashing.leave,
+    crashing.leave_86,
+    crashing.close_all,
+    crashing.late,
+    crashing.stale,
+    crashing.always_wrong,
+    crashing.double,
+]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Each row of one run of them all, by its operator and its check."""
+    report = checks.run(ENDING, select=["reference", "aliasing"])
+    assert len(report.rows) == 2 * len(ENDING)
+    return {(row.operator, row.check): row for row in report.rows}
+
 
 @pytest.mark.parametrize(
     ("operator", "words", "code"),
@@ -25,21 +46,22 @@ from opsmith.checks.worker import memory
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_crash_is_a_failed_check_with_the_smallest_case(operator, words, code):
-    report = checks.run(operator, select=["reference", "aliasing"])
-    assert [row.check for row in report.rows] == ["reference", "aliasing"]
-    for row in report.failures:
-        assert words in row.message
-        assert row.code == code
-    text = report.rows[0].explain()
+def test_a_crash_is_a_failed_check_with_the_smallest_case(rows, operator, words, code):
+    first, second = (rows[operator.name, check] for check in ("reference", "aliasing"))
+    assert first.status == "failed"
+    for row in (first, second):
+        if row.status == "failed":
+            assert words in row.message
+            assert row.code == code
+    text = first.explain()
     size = 1 if operator is crashing.leave_86 else 4
     assert f"smallest case: x: float32 ({size},) [" in text
     assert "\n  repeat: opsmith check tests/checks/crashing.py --check reference --seed 0\n" in text
 
 
-def test_what_the_process_said_last_is_shown():
-    report = checks.run(crashing.segfault, select=["reference"])
-    assert "it said:\n    about to read address 0" in report.explain()
+def test_what_the_process_said_last_is_shown(rows):
+    said = "it said:\n    about to read address 0"
+    assert said in rows[crashing.segfault.name, "reference"].explain()
 
 
 def test_a_hang_is_a_failed_check_and_the_next_one_runs():
@@ -92,12 +114,11 @@ def test_answers_that_a_kernel_invents_are_a_named_failure():
         assert row.case.startswith("x: float32 (")
 
 
-def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only():
-    report = checks.run([crashing.close_all, crashing.double], select=["reference"])
-    closed, double = report.rows
+def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
+    closed = rows[crashing.close_all.name, "reference"]
     assert closed.message.startswith("ended the process with exit code")
     assert closed.case
-    assert double.status == "passed"
+    assert rows[crashing.double.name, "reference"].status == "passed"
 
 
 def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
@@ -208,22 +229,21 @@ def test_the_same_seed_gives_the_same_cases_in_any_process():
     ]
 
 
-def test_a_value_that_depends_on_earlier_calls_is_said_to():
-    (found,) = checks.run(crashing.stale, select=["reference"]).rows
+def test_a_value_that_depends_on_earlier_calls_is_said_to(rows):
+    found = rows[crashing.stale.name, "reference"]
     assert found.status == "failed"
     assert found.message.startswith("the result[0] is ")
     assert "The same call is right in a fresh process: what it gives depends on" in found.message
 
 
-def test_a_value_that_is_wrong_by_itself_is_not_said_to_depend_on_earlier_calls():
-    (found,) = checks.run(crashing.always_wrong, select=["reference"]).rows
+def test_a_value_that_is_wrong_by_itself_is_not_said_to_depend_on_earlier_calls(rows):
+    found = rows[crashing.always_wrong.name, "reference"]
     assert found.status == "failed"
     assert "fresh process" not in found.message
 
 
-def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be():
-    (found,) = checks.run(crashing.late, select=["reference"]).rows
+def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be(rows):
+    found = rows[crashing.late.name, "reference"]
     assert "crashed with signal 6 (SIGABRT)" in found.message
     assert "called alone in a fresh process it does not crash" in found.message
-    (found,) = checks.run(crashing.abort, select=["reference"]).rows
-    assert "alone" not in found.message
+    assert "alone" not in rows[crashing.abort.name, "reference"].message
