@@ -26,3 +26,11 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture
+def brief_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for a smaller failing case for a moment only: each try may be an export."""
+    from opsmith.checks import search
+
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.5)

@@ -32,6 +32,7 @@ def telling(operator: Any) -> Any:
 
 
 @pytest.mark.parametrize("check", ["onnx-standard", "onnx-standard-torchscript"])
+@pytest.mark.usefixtures("brief_shrinking")
 def test_a_constant_in_place_of_an_attribute_fails(check):
     @opsmith.op("telling_test::leaky")
     def leaky(x: Float[Tensor, "N"], slope: float = 0.1) -> Float[Tensor, "N"]:
@@ -50,6 +51,7 @@ def test_a_constant_in_place_of_an_attribute_fails(check):
     assert "combinations of what an export fixes" in found.notes[0]
 
 
+@pytest.mark.usefixtures("brief_shrinking")
 def test_a_text_that_a_mapping_takes_for_another_fails():
     @opsmith.op("telling_test::reduced")
     def reduced(x: Float[Tensor, "N C"], mode: str) -> Float[Tensor, "N"]:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ import jsonschema
 import pytest
 import torch
 
-from opsmith.checks import search
 from opsmith.checks.documents import SCHEMA_FILE
 from opsmith.checks.failures import catalogue
 from opsmith.checks.judge import judge
@@ -25,10 +23,8 @@ SPEC = Path(__file__).with_name("spec.py")
 RIGHT = "x * factor + x.sum(1, keepdim=True)"
 
 
-@pytest.fixture(autouse=True)
-def _shrink_little(monkeypatch):
-    # What matters here is that a candidate is refused, not by how small a case.
-    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.5)
+# What matters here is that a candidate is refused, not by how small a case.
+pytestmark = pytest.mark.usefixtures("brief_shrinking")
 
 
 @pytest.fixture
@@ -287,14 +283,10 @@ def test_nothing_is_left_of_a_candidate_that_forks(candidate, tmp_path):
     raise AssertionError("the fork is still there")
 
 
-def _command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "opsmith", "judge", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def test_exit_codes_and_json(candidate):
-    accepted = _command(SPEC, "--candidate", candidate(f"return {RIGHT}"), "--json")
-    assert accepted.returncode == 0, accepted.stderr
+def test_exit_codes_and_json(cli, candidate):
+    right = candidate(f"return {RIGHT}")
+    accepted = cli("judge", SPEC, "--candidate", right, "--examples", 4, "--json")
+    assert accepted.code == 0, accepted.stderr
     said = json.loads(accepted.stdout)
     jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
     assert said["accepted"] is True
@@ -302,8 +294,8 @@ def test_exit_codes_and_json(candidate):
     assert said["seed"] > 0
     kernels = candidate("return x * 0")
     page = kernels.with_name("out.html")
-    refused = _command(SPEC, "--candidate", kernels, "--examples", 3, "--report", page)
-    assert refused.returncode == 1
+    refused = cli("judge", SPEC, "--candidate", kernels, "--examples", 3, "--report", page)
+    assert refused.code == 1
     assert "OPS-VALUE-WRONG" in page.read_text()
     assert refused.stderr.endswith(f"wrote {page}\n")
     assert "check 'reference' failed for the 'candidate' kernel" in refused.stdout
@@ -311,17 +303,17 @@ def test_exit_codes_and_json(candidate):
     assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
 
 
-def test_where_nothing_can_be_judged_the_exit_code_is_2(candidate, tmp_path):
+def test_where_nothing_can_be_judged_the_exit_code_is_2(cli, candidate, tmp_path):
     nothing = tmp_path / "nothing.py"
     nothing.write_text("import spec\n")
-    done = _command(SPEC, "--candidate", nothing)
-    assert done.returncode == 2
+    done = cli("judge", SPEC, "--candidate", nothing)
+    assert done.code == 2
     assert "registers no kernel for the CPU for any operator of" in done.stderr
     assert "judged::scale" in done.stderr
-    assert _command(SPEC, "--candidate", tmp_path / "absent.py").returncode == 2
+    assert cli("judge", SPEC, "--candidate", tmp_path / "absent.py").code == 2
     broken = tmp_path / "broken.py"
     broken.write_text("1 / 0\n")
-    assert _command(broken, "--candidate", candidate("return x")).returncode == 2
+    assert cli("judge", broken, "--candidate", candidate("return x")).code == 2
 
 
 def test_a_compiled_candidate_is_judged(tmp_path):
