@@ -63,7 +63,7 @@ def test_a_wrong_method_fails() -> None:
             return x + self.amount
 
     Wrong.forward.register_kernel("cpu", lambda amount, x: x - amount)
-    with pytest.raises(CheckError, match="test_testing::Wrong_forward"):
+    with pytest.raises(CheckError, match="test_testing::Wrong_forward: check 'reference' failed"):
         opsmith.testing.check(Wrong, select=["reference"], examples=5)
 
 
