@@ -301,6 +301,22 @@ def test_no_gradient_reaches_what_is_declared_not_differentiable() -> None:
     assert not warp_by_hand(x.detach(), grid).requires_grad
 
 
+def test_numbers_taken_by_name_pass_what_is_not_differentiable() -> None:
+    @opsmith.op("test_derivatives::warp_scaled", autograd="reference")
+    def warp_scaled(
+        x: Float[Tensor, "N"],
+        grid: Annotated[Float[Tensor, "N"], NonDifferentiable()],
+        *,
+        scale: float = 1.0,
+    ) -> Float[Tensor, "N"]:
+        return x * grid.sin() * scale
+
+    x, grid = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    warp_scaled(x, grid, scale=3.0).sum().backward()
+    torch.testing.assert_close(x.grad, 3 * grid.sin().detach())
+    assert grid.grad is None
+
+
 def test_no_tangent_passes_what_is_declared_not_differentiable() -> None:
     x, grid, more = torch.randn(3), torch.randn(3), [torch.randn(3)]
     _, tangent = torch.func.jvp(
@@ -336,7 +352,7 @@ def test_only_tensor_arguments_are_marked() -> None:
 def test_a_result_that_does_not_depend_on_an_argument_has_a_gradient_of_zero() -> None:
     @opsmith.op("test_derivatives::constant", autograd="reference")
     def constant(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
-        return torch.ones_like(x), torch.full_like(x, x.shape[0])
+        return torch.ones_like(x), torch.full_like(x, fill_value=x.shape[0])
 
     @opsmith.op("test_derivatives::sign", autograd="reference")
     def sign(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt64
 from torch import Tensor
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError
+from opsmith import ArgumentError, DeclarationError, Index
 from opsmith.operators import autocast, written_schema
 from opsmith.operators.translation import OnnxTranslation
 
@@ -284,3 +284,17 @@ def test_an_adopted_operator_is_the_one_that_was_there() -> None:
             "aten::asinh: is defined elsewhere, so it takes no kernel and no derivative from here. "
             "Declare an operator of your own (opsmith.op), and call it in the reference."
         )
+
+
+def test_numbers_without_a_sign_are_compared_as_they_are() -> None:
+    @opsmith.op("test_python_operators::picked")
+    def picked(
+        x: Float[Tensor, "N"], at: Annotated[UInt64[Tensor, "K"], Index("N")]
+    ) -> Float[Tensor, "K"]:
+        return x[at.to(torch.int64)]
+
+    x = torch.arange(3.0)
+    assert picked(x, torch.tensor([0, 2], dtype=torch.uint64)).tolist() == [0.0, 2.0]
+    for wrong in (3, 2**63, 2**64 - 1):
+        with pytest.raises(ArgumentError, match=f"has value {wrong} at index 1, expected 0 <= "):
+            picked(x, torch.tensor([0, wrong], dtype=torch.uint64))

@@ -53,6 +53,14 @@ def test_a_torch_dispatch_class_has_its_own_rule() -> None:
             assert dispatched(torch.ones(1)).item() == factor
     assert dispatched(torch.ones(1)).item() == 2
 
+    @dispatched.register_torch_dispatch(Mode)
+    def negative(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Tensor:
+        return -args[0]
+
+    with Mode():
+        assert dispatched(torch.ones(1)).item() == -1
+    assert negative(None, None, (), (torch.ones(1),)).item() == -1
+
 
 def test_a_kernel_can_be_disabled_for_a_while(tmp_path: Path) -> None:
     @opsmith.op("test_torch_library::switched")

@@ -1,0 +1,197 @@
+"""What the gates before an operator's kernels are told; that they do it is seen where they run."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import opsmith
+from opsmith.errors import BuildError, OpsmithError
+from opsmith.kernels import KernelSource
+from opsmith.operators import argument_gate, gate
+from opsmith.operators.argument_gate import ArgumentGate, build_for_programs
+from opsmith.signature import Signature, signature_of
+
+
+class Function:
+    """A function of a library, which says what it was called with."""
+
+    def __init__(self, returns: Any) -> None:
+        self.returns = returns
+        self.called: list[tuple[Any, ...]] = []
+
+    def __call__(self, *args: Any) -> Any:
+        self.called.append(args)
+        return self.returns
+
+
+class Gates:
+    """A library of gates, whose functions only say what they were called with."""
+
+    def __init__(self, handle: int | None = 7) -> None:
+        self.opsmith_argument_gate_open = self.opsmith_gate_open = Function(handle)
+        self.opsmith_argument_gate_close = self.opsmith_gate_close = Function(None)
+        self.opsmith_argument_gate_calls = Function(3)
+        self.opsmith_argument_gate_error = self.opsmith_gate_error = Function(b"no such operator")
+
+
+@pytest.fixture
+def signature() -> Signature:
+    """Two tensors that are read, a number, and one that is written."""
+
+    def mix(x: Float[Tensor, "N"], y: Float[Tensor, "N"], k: int, out: Float[Tensor, "N"]): ...
+
+    mix.__annotations__["return"] = None
+    return signature_of(mix, "gates::mix", mutates_args=("out",))
+
+
+def source(signature: Signature, device: str, strided: Any) -> KernelSource:
+    return KernelSource(signature, device, Path("mix.cpp"), api="torch", strided=strided)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Gates:
+    """In place of the one that is compiled; abs() stands for the comparison."""
+    gates = Gates()
+    monkeypatch.setattr(argument_gate, "_load", lambda: gates)
+    monkeypatch.setattr(argument_gate, "build_arguments_check", lambda signature: "libc.so.6")
+    monkeypatch.setattr(argument_gate, "arguments_symbol", lambda signature: "abs")
+    return gates
+
+
+def test_the_argument_gate_is_told_how_the_arguments_of_each_kernel_arrive(
+    library: Gates, signature: Signature
+) -> None:
+    opened = ArgumentGate(
+        signature,
+        {
+            "CPU": source(signature, "cpu", False),
+            "CUDA": source(signature, "cuda", True),
+            "XPU": source(signature, "xpu", ("y", "out")),
+        },
+    )
+    ((name, arrivals, check),) = library.opsmith_argument_gate_open.called
+    assert name == b"gates::mix"
+    assert arrivals == b"CPU:cccw,CUDA:ssss,XPU:cscs"
+    expected = ctypes.cast(ctypes.CDLL("libc.so.6")["abs"], ctypes.c_void_p)
+    assert check.value == expected.value
+
+    assert opened.calls("CUDA") == 3
+    assert opened.calls("XPU") == 3
+    assert library.opsmith_argument_gate_calls.called == [(7, 1), (7, 2)]
+    opened.close()
+    assert library.opsmith_argument_gate_close.called == [(7,)]
+
+
+def test_what_pytorch_says_against_an_argument_gate_names_the_operator(
+    library: Gates, signature: Signature
+) -> None:
+    library.opsmith_argument_gate_open.returns = None
+    with pytest.raises(OpsmithError) as caught:
+        ArgumentGate(signature, {"CPU": source(signature, "cpu", False)})
+    assert str(caught.value) == "gates::mix: no such operator"
+
+
+def test_a_program_opens_the_argument_gate_when_it_loads_the_library(
+    monkeypatch: pytest.MonkeyPatch, signature: Signature
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def build_library(name: str, sources: Any, generated: Any, **more: Any) -> Path:
+        asked.update(name=name, sources=sources, files=generated.render(), **more)
+        return Path("built.so")
+
+    monkeypatch.setattr(argument_gate.kernels, "build_library", build_library)
+    kernel = source(signature, "cpu", ("x",))
+    assert build_for_programs(kernel) == Path("built.so")
+    assert asked["name"] == "gates__mix__cpu__gate"
+    assert [path.name for path in asked["sources"]] == ["argument_gate.cpp"]
+    assert asked["torch"] == "full"
+    assert asked["what"] == "the validation of gates::mix"
+    assert asked["defines"] == kernel.device_row.compile_definitions
+    text = asked["files"]["mix_gate.cpp"]
+    symbol = argument_gate.arguments_symbol(signature)
+    assert f'opsmith_argument_gate_open("gates::mix", "CPU:sccw", &{symbol})' in text
+    assert f'extern "C" int32_t {symbol}(' in text
+    assert any(symbol in other for name, other in asked["files"].items() if name != "mix_gate.cpp")
+
+
+def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
+    @opsmith.op("gates::behind")
+    def behind(x: Float[Tensor, "N"], *, scale: float = 2.0) -> Float[Tensor, "N"]:
+        return x * scale
+
+    def derivative(keyset: torch._C.DispatchKeySet, x: Tensor, *, scale: float = 2.0) -> Tensor:
+        assert keyset.has(torch._C.DispatchKey.AutogradCPU)
+        return x.detach() * scale
+
+    gates: Any = Gates()
+    opened = gate.Gate(gates, behind, derivative)
+    assert gates.opsmith_gate_open.called == [
+        (b"gates::behind", b"opsmith_derivative::gates__behind")
+    ]
+    handed_on = torch.ops.opsmith_derivative.gates__behind.default
+    assert str(handed_on._schema) == (
+        "opsmith_derivative::gates__behind(Tensor x, *, float scale=2.) -> Tensor"
+    )
+    assert handed_on(torch.ones(2, requires_grad=True), scale=3.0).tolist() == [3.0, 3.0]
+    opened.close()
+    assert gates.opsmith_gate_close.called == [(7,)]
+    assert not hasattr(torch.ops.opsmith_derivative, "gates__behind") or not (
+        torch._C._dispatch_has_kernel("opsmith_derivative::gates__behind")
+    )
+
+    gates = Gates(None)
+    with pytest.raises(OpsmithError, match=r"^gates::behind: no such operator$"):
+        gate.Gate(gates, behind, derivative)
+
+
+def test_an_autograd_gate_that_does_not_compile_is_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def build_library(name: str, **more: Any) -> Path:
+        asked.append({"name": name, **more})
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(gate.kernels, "build_library", build_library)
+    assert gate.load.__wrapped__() is None
+    (given,) = asked
+    assert given["name"] == "autograd_gate"
+    assert [path.name for path in given["sources"]] == ["autograd_gate.cpp"]
+    assert given["torch"] == "full"
+    assert given["what"] == "the autograd gate (once for this PyTorch)"
+
+
+def test_the_autograd_gate_is_there_when_what_was_built_beside_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    loads: list[int] = []
+
+    class Loader:
+        size = 0
+
+        def cache_info(self) -> Any:
+            return type("Info", (), {"currsize": self.size})
+
+        def __call__(self) -> None:
+            loads.append(1)
+
+    loader = Loader()
+    monkeypatch.setattr(gate, "load", loader)
+    monkeypatch.setattr(gate.progress, "status", shown.append)
+    with gate.built_beside():
+        pass
+    assert loads == [1] and not shown
+    loader.size = 1
+    with gate.built_beside():
+        pass
+    assert loads == [1], "it is loaded already"
