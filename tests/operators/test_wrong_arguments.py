@@ -70,6 +70,12 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> opsmith.Operator:
     return operator
 
 
+@pytest.fixture(params=["native", "python"])
+def operator(request: pytest.FixtureRequest) -> opsmith.Operator:
+    """The same declaration with a kernel in C++, and with its reference alone."""
+    return python if request.param == "python" else request.getfixturevalue("native")
+
+
 X = torch.ones(3)
 GOOD: dict[str, Any] = {
     "x": X,
@@ -152,17 +158,14 @@ def refused(call: Callable[[], Any], kind: Any, qualname: str, name: str) -> str
     return message
 
 
-def test_good_arguments_pass(native: opsmith.Operator) -> None:
-    for operator in (native, python):
-        assert torch.equal(operator(**GOOD), X)
-        for name, fits in FITS.items():
-            for thing in fits:
-                assert operator(**{**GOOD, name: THINGS[thing]}).shape == (3,)
+def test_good_arguments_pass(operator: opsmith.Operator) -> None:
+    assert torch.equal(operator(**GOOD), X)
+    for name, fits in FITS.items():
+        for thing in fits:
+            assert operator(**{**GOOD, name: THINGS[thing]}).shape == (3,)
 
 
-@pytest.mark.parametrize("which", ["native", "python"])
-def test_a_call_names_operator_and_argument(native: opsmith.Operator, which: str) -> None:
-    operator = native if which == "native" else python
+def test_a_call_names_operator_and_argument(operator: opsmith.Operator) -> None:
     for name, thing in WRONG:
         arguments = {**GOOD, name: THINGS[thing]}
         message = refused(lambda a=arguments: operator(**a), ArgumentError, operator.name, name)
@@ -170,10 +173,8 @@ def test_a_call_names_operator_and_argument(native: opsmith.Operator, which: str
         assert "PyTorch refused" not in message
 
 
-@pytest.mark.parametrize("which", ["native", "python"])
-def test_a_call_through_torch_ops_names_them_too(native: opsmith.Operator, which: str) -> None:
-    operator = native if which == "native" else python
-    plain = getattr(torch.ops.wrong_arguments, which)
+def test_a_call_through_torch_ops_names_them_too(operator: opsmith.Operator) -> None:
+    plain = getattr(torch.ops.wrong_arguments, operator.signature.name)
     for name, thing in WRONG:
         if thing == "sparse" and name not in ("x", "maybe"):
             continue  # PyTorch reads its element, and fails without saying of what
@@ -181,12 +182,11 @@ def test_a_call_through_torch_ops_names_them_too(native: opsmith.Operator, which
         refused(lambda a=arguments: plain(**a), RuntimeError, operator.name, name)
 
 
-def test_a_call_that_is_differentiated_names_them_too(native: opsmith.Operator) -> None:
-    for operator in (native, python):
-        for name, thing in WRONG:
-            given = {**GOOD, "maybe": X.clone().requires_grad_()}
-            arguments = {**given, name: THINGS[thing]}
-            refused(lambda o=operator, a=arguments: o(**a), ArgumentError, operator.name, name)
+def test_a_call_that_is_differentiated_names_them_too(operator: opsmith.Operator) -> None:
+    for name, thing in WRONG:
+        given = {**GOOD, "maybe": X.clone().requires_grad_()}
+        arguments = {**given, name: THINGS[thing]}
+        refused(lambda o=operator, a=arguments: o(**a), ArgumentError, operator.name, name)
 
 
 # Some of each kind: what is no value of a traced program is PyTorch's to refuse.
@@ -194,15 +194,12 @@ TRACED = {"none", "hole", "strings", "triple", "float", "str", "tensor", "int te
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_compiled_call_names_them_too(native: opsmith.Operator, name: str) -> None:
-    for operator in (native, python):
-        for thing in [t for wrong, t in WRONG if wrong == name and t in TRACED]:
-            torch._dynamo.reset()
-            arguments = {**GOOD, name: THINGS[thing]}
-            compiled = torch.compile(
-                lambda a, o=operator: o(**a), fullgraph=True, backend="aot_eager"
-            )
-            refused(lambda c=compiled, a=arguments: c(a), RuntimeError, operator.name, name)
+def test_a_compiled_call_names_them_too(operator: opsmith.Operator, name: str) -> None:
+    for thing in [t for wrong, t in WRONG if wrong == name and t in TRACED]:
+        torch._dynamo.reset()
+        arguments = {**GOOD, name: THINGS[thing]}
+        compiled = torch.compile(lambda a, o=operator: o(**a), fullgraph=True, backend="aot_eager")
+        refused(lambda c=compiled, a=arguments: c(a), RuntimeError, operator.name, name)
 
 
 def test_an_export_names_them_too() -> None:
@@ -220,7 +217,7 @@ def test_an_export_names_them_too() -> None:
         refused(lambda m=model: torch.export.export(m, (X,)), RuntimeError, python.name, name)
 
 
-def test_the_words(native: opsmith.Operator) -> None:
+def test_the_words(operator: opsmith.Operator) -> None:
     words = {
         ("x", "none"): "argument 'x' is None, expected Float[Tensor, \"N\"].",
         ("many", "hole"): "argument 'many[1]' is None, expected Float[Tensor, \"N\"].",
@@ -235,21 +232,18 @@ def test_the_words(native: opsmith.Operator) -> None:
         ("text", "array"): "argument 'text' is of type ndarray, expected str.",
         ("x", "sparse"): "argument 'x' is a tensor of layout sparse_coo, expected a dense one.",
     }
-    for operator in (native, python):
-        for (name, thing), text in words.items():
-            with pytest.raises(ArgumentError) as caught:
-                operator(**{**GOOD, name: THINGS[thing]})
-            assert str(caught.value).splitlines()[0] == f"{operator.name}: {text}"
+    for (name, thing), text in words.items():
+        with pytest.raises(ArgumentError) as caught:
+            operator(**{**GOOD, name: THINGS[thing]})
+        assert str(caught.value).splitlines()[0] == f"{operator.name}: {text}"
 
 
-def test_none_has_the_same_words_through_torch_ops(native: opsmith.Operator) -> None:
+def test_none_has_the_same_words_through_torch_ops(operator: opsmith.Operator) -> None:
     with pytest.raises(RuntimeError, match=r"argument 'x' is None, expected Float"):
-        torch.ops.wrong_arguments.native(**{**GOOD, "x": None})
-    with pytest.raises(RuntimeError, match=r"argument 'x' is None, expected Float"):
-        torch.ops.wrong_arguments.python(**{**GOOD, "x": None})
+        operator.overload(**{**GOOD, "x": None})
 
 
-def test_too_many_too_few_and_unknown_arguments(native: opsmith.Operator) -> None:
+def test_too_many_too_few_and_unknown_arguments(operator: opsmith.Operator) -> None:
     values = list(GOOD.values())
     mistakes: dict[str, Callable[[Any], Any]] = {
         "argument 'maybe' is missing.": lambda o: o(X),
@@ -258,11 +252,10 @@ def test_too_many_too_few_and_unknown_arguments(native: opsmith.Operator) -> Non
         "has no argument 'z'; there are x, maybe, many": lambda o: o(**GOOD, z=1),
         "argument 'x' is given twice.": lambda o: o(X, **GOOD),
     }
-    for operator in (native, python):
-        for text, call in mistakes.items():
-            with pytest.raises(ArgumentError) as caught:
-                call(operator)
-            assert str(caught.value).startswith(f"{operator.name}: {text}")
+    for text, call in mistakes.items():
+        with pytest.raises(ArgumentError) as caught:
+            call(operator)
+        assert str(caught.value).startswith(f"{operator.name}: {text}")
 
 
 def test_what_a_kernel_says_is_no_argument_error(native: opsmith.Operator) -> None:
