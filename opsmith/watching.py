@@ -303,11 +303,11 @@ class Watch:
 
     def _compare(self, call: _Call) -> None:
         from opsmith.checks.comparison import compare
-        from opsmith.checks.truth import RefusedError, truth_of
+        from opsmith.checks.expected import RefusedError, expected_of
 
         with torch.no_grad():
             try:
-                truth = truth_of(self._operator, call.arguments)
+                truth = expected_of(self._operator, call.arguments)
             except RefusedError:
                 self._count(refused=1)
                 return

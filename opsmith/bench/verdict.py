@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.comparison import compare
+from opsmith.checks.expected import Expected, RefusedError, expected_of, run_reference, widen
 from opsmith.checks.layouts import plain
-from opsmith.checks.truth import RefusedError, Truth, run_reference, truth_of, widen
 from opsmith.operators import Operator
 
 #: Where measuring the tolerance takes longer, that of the first call serves the others.
@@ -30,7 +30,7 @@ class Verdict:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._first: Truth | None = None
+        self._first: Expected | None = None
         self.slow = False
 
     def problem(self, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> str:
@@ -41,23 +41,23 @@ class Verdict:
             return f"the reference refuses the arguments: {error}"
         return compare(results, truth).problem or ""
 
-    def _truth(self, arguments: Mapping[str, Any]) -> Truth:
+    def _truth(self, arguments: Mapping[str, Any]) -> Expected:
         if self.slow and self._first is not None and self._first.exact:
             return self._rough(arguments, self._first)
         started = time.perf_counter()
-        truth = truth_of(self._operator, arguments)
+        truth = expected_of(self._operator, arguments)
         self.slow = self.slow or time.perf_counter() - started > _SLOW
         self._first = self._first or truth
         return truth
 
-    def _rough(self, arguments: Mapping[str, Any], first: Truth) -> Truth:
+    def _rough(self, arguments: Mapping[str, Any], first: Expected) -> Expected:
         """The right results, with the largest tolerance of the first call's at every element."""
         wide = {name: widen(value) for name, value in arguments.items()}
         try:
             values = [plain(value) for value in run_reference(self._operator, wide)[1]]
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
-        return Truth(
+        return Expected(
             first.names,
             values,
             [_largest(one, value) for one, value in zip(first.spread, values, strict=True)],

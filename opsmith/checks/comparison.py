@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import show_shape
+from opsmith.checks.expected import Expected, tolerance
 from opsmith.checks.layouts import bits, plain
-from opsmith.checks.truth import Truth, tolerance
 from opsmith.operators.arguments import dtype_name, is_float8
 
 #: How much less accurate than the reference in the same dtype a kernel may be.
@@ -36,7 +36,7 @@ class Comparison:
     code: str = ""
 
 
-def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
+def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
     """Compare every result with the truth.
 
     Args:
@@ -73,7 +73,7 @@ def compare(actual: Sequence[Tensor], truth: Truth) -> Comparison:
     return worst
 
 
-def _allowed(truth: Truth, position: int, value: Tensor) -> Tensor:
+def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
     if is_float8(value.dtype):
         # What lies between two of them may be rounded to either: the step from one to the next.
         info = torch.finfo(value.dtype)
@@ -115,7 +115,7 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
     )
 
 
-def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tensor:
+def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
     """Take into account how the reference itself does in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
     if value.is_floating_point() or value.is_complex():
@@ -135,7 +135,7 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Truth, position: int) -> Tenso
     return torch.where((ratio > 1) & (beside <= 1), beside, ratio)
 
 
-def _ignoring(value: Tensor, truth: Truth, position: int) -> Tensor:
+def _ignoring(value: Tensor, truth: Expected, position: int) -> Tensor:
     """The error where the right value depends on no argument that is NaN or infinite."""
     best = torch.full(value.shape, torch.inf, dtype=torch.float64)
     for finite, independent in truth.ignoring:
@@ -148,7 +148,7 @@ def _ignoring(value: Tensor, truth: Truth, position: int) -> Tensor:
     return best
 
 
-def _terms_overflow(value: Tensor, truth: Truth, position: int) -> Tensor:
+def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
     """Where infinity or NaN is what partial sums become that are too large for the dtype."""
     spread, terms = truth.spread[position], truth.terms[position]
     if spread is None or terms is None:
@@ -159,7 +159,7 @@ def _terms_overflow(value: Tensor, truth: Truth, position: int) -> Tensor:
     return overflows & ~value.isfinite()
 
 
-def _between_sides(value: Tensor, truth: Truth, position: int, allowed: Tensor) -> Tensor:
+def _between_sides(value: Tensor, truth: Expected, position: int, allowed: Tensor) -> Tensor:
     """Where a derivative jumps, and the value lies between the jump's two sides."""
     low, high = truth.nearby[position]
     jumps = high - low > _JUMP * torch.maximum(low.abs(), high.abs())
@@ -167,7 +167,7 @@ def _between_sides(value: Tensor, truth: Truth, position: int, allowed: Tensor) 
     return jumps & (wide >= low - allowed) & (wide <= high + allowed)
 
 
-def _describe(name: str, value: Tensor, truth: Truth, position: int, ratio: Tensor) -> str:
+def _describe(name: str, value: Tensor, truth: Expected, position: int, ratio: Tensor) -> str:
     wrong = ratio > 1
     worst = int(ratio.flatten().argmax())
     right = truth.values[position].flatten()[worst].item()

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import same_bits
+from opsmith.checks.expected import Expected, flatten, measure, narrow, widen
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth, flatten, measure, narrow, widen
 from opsmith.operators import Operator
 from opsmith.operators.arguments import is_float8
 from opsmith.signature import Signature
@@ -237,7 +237,7 @@ def true_gradients(
     case: Case,
     cotangents: Sequence[Tensor],
     function: Callable[..., Any] | None = None,
-) -> Truth | None:
+) -> Expected | None:
     """The gradients that the reference has in double precision.
 
     Args:

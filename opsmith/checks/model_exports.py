@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.expected import Expected, RefusedError
 from opsmith.checks.one_call_models import (
     OneCall,
     PureCall,
@@ -23,7 +24,6 @@ from opsmith.checks.one_call_models import (
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.telling import Telling, shown_facts
 from opsmith.checks.trial import Trial, shown_shapes
-from opsmith.checks.truth import RefusedError, Truth
 from opsmith.errors import ExportError, OpsmithError
 from opsmith.operators.arguments import flatten
 from opsmith.targets import LoadedModel, ModelProof, Target, export, load
@@ -173,11 +173,11 @@ class ModelExports:
                         self._trial.count += 1
                         self._compare_telling(one, results, truths[id(one)])
 
-    def _compare_one(self, case: Case, results: list[Tensor], truth: Truth) -> None:
+    def _compare_one(self, case: Case, results: list[Tensor], truth: Expected) -> None:
         what = f"{self._proof.what}, run with {shown_shapes(case)}"
         self._trial.compare(results, truth, what)
 
-    def _compare_telling(self, case: Case, results: list[Tensor], truth: Truth) -> None:
+    def _compare_telling(self, case: Case, results: list[Tensor], truth: Expected) -> None:
         given = shown_facts(case)
         what = f"{self._proof.what}, run with {shown_shapes(case)}{', ' if given else ''}{given}"
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opsmith.checks.truth import flatten
+from opsmith.checks.expected import flatten
 from opsmith.operators import Operator
 from opsmith.signature import Signature, TensorType, expressions
 from opsmith.signature.shapes import Fixed, Variadic

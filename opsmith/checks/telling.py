@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.expected import run_reference
 from opsmith.checks.sampling import Wanted, cases
 from opsmith.checks.search import search
 from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import run_reference
 from opsmith.signature import Parameter, Signature
 from opsmith.signature.shapes import Variadic
 from opsmith.targets import relative_difference

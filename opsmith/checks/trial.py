@@ -16,6 +16,14 @@ from torch import Tensor
 from opsmith.checks import layouts
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, same_bits
+from opsmith.checks.expected import (
+    Expected,
+    RefusedError,
+    expected_of,
+    flatten,
+    require_accepted,
+    run_reference,
+)
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.raised import raised
 from opsmith.checks.replay import Replay
@@ -25,14 +33,6 @@ from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject, registered
 from opsmith.checks.tally import Tally
 from opsmith.checks.threads import threads
-from opsmith.checks.truth import (
-    RefusedError,
-    Truth,
-    flatten,
-    require_accepted,
-    run_reference,
-    truth_of,
-)
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.signature import Signature, bind, result_shapes
@@ -386,18 +386,18 @@ class Trial:
             del self._earlier[: -self.keep]
         return found
 
-    def truth(self, case: Case) -> Truth:
+    def truth(self, case: Case) -> Expected:
         """What is right for `case`.
 
         Raises:
             RefusedError: the reference does not take it.
         """
-        truth = truth_of(self.operator, case.values)
+        truth = expected_of(self.operator, case.values)
         if not self._disagrees and any(how != layouts.CONTIGUOUS for how in case.layouts.values()):
             self._compare_reference(case, truth)
         return truth
 
-    def _compare_reference(self, case: Case, truth: Truth) -> None:
+    def _compare_reference(self, case: Case, truth: Expected) -> None:
         """Note where the reference itself gives something else for the case's layout."""
         try:
             _, given = run_reference(self.operator, case.make())
@@ -421,7 +421,7 @@ class Trial:
             require_accepted(self.operator, case.values)
 
     def compare(
-        self, actual: Sequence[Tensor], truth: Truth, what: str = "", *, code: str = ""
+        self, actual: Sequence[Tensor], truth: Expected, what: str = "", *, code: str = ""
     ) -> None:
         """Compare with what is right, and remember the largest error.
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.comparison import compare, difference, same_bits
+from opsmith.checks.expected import RefusedError, expected_of, tolerance
 from opsmith.checks.rounding import RandomRounding
-from opsmith.checks.truth import RefusedError, tolerance, truth_of
 
 HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -50,7 +50,7 @@ def random(*shape, dtype=torch.float32, seed=0):
 
 
 def outcome(operator, result, **arguments):
-    return compare([result], truth_of(operator, arguments))
+    return compare([result], expected_of(operator, arguments))
 
 
 @pytest.mark.parametrize("dtype", HALF_TO_DOUBLE)
@@ -89,7 +89,7 @@ def test_an_element_of_many_terms_has_a_wider_tolerance_than_its_neighbour():
     cells = torch.zeros(1001, dtype=torch.int64)
     cells[-1] = 5
     x = torch.ones(1001)
-    truth = truth_of(scatter, {"x": x, "cells": cells})
+    truth = expected_of(scatter, {"x": x, "cells": cells})
     assert truth.terms[0] is not None
     assert truth.terms[0][0] > 200
     assert truth.terms[0][5] == 1
@@ -130,7 +130,7 @@ def test_a_subnormal_may_be_lost():
 
 def test_a_reference_that_insists_on_a_dtype_is_believed_to_that_dtype():
     x = random(5)
-    truth = truth_of(single, {"x": x})
+    truth = expected_of(single, {"x": x})
     assert not truth.exact
     assert compare([x * (1 + 1e-7)], truth).problem is None
     assert compare([x * (1 + 1e-4)], truth).problem is not None
@@ -144,14 +144,14 @@ def test_integers_are_compared_exactly():
 
 def test_shapes_and_numbers_of_results_are_compared():
     x = random(2, 3)
-    truth = truth_of(total, {"x": x})
+    truth = expected_of(total, {"x": x})
     assert compare([x.sum(0)], truth).problem == "the result has shape (3,), expected (2,)"
     assert compare([], truth).problem == "gave 0 tensors, expected 1"
 
 
 def test_what_the_reference_refuses_is_no_case():
     with pytest.raises(RefusedError, match="IndexError"):
-        truth_of(scatter, {"x": random(2), "cells": torch.tensor([0, 10])})
+        expected_of(scatter, {"x": random(2), "cells": torch.tensor([0, 10])})
 
 
 def test_bits_tell_zero_from_minus_zero():
@@ -212,7 +212,7 @@ def normed_slope(g: Float[Tensor, "N C"], x: Float[Tensor, "N C"]) -> Float[Tens
 def test_where_terms_cancel_the_tolerance_follows_from_the_terms(dtype):
     # With one column the right result is zero: only the rounding of two equal terms is left.
     g, x = (random(200, 1, seed=seed).to(dtype) for seed in (1, 2))
-    truth = truth_of(normed_slope, {"g": g, "x": x})
+    truth = expected_of(normed_slope, {"g": g, "x": x})
     terms = (g / x).abs().double()
     off = torch.finfo(dtype).eps * terms
     assert bool((truth.values[0].abs() < 1e-9 * terms).all())
@@ -225,7 +225,7 @@ def test_where_numbers_fit_no_other_dtype_the_tolerance_follows_from_the_terms(s
     # Rounding is seen in single precision, which has no room for these.
     x = random(200, 1, dtype=torch.float64, seed=2)
     g = size * random(200, 1, dtype=torch.float64, seed=1)
-    truth = truth_of(normed_slope, {"g": g, "x": x})
+    truth = expected_of(normed_slope, {"g": g, "x": x})
     terms = (g / x).abs()
     off = torch.finfo(torch.float64).eps * terms
     assert compare([truth.values[0] + off], truth).problem is None
@@ -244,7 +244,7 @@ def test_a_formula_behind_one_operator_is_taken_apart():
     for k in range(16):
         mean += x[:, k : k + 1]
     result = (x - mean / 16) * 100000**0.5
-    truth = truth_of(layer_norm, {"x": x})
+    truth = expected_of(layer_norm, {"x": x})
     assert bool((result.abs() > 1e-6).any())
     assert compare([result], truth).problem is None
     assert compare([result + 1e-3 * x.abs() + 1e-3], truth).problem is not None
@@ -269,7 +269,7 @@ def rounded(x: Float32[Tensor, "N"]) -> Float8e4m3fn[Tensor, "N"]:
 
 def test_float8_may_be_one_step_off_and_no_more():
     x = torch.tensor([1.0, -3.0, 0.01, 200.0])
-    truth = truth_of(rounded, {"x": x})
+    truth = expected_of(rounded, {"x": x})
     right = rounded(x)
     assert compare([right], truth).error == 0
     for steps, problem in ((1, False), (2, True), (8, True)):

@@ -17,12 +17,12 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import compare
+from opsmith.checks.expected import Expected
 from opsmith.checks.harness import Phase
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth
 
 #: How often two threads call at once.
 _ROUNDS = 8
@@ -111,7 +111,7 @@ def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
                     yield f"{name}[{position}]", item
 
 
-def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Truth]) -> None:
+def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Expected]) -> None:
     """Call from two threads at once, again and again."""
     gave: list[list[Any]] = [[] for _ in cases]
     ready = threading.Barrier(len(cases))

@@ -14,12 +14,12 @@ from opsmith.checks import cohorts, harness
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import same_bits
+from opsmith.checks.expected import Expected
 from opsmith.checks.harness import Call, Phase
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth
 from opsmith.errors import BuildError
 from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.kernels.languages.cuda_on_cpu import emulated, find_obstacle
@@ -87,7 +87,7 @@ def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Call]:
     return [one for (one,) in calls]
 
 
-def _compare(trial: Trial, calls: Sequence[Call], expected: Truth) -> None:
+def _compare(trial: Trial, calls: Sequence[Call], expected: Expected) -> None:
     """Compare the results of every order with what is right.
 
     Raises:

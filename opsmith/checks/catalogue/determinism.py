@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, difference
+from opsmith.checks.expected import Expected
 from opsmith.checks.gradients import (
     has_gradient,
     random_cotangents,
@@ -20,7 +21,6 @@ from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial, shown_shapes
-from opsmith.checks.truth import Truth
 from opsmith.kernels import HOST
 
 _RUNS = 3
@@ -87,7 +87,7 @@ def _repeat(
     trial: Trial,
     case: Case,
     run: Callable[[], list[Tensor]],
-    truth: Truth | None,
+    truth: Expected | None,
     claims: _Claims,
     what: str = "",
 ) -> None:
@@ -112,7 +112,7 @@ def _require_same(
     trial: Trial,
     case: Case,
     pair: tuple[list[Tensor], list[Tensor]],
-    truth: Truth | None,
+    truth: Expected | None,
     calls: str,
     strict: bool,
 ) -> None:

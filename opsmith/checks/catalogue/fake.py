@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case, show_shape
+from opsmith.checks.expected import flatten, output_names
 from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import flatten, output_names
 from opsmith.operators.arguments import dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic

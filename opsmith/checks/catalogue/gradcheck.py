@@ -12,11 +12,11 @@ from torch.autograd.gradcheck import GradcheckError
 
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
+from opsmith.checks.expected import flatten, run_reference
 from opsmith.checks.gradients import is_differentiable, leaves_of
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import flatten, run_reference
 
 #: With more elements than this gradcheck compares random projections, not every element.
 _SLOW_ELEMENTS = 40

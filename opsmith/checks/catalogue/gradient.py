@@ -8,6 +8,7 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare
+from opsmith.checks.expected import Expected
 from opsmith.checks.gradients import (
     Backward,
     arriving_layout,
@@ -22,7 +23,6 @@ from opsmith.checks.layouts import CONTIGUOUS, lay_out
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth
 
 
 def need_gradient(trial: Trial) -> None:
@@ -94,7 +94,7 @@ def gradient(trial: Trial) -> None:
 
 
 def _compare_alone(
-    trial: Trial, case: Case, cotangents: Sequence[Tensor], backward: Backward, truth: Truth
+    trial: Trial, case: Case, cotangents: Sequence[Tensor], backward: Backward, truth: Expected
 ) -> None:
     """Make sure that a gradient is the same where no other is wanted."""
     names = list(backward.leaves)

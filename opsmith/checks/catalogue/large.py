@@ -14,11 +14,11 @@ from torch import Tensor
 
 from opsmith.checks.case import Case, show_shape, show_tensor
 from opsmith.checks.comparison import compare
+from opsmith.checks.expected import Expected, run_reference
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import Wanted, cases
 from opsmith.checks.search import search
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth, run_reference
 from opsmith.checks.values import fill
 from opsmith.checks.worker.memory import available
 from opsmith.operators.arguments import DTYPES, dtype_name, flatten
@@ -135,7 +135,7 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
         size = expected.abs().double() if inexact else None
         terms = torch.ones_like(size) if size is not None else None
         # Believed to the precision of its dtype, as a reference is that insists on one.
-        truth = Truth([what], [expected], [size], [terms], False, _nothing_else, {})
+        truth = Expected([what], [expected], [size], [terms], False, _nothing_else, {})
         problem = compare([given], truth).problem
         if problem is not None:
             raise Failure(f"{problem}, called with {shown}", code=_CODE)

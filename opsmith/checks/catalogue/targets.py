@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.expected import RefusedError
 from opsmith.checks.gradients import has_leaves, leaves_of, random_cotangents, true_gradients
 from opsmith.checks.locate import fingerprint
 from opsmith.checks.model_exports import ModelExports
@@ -20,7 +21,6 @@ from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import RefusedError
 from opsmith.errors import OpsmithError
 from opsmith.kernels.files import key_of, once
 from opsmith.operators.arguments import describe

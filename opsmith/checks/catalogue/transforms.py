@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.expected import Expected, flatten
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import Truth, flatten
 from opsmith.kernels import HOST
 from opsmith.signature import Parameter, Result, Signature, expressions
 from opsmith.signature.expressions import Name
@@ -126,7 +126,9 @@ def _slice_arguments(
     return own
 
 
-def _slice_truth(signature: Signature, truth: Truth, dim: str, start: int, length: int) -> Truth:
+def _slice_truth(
+    signature: Signature, truth: Expected, dim: str, start: int, length: int
+) -> Expected:
     """The part of what is right that belongs to a slice."""
     owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
     if len(owners) != len(truth.values):
@@ -144,7 +146,7 @@ def _slice_truth(signature: Signature, truth: Truth, dim: str, start: int, lengt
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
         return every(truth.evaluate(given))
 
-    return Truth(
+    return Expected(
         truth.names,
         every(truth.values),
         every(truth.spread),
@@ -195,7 +197,7 @@ def _shuffled(case: Case, seed: int) -> Case:
 
 
 def _batch(
-    trial: Trial, samples: list[Case], batched: list[str], truths: list[Truth] | None
+    trial: Trial, samples: list[Case], batched: list[str], truths: list[Expected] | None
 ) -> None:
     signature, device = trial.signature, trial.subject.device
     arguments = samples[0].make(device)

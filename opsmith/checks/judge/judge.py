@@ -16,13 +16,13 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.values import memory_layouts, reference, sizes
+from opsmith.checks.expected import Expected, RefusedError
 from opsmith.checks.judge.session import Session
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import REFERENCE, Subject
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import RefusedError, Truth
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
@@ -212,7 +212,7 @@ def _row(operator: Operator, check: str, status: Status, message: str, code: str
 
 def _again(trial: Trial) -> None:
     """Many calls, on the same memory with other contents, each result compared."""
-    known: list[tuple[Case, Truth]] = []
+    known: list[tuple[Case, Expected]] = []
 
     def keep(case: Case) -> None:
         if len(known) >= 3 * _CASES:

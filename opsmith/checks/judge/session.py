@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from opsmith.checks.expected import run_reference
 from opsmith.checks.protocol import Failure
 from opsmith.checks.remote import Caller
-from opsmith.checks.truth import run_reference
 from opsmith.checks.worker.launch import python
 from opsmith.errors import ArgumentError
 from opsmith.operators import Operator

@@ -78,7 +78,7 @@ class RefusedError(Exception):
 
 
 @dataclass
-class Truth:
+class Expected:
     """The right results of one case.
 
     Attributes:
@@ -176,7 +176,7 @@ class Truth:
         return ends
 
     @cached_property
-    def ignoring(self) -> list[tuple[Truth, list[Tensor]]]:
+    def ignoring(self) -> list[tuple[Expected, list[Tensor]]]:
         """What is right where some infinite and NaN arguments do not matter, and where that is.
 
         A reference may multiply what does not count by zero, and zero times NaN is NaN. An element
@@ -191,7 +191,7 @@ class Truth:
         groups = [special, *([name] for name in special)] if len(special) > 1 else [special]
         return [found for names in groups if names and (found := self._without_special(names))]
 
-    def _without_special(self, names: list[str]) -> tuple[Truth, list[Tensor]] | None:
+    def _without_special(self, names: list[str]) -> tuple[Expected, list[Tensor]] | None:
         own = [
             {
                 name: _replace_special(value, number) if name in names else value
@@ -252,7 +252,7 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
     return returned, flatten(signature, returned, own)
 
 
-def truth_of(operator: Operator, arguments: Mapping[str, Any]) -> Truth:
+def expected_of(operator: Operator, arguments: Mapping[str, Any]) -> Expected:
     """The right results for `arguments`.
 
     They are computed on contiguous copies: what is right does not depend on how memory is laid
@@ -293,7 +293,7 @@ def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
 
 
-def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Truth:
+def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Expected:
     """Evaluate in double precision, and measure how sensitive each element is.
 
     Args:
@@ -324,7 +324,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
             for size in spread
         ]
-    return Truth([""] * len(values), values, spread, terms, exact, evaluate, own)
+    return Expected([""] * len(values), values, spread, terms, exact, evaluate, own)
 
 
 def _is_double(arguments: Mapping[str, Any]) -> bool:
@@ -435,7 +435,7 @@ def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
     return value * (1 + _STEP * factor)
 
 
-def tolerance(truth: Truth, position: int, dtype: torch.dtype) -> Tensor:
+def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
     """How far each element of a floating result of `dtype` may be from the truth."""
     value, spread, terms = truth.values[position], truth.spread[position], truth.terms[position]
     assert spread is not None and terms is not None
