@@ -18,6 +18,7 @@ help:
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
+	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
@@ -55,6 +56,12 @@ mutants: .venv/installed
 .PHONY: faults
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
+
+# Triton is 640 MB, so that `make test` does without it; what does not need it is tested there.
+.PHONY: triton
+triton: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
+	OPSMITH_REQUIRE_TRITON=1 $(BIN)/python -m pytest tests/in_triton tests/kernels/test_triton.py
 
 # Without it the tests of a report in a browser are skipped, and say so.
 .PHONY: browser

@@ -11,26 +11,28 @@ from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.kernels.languages import LANGUAGES
 from opsmith.operators import registry
-from opsmith.operators.kernel import NativeKernel
+from opsmith.operators.kernel import Kernel, NativeKernel
 from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.triton_kernel import TritonLauncher
 
 
 @contextmanager
 def emulate(device: str) -> Iterator[None]:
     """Within a ``with`` block, run calls with CPU tensors through the kernels of another device.
 
-    The kernels are compiled for the CPU when they are first called; see ``docs/cuda.md`` for what
-    that shows and what not. Gradients, ``torch.compile`` and so on take them as they would the
-    kernels of the CPU. It is there to develop: a thread of CUDA takes about as long as a call of a
-    function. Operators without such a kernel stay as they are, and so do those that are declared
-    within the block.
+    CUDA C++ is compiled for the CPU when it is first called (``docs/cuda.md`` says what that shows
+    and what not), kernels in Triton run in its interpreter (``docs/triton.md``). Gradients,
+    ``torch.compile`` and so on take them as they would the kernels of the CPU. It is there to
+    develop: a thread of CUDA takes about as long as a call of a function, a line of Triton longer.
+    Operators without such a kernel stay as they are, and so do those that are declared within the
+    block.
 
     Args:
-        device: ``"cuda"``, for kernels registered with ``source="….cu"``.
+        device: ``"cuda"``, for kernels registered with ``source="….cu"`` or ``triton=``.
 
     Raises:
         DeclarationError: opsmith emulates no such device, or no operator has a kernel for it.
-        MissingError: in a call; the kernel uses what is not emulated.
+        MissingError: in a call; the kernel uses what is not emulated, or Triton is not installed.
         BuildError: in a call; the kernel does not compile.
 
     Example:
@@ -44,28 +46,63 @@ def emulate(device: str) -> Iterator[None]:
         there = ", ".join(repr(known) for known in suffixes if known)
         raise DeclarationError(f"opsmith.emulate({device!r}): there is {there}")
     found = [
-        (operator, source)
+        operator
         for operator in registry.all_operators()
-        if isinstance(operator, DefinedOperator)
-        and (kernel := operator.kernels.get(device)) is not None
-        and kernel.source is not None
-        and (source := kernel.source.language.emulated(kernel.source)) is not None
+        if isinstance(operator, DefinedOperator) and _can_be(operator.kernels.get(device))
     ]
     if not found:
         raise DeclarationError(
             f"opsmith.emulate({device!r}): no operator has a kernel registered with "
-            f'source="…{suffixes[device]}"'
+            f'source="…{suffixes[device]}" or triton='
         )
     with ExitStack() as stack:
-        for operator, source in found:
-            stack.enter_context(_emulated(operator, source))
+        for operator in found:
+            stack.enter_context(emulated_kernel(operator, device))
         yield
 
 
+def _can_be(kernel: Kernel | None) -> bool:
+    return kernel is not None and (
+        isinstance(kernel, TritonLauncher) or _emulated(kernel) is not None
+    )
+
+
 @contextmanager
-def _emulated(operator: DefinedOperator, source: kernels.KernelSource) -> Iterator[None]:
+def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> Iterator[None]:
+    """Within a ``with`` block, emulate one kernel for tensors of the CPU.
+
+    Args:
+        operator: whose kernel it is.
+        device: the device type that it was written for.
+        seed: of a kernel in Triton, decides the order of its programs.
+    """
     registration = operator._registration
     key = kernels.get_device(HOST, operator.name).dispatch_key
+    kernel = operator.kernels[device]
+    if isinstance(kernel, TritonLauncher):
+        function = kernel.interpreted(operator, seed)
+    else:
+        source = _emulated(kernel)
+        assert source is not None
+        function = _compiled(operator, source, key)
+    restore = _restorer(operator, key)
+    registration.implement(key, function)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _emulated(kernel: Kernel) -> kernels.KernelSource | None:
+    """A kernel's source as it is compiled for the host, `None` where it cannot be."""
+    return None if kernel.source is None else kernel.source.language.emulated(kernel.source)
+
+
+def _compiled(
+    operator: DefinedOperator, source: kernels.KernelSource, key: str
+) -> Callable[..., Any]:
+    """What builds a kernel for the host, and takes its own place."""
+    registration = operator._registration
     kernel = NativeKernel(source, lambda: 0)
 
     def build_then_run(*args: Any, **kwargs: Any) -> Any:
@@ -75,12 +112,7 @@ def _emulated(operator: DefinedOperator, source: kernels.KernelSource) -> Iterat
         registration.native_autograd(operator)
         return operator.overload(*args, **kwargs)
 
-    restore = _restorer(operator, key)
-    registration.implement(key, build_then_run)
-    try:
-        yield
-    finally:
-        restore()
+    return build_then_run
 
 
 def _restorer(operator: DefinedOperator, key: str) -> Callable[[], None]:

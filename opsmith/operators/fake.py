@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import describe
 from opsmith.operators.validation import result_dtype
-from opsmith.signature import Signature, TensorType, bind, result_shapes
+from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.calls import named
 
 
@@ -38,22 +39,47 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         arguments = arguments_of(args, kwargs)
-        bindings = bind(signature, describe(arguments, signature), _check)
+        bindings = bind(signature, describe(arguments, signature), check_size)
         sizes: dict[str, Any] = {}
         if signature.data_dependent:
             context = torch.library.get_ctx()
             sizes = {name: context.new_dynamic_size() for name in signature.data_dependent}
-        shapes = result_shapes(signature, bindings, arguments, _check, sizes)
-        made = []
-        for result, shape in zip(results, shapes, strict=True):
-            assert isinstance(result.type, TensorType)
-            dtype = result_dtype(result.type, bindings)
-            made.append(torch.empty(shape, dtype=dtype, device=bindings.device or HOST))
-        if not made:
-            return None
-        return made[0] if len(made) == 1 else tuple(made)
+        return as_returned(empty_results(signature, bindings, arguments, sizes))
 
     return fake
+
+
+def empty_results(
+    signature: Signature,
+    bindings: Bindings,
+    arguments: Mapping[str, Any],
+    sizes: Mapping[str, Any] | None = None,
+) -> list[Tensor]:
+    """The results of a call, allocated and not computed.
+
+    Args:
+        signature: the operator's, which is `shaped`.
+        bindings: what the call fixed.
+        arguments: the call's, by name.
+        sizes: those of data-dependent dimensions.
+    """
+    made = []
+    for result, shape in zip(
+        signature.results,
+        result_shapes(signature, bindings, arguments, check_size, sizes),
+        strict=True,
+    ):
+        assert isinstance(result.type, TensorType)
+        dtype = result_dtype(result.type, bindings)
+        made.append(torch.empty(shape, dtype=dtype, device=bindings.device or HOST))
+    return made
+
+
+def as_returned(results: list[Tensor]) -> Any:
+    """Results as a call returns them: none, one, or several."""
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,13 +91,14 @@ def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable
 
     @functools.wraps(function)
     def fake(*args: Any, **kwargs: Any) -> Any:
-        bind(signature, describe(arguments_of(args, kwargs), signature), _check)
+        bind(signature, describe(arguments_of(args, kwargs), signature), check_size)
         return function(*args, **kwargs)
 
     return fake
 
 
-def _check(condition: Any, message: Callable[[], str]) -> None:
+def check_size(condition: Any, message: Callable[[], str]) -> None:
+    """Demand a condition on sizes, of which some may be symbols."""
     if isinstance(condition, bool):
         if not condition:
             raise ArgumentError(message())

@@ -55,6 +55,10 @@ class Kernel(Protocol):
     def dtypes(self) -> tuple[str, ...]:
         """The generic dtypes that it has, once it is loaded; none where nobody says."""
 
+    @property
+    def dissolves(self) -> bool:
+        """Whether compiled code holds what it does in place of calls, which nobody counts then."""
+
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
         """What the dispatcher calls until the kernel is built, if it has to be."""
 
@@ -99,6 +103,11 @@ class PythonKernel:
     def dtypes(self) -> tuple[str, ...]:
         """See `Kernel.dtypes`."""
         return ()
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return False
 
     @property
     def where(self) -> str:
@@ -192,6 +201,11 @@ class NativeKernel:
     def entry(self) -> kernels.KernelSource | None:
         """See `Kernel.entry`."""
         return self.source if self.source.language.has_entry else None
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return False
 
     @property
     def where(self) -> str:

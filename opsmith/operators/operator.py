@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
@@ -13,6 +13,7 @@ import torch
 
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import KernelSource, get_device
+from opsmith.kernels.languages.triton import TritonKernel
 from opsmith.operators import (
     autocast,
     autograd,
@@ -29,6 +30,7 @@ from opsmith.operators.kernel import (
     source_path,
 )
 from opsmith.operators.registration import Registration
+from opsmith.operators.triton_kernel import TritonLauncher, launcher, see_through
 from opsmith.signature import Signature, signature_of
 
 
@@ -81,6 +83,10 @@ class DefinedOperator(Operator):
         api: str = "opsmith",
         strided: bool | Sequence[str] = False,
         flags: Sequence[str] = (),
+        triton: Any = None,
+        grid: Any = None,
+        meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
+        args: Mapping[str, Any] | None = None,
     ) -> Any:
         """Register an implementation for one or more device types.
 
@@ -95,15 +101,50 @@ class DefinedOperator(Operator):
             strided: whether the kernel reads strides itself; else every tensor arrives
                 contiguous. Names of parameters ask for those alone.
             flags: further compiler flags.
+            triton: a ``@triton.jit`` kernel instead, or ``"module:name"`` of one, which is then
+                imported when it is needed. Each of its parameters is given the tensor (or
+                ``NAME_ptr``), number or dimension of its name; results are allocated. `True` says
+                that `function` launches such kernels by ``torch.library.wrap_triton``, as a
+                ``torch.library.triton_op`` does.
+            grid: with a kernel, how many programs: up to three ints or expressions (``("N", 4)``),
+                or a function that gives them. It takes by name any of the dimensions, arguments,
+                results and constants.
+            meta: with a kernel, its constexpr parameters, and ``num_warps`` and its kin; or a
+                function of dimensions that gives them.
+            args: with a kernel, what its other parameters are given, each an int, a float, an
+                expression, or a function as `grid` is: ``{"n": lambda x: x.numel()}``.
 
         Returns:
-            The function, or nothing for a source.
+            The function, or nothing for a source or kernel.
 
         Raises:
             DeclarationError: no such device type, file or parameter.
         """
         devices = [device_types] if isinstance(device_types, str) else list(device_types)
         keys = {device: dispatch_key(device, self.name) for device in devices}
+        if triton is not None and triton is not True:
+            if function is not None or source is not None:
+                raise DeclarationError(
+                    f"{self.name}: give one of a function, source= and a kernel as triton="
+                )
+            if grid is None:
+                raise DeclarationError(
+                    f"{self.name}: register_kernel(triton=…) needs grid=, how many programs are "
+                    "launched: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
+                )
+            package = getattr(self.reference, "__globals__", {}).get("__package__")
+            asked = strided if isinstance(strided, bool) else tuple(strided)
+            for device in devices:
+                kernel = TritonKernel(
+                    self.signature, device, triton, grid, meta or {}, args or {}, asked, package
+                )
+                self._register_launcher(device, launcher(self.signature, kernel), kernel)
+            return None
+        if grid is not None or meta is not None or args is not None:
+            raise DeclarationError(
+                f"{self.name}: register_kernel: grid=, meta= and args= say how a kernel is "
+                "launched that triton= gives"
+            )
         if source is not None:
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
@@ -111,11 +152,21 @@ class DefinedOperator(Operator):
                 self._register_source(device, keys[device], source, api, strided, tuple(flags))
             return None
         if function is None:
-            return functools.partial(self.register_kernel, device_types)
+            return functools.partial(self.register_kernel, device_types, triton=triton)
         for device in devices:
-            self.kernels[device] = PythonKernel(device, function)
-            self.install_kernel(device)
+            if triton:
+                self._register_launcher(device, function, None)
+            else:
+                self.kernels[device] = PythonKernel(device, function)
+                self.install_kernel(device)
         return function
+
+    def _register_launcher(
+        self, device: str, function: Callable[..., Any], kernel: TritonKernel | None
+    ) -> None:
+        self.kernels[device] = TritonLauncher(device, function, kernel=kernel)
+        self.install_kernel(device)
+        see_through(self)
 
     def _register_source(
         self,

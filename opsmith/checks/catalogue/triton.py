@@ -1,0 +1,102 @@
+"""Kernels in Triton where no GPU is: run on the CPU by Triton's own interpreter, and watched.
+
+What that cannot show is in ``docs/triton.md``.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from opsmith.checks import cohorts
+from opsmith.checks.case import Case
+from opsmith.checks.comparison import same_bits
+from opsmith.checks.protocol import Failure, check
+from opsmith.checks.sampling import Wanted
+from opsmith.checks.subject import Subject
+from opsmith.checks.trial import Trial
+from opsmith.kernels import HOST
+from opsmith.kernels.languages.triton import triton_missing
+from opsmith.operators import Operator
+from opsmith.operators.emulation import emulated_kernel
+from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.triton_kernel import TritonLauncher
+
+#: The orders in which the programs of a launch run; 0 is the natural one.
+_SEEDS = (0, 1)
+#: The interpreter computes with NumPy, which has none of these.
+_NOT_INTERPRETED = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
+
+
+def kernels_in_triton(operator: Operator) -> list[Subject]:
+    """The kernels in Triton, to be called with tensors of the CPU."""
+    return [
+        Subject(operator, name, HOST)
+        for name, kernel in operator.kernels.items()
+        if isinstance(kernel, TritonLauncher)
+    ]
+
+
+@check(
+    "triton-interpreter",
+    "a kernel in Triton, run by Triton's interpreter on the CPU, gives right results in any order "
+    "of its programs, without races between them or accesses beside its memory",
+    subjects=kernels_in_triton,
+    order=14,
+    time_limit=3.0,
+    runtime="Triton's interpreter",
+)
+def triton_interpreter(trial: Trial) -> None:
+    """Two orders for each case; memory that nothing has written is NaN, or large."""
+    missing = triton_missing()
+    trial.need(not missing, missing)
+    operator = trial.operator
+    assert isinstance(operator, DefinedOperator)
+    dtypes = tuple(name for name in trial.subject.dtypes if name not in _NOT_INTERPRETED)
+    left_out = ", ".join(str(n) for n in trial.subject.dtypes if n in _NOT_INTERPRETED)
+    words = f"Triton's interpreter does not compute with {left_out}"
+    trial.need(dtypes, words)
+    if left_out:
+        trial.notes.append(words)
+    reproducible = True
+
+    def one(case: Case) -> None:
+        nonlocal reproducible
+        expected = trial.truth(case)
+        first = None
+        for seed in _SEEDS:
+            with emulated_kernel(operator, trial.subject.kernel, seed):
+                results = _run(trial, case)
+            order = "with programs in their natural order" if not seed else "with programs shuffled"
+            trial.compare(results, expected, order)
+            first = first or results
+            reproducible &= same_bits(first, results)
+
+    trial.each(one, dtypes=dtypes, examples=trial.some(5))
+    favourite = (dtypes[0],)
+    if not operator.only_registered_cases:
+        families = [(Wanted(sizes=(0, 1)), 6)]
+        for cohort in (
+            *cohorts.served(operator.sizes),
+            *cohorts.sizes(trial.signature, trial.settings.seed),
+        ):
+            families.append((cohort.wanted, cohort.examples))
+        for wanted, examples in families:
+            trial.each(
+                one, dtypes=favourite, wanted=wanted, examples=examples, registered_cases=False
+            )
+    if not reproducible:
+        trial.notes.append("not reproducible: the last bits depend on the order of the programs")
+
+
+def _run(trial: Trial, case: Case) -> list[Tensor]:
+    """Call the kernel.
+
+    Raises:
+        Failure: a program does what a GPU gives no promise for.
+    """
+    from opsmith.kernels.languages.triton.interpreter import FaultError
+
+    try:
+        return trial.run(trial.make(case))
+    except FaultError as fault:
+        raise Failure(str(fault), code=fault.code) from None

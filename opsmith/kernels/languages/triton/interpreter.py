@@ -1,0 +1,319 @@
+"""Triton's interpreter in this process: kernels run on the CPU, and every access is watched.
+
+``TRITON_INTERPRET=1`` must be set before Triton is imported, and takes every kernel of the process.
+Within `interpreted` the same functions run on the same interpreter, and others stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+
+from opsmith.errors import OpsmithError
+
+
+class FaultError(OpsmithError):
+    """A kernel does what a GPU gives no promise for.
+
+    Attributes:
+        code: the kind of failure, see `opsmith.checks.failures`.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def interpreted(seed: int = 0) -> Iterator[None]:
+    """Within a ``with`` block, run every kernel in Triton on the CPU that is launched.
+
+    Args:
+        seed: decides the order of the programs; 0 is the natural one.
+
+    Raises:
+        FaultError: in a launch; a program accesses memory beside the tensors, or two programs
+            access the same without order, of which one writes.
+    """
+    from triton.runtime import autotuner, interpreter, jit
+
+    functions: dict[Any, Any] = {}
+
+    def function_of(kernel: Any) -> Any:
+        if kernel.fn not in functions:
+            functions[kernel.fn] = interpreter.InterpretedFunction(_with_own_globals(kernel.fn))
+        return functions[kernel.fn]
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        if warmup:
+            return
+        names = [name for name in self.arg_names if name not in kwargs]
+        tensors = {**dict(zip(names, args, strict=False)), **kwargs}
+        with _watched(interpreter, self.fn, tensors, seed):
+            try:
+                function_of(self).run(*args, grid=grid, warmup=False, **kwargs)
+            except interpreter.InterpreterError as error:
+                cause: BaseException | None = error
+                while isinstance(cause, interpreter.InterpreterError) and cause.__cause__:
+                    cause = cause.__cause__
+                raise (cause or error) from None
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function that a kernel calls."""
+        own = function_of(self)
+        patched = interpreter._patch_lang(own.fn)
+        try:
+            return own.rewrite()(*args, **kwargs)
+        finally:
+            patched.restore()
+
+    def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Of an autotuned kernel; which configuration is fast is nothing that shows here."""
+        return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
+
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(jit.JITFunction, "run", run))
+        stack.enter_context(_replaced(jit.JITFunction, "__call__", call))
+        stack.enter_context(_replaced(autotuner.Autotuner, "run", run_first))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    own = name in vars(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
+def _with_own_globals(function: Any) -> Any:
+    # The interpreter writes names of its own into a function's globals: the user's stay as they
+    # are.
+    copy = types.FunctionType(
+        function.__code__,
+        dict(function.__globals__),
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__annotations__ = function.__annotations__
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+@contextmanager
+def _watched(
+    interpreter: Any, function: Any, arguments: Mapping[str, Any], seed: int
+) -> Iterator[None]:
+    """Watch one launch, whose programs run in an order drawn from the seed."""
+    builder = interpreter.interpreter_builder
+    set_index = builder.set_grid_idx
+    order: list[Any] = []
+
+    def shuffled(x: int, y: int, z: int) -> None:
+        columns, rows = builder.grid_dim[1], builder.grid_dim[2]
+        if seed and not order:
+            order.extend(_permutation(builder.grid_dim[0] * columns * rows, seed))
+        place = (x * columns + y) * rows + z
+        if order:
+            place = int(order[place])
+        set_index(place // (rows * columns), place // rows % columns, place % rows)
+
+    def program() -> tuple[int, int, int]:
+        found: tuple[int, int, int] = builder.grid_idx
+        return found
+
+    memory = _Memory(arguments, program, function.__code__.co_filename)
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(builder, "set_grid_idx", shuffled))
+        watcher = _Watcher(interpreter._interpreter, memory)
+        stack.enter_context(_replaced(interpreter, "_interpreter", watcher))
+        yield
+
+
+def _permutation(count: int, seed: int) -> Any:
+    import numpy
+
+    return numpy.random.default_rng(seed).permutation(count)
+
+
+class _Watcher:
+    """What the interpreter calls to access memory."""
+
+    def __init__(self, real: Any, memory: _Memory) -> None:
+        self._real, self._memory = real, memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        self._memory.read(pointers, mask, dtype.itemsize)
+        return self._real.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
+        self._memory.write(pointers, value, mask, self._real.load)
+        return self._real.store(pointers, value, mask)
+
+    def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
+        self._memory.exchange(pointers, mask, value.dtype.itemsize)
+        return self._real.atomic_rmw(operation, pointers, value, mask, order)
+
+    def atomic_cas(self, pointers: Any, compared: Any, value: Any, order: Any) -> Any:
+        self._memory.exchange(pointers, None, value.dtype.itemsize)
+        return self._real.atomic_cas(pointers, compared, value, order)
+
+
+class _Memory:
+    """The tensors of a launch, and which program accessed what of them."""
+
+    def __init__(
+        self, arguments: Mapping[str, Any], program: Callable[[], tuple[int, int, int]], file: str
+    ) -> None:
+        import numpy
+
+        self._np, self._program, self._file = numpy, program, file
+        found = []
+        for name, value in arguments.items():
+            if hasattr(value, "data_ptr") and value.numel():
+                last = sum(
+                    (size - 1) * step
+                    for size, step in zip(value.shape, value.stride(), strict=True)
+                )
+                start, itemsize = value.data_ptr(), value.element_size()
+                found.append((start, start + (last + 1) * itemsize, name, itemsize))
+        self._names = [(start, end, name, size) for start, end, name, size in sorted(found)]
+        merged: list[list[int]] = []
+        for start, end, _, _ in self._names:
+            # Arguments may share memory.
+            if merged and start < merged[-1][1]:
+                merged[-1][1] = max(end, merged[-1][1])
+            else:
+                merged.append([start, end])
+        self._starts = numpy.array([start for start, _ in merged], numpy.uint64)
+        self._ends = numpy.array([end for _, end in merged], numpy.uint64)
+        lengths = [end - start for start, end in merged]
+        self._first = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.int64)
+        # By byte: the program that wrote it, and the one that read it or -1 for several.
+        self._writers = numpy.zeros(int(self._first[-1]), numpy.int64)
+        self._readers = numpy.zeros(int(self._first[-1]), numpy.int64)
+        self._ordered = False
+        self._programs: dict[int, tuple[int, int, int]] = {}
+
+    def read(self, pointers: Any, mask: Any, size: int) -> None:
+        at, addresses, me = self._places("reads", pointers, mask, size)
+        if self._ordered or not len(at):
+            return
+        writers = self._writers[at]
+        self._refuse_race(addresses, (writers != 0) & (writers != me), writers, "reads", "writes")
+        readers = self._readers[at]
+        self._readers[at] = self._np.where((readers == 0) | (readers == me), me, -1)
+
+    def write(self, pointers: Any, value: Any, mask: Any, load: Callable[..., Any]) -> None:
+        np = self._np
+        size = value.dtype.itemsize
+        at, addresses, me = self._places("writes", pointers, mask, size)
+        if self._ordered or not len(at):
+            return
+        values = np.broadcast_to(value, pointers.shape)[np.broadcast_to(mask, pointers.shape)]
+        bits = np.ascontiguousarray(values).view(f"u{size}")
+        order = np.argsort(at, kind="stable")
+        twice = (np.diff(at[order]) == 0) & (np.diff(bits[order].astype(np.int64)) != 0)
+        if twice.any():
+            where = self._shown(int(addresses[order][:-1][twice][0]))
+            self._refuse(f"one store writes several values to {where}", "OPS-CUDA-RACE")
+        writers, readers = self._writers[at], self._readers[at]
+        others = (writers != 0) & (writers != me)
+        if others.any():
+            there = load(
+                addresses, np.ones(len(at), bool), np.zeros(len(at), value.dtype), value.dtype
+            )
+            # Programs that write the same value do no harm.
+            others &= np.ascontiguousarray(there).view(f"u{size}") != bits
+            self._refuse_race(addresses, others, writers, "writes", "writes too")
+        self._refuse_race(addresses, (readers != 0) & (readers != me), readers, "writes", "reads")
+        self._writers[at] = me
+
+    def exchange(self, pointers: Any, mask: Any, size: int) -> None:
+        self._places("writes", pointers, mask, size)
+        # An atomic operation may be what puts programs in order from here on.
+        self._ordered = True
+
+    def _places(self, doing: str, pointers: Any, mask: Any, size: int) -> tuple[Any, Any, int]:
+        """Where in the tensors these are, their addresses, and the number of this program."""
+        np = self._np
+        program = self._program()
+        me = _number(program)
+        self._programs[me] = program
+        addresses = np.asarray(pointers, np.uint64)
+        if mask is not None:
+            addresses = addresses[np.broadcast_to(mask, addresses.shape).astype(bool)]
+        addresses = addresses.reshape(-1)
+        if not len(addresses):
+            return addresses.astype(np.int64), addresses, me
+        region = np.searchsorted(self._starts, addresses, "right").astype(np.int64) - 1
+        inside = region >= 0
+        if inside.any():
+            inside &= addresses + np.uint64(size) <= self._ends[np.maximum(region, 0)]
+        if not inside.all():
+            address = int(addresses[~inside][0])
+            self._refuse(f"{doing} {size} bytes {self._beside(address)}", "OPS-MEMORY-BOUNDS")
+        return (
+            self._first[region] + (addresses - self._starts[region]).astype(np.int64),
+            addresses,
+            me,
+        )
+
+    def _refuse_race(self, addresses: Any, wrong: Any, others: Any, doing: str, did: str) -> None:
+        if not wrong.any():
+            return
+        other = int(others[wrong][0])
+        program = self._programs.get(other)
+        who = f"program {program}" if program is not None else "another program"
+        self._refuse(
+            f"a race: {doing} {self._shown(int(addresses[wrong][0]))}, which {who} {did}: nothing "
+            "orders the programs of a launch",
+            "OPS-CUDA-RACE",
+        )
+
+    def _shown(self, address: int) -> str:
+        for start, end, name, size in self._names:
+            if start <= address < end:
+                return f"element {(int(address) - start) // size} of '{name}'"
+        return hex(address)
+
+    def _beside(self, address: int) -> str:
+        """Where an address is that lies in no tensor."""
+        if not self._names:
+            return "of no tensor: every tensor of the call is empty"
+
+        def distance(one: tuple[int, int, str, int]) -> int:
+            return one[0] - address if address < one[0] else address - one[1]
+
+        start, end, name, size = min(self._names, key=distance)
+        if address < start:
+            return f"{start - address} before '{name}', which has {(end - start) // size} elements"
+        element = (address - start) // size
+        return f"as element {element} of '{name}', which has {(end - start) // size}"
+
+    def _refuse(self, what: str, code: str) -> NoReturn:
+        line, frame = "", sys._getframe(1)
+        while frame is not None and not line:
+            if frame.f_code.co_filename == self._file:
+                line = f"\n  at {self._file}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        raise FaultError(f"program {self._program()} {what}{line}", code)
+
+
+def _number(program: tuple[int, int, int]) -> int:
+    """A number for a program, which is neither 0 nor negative; grids have at most 2^31 in x."""
+    x, y, z = program
+    return 1 + x + (y << 31) + (z << 47)

@@ -1,0 +1,177 @@
+"""Sizes that are not known yet: what a grid asks of them becomes an expression.
+
+The same function gives the grid of a call in Python, with the call's numbers, and the grid of a
+compiled library, with these in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from opsmith.errors import DeclarationError
+from opsmith.signature.expressions import Binary, Expression, Integer, Name, Scalar
+from opsmith.signature.model import ScalarType, SequenceType, Signature, TensorType
+from opsmith.signature.shapes import Variadic
+
+
+class Size:
+    """An integer that every call has another of.
+
+    Attributes:
+        expression: how it is computed. A `Name` is a dimension, or a property of a tensor as
+            `tensor_property` writes it.
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+
+    def _binary(self, op: str, other: Any, *, swap: bool = False) -> Any:
+        if isinstance(other, bool) or not isinstance(other, int | Size):
+            return NotImplemented
+        left, right = self.expression, expression_of(other)
+        return Size(Binary(op, right, left) if swap else Binary(op, left, right))
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary("+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary("+", other, swap=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary("-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary("-", other, swap=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary("*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary("*", other, swap=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary("//", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("//", other, swap=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary("%", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("%", other, swap=True)
+
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    def _undecided(self, *_: Any) -> NoReturn:
+        raise UndecidedError
+
+    __bool__ = __int__ = __index__ = __float__ = __truediv__ = __pow__ = _undecided
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __rshift__ = __lshift__ = _undecided
+    __eq__ = __ne__ = _undecided
+    __hash__ = object.__hash__
+
+
+class UndecidedError(Exception):
+    """A function asked for the value of a size that is not known yet."""
+
+
+class SizesOfTensor:
+    """What is known of a tensor before a call: how its sizes are asked for."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self._name, self._dim = name, dim
+
+    def numel(self) -> Size:
+        """As a tensor has it."""
+        return Size(Name(tensor_property(self._name, "numel")))
+
+    def size(self, dim: int) -> Size:
+        """As a tensor has it."""
+        return Size(Name(tensor_property(self._name, "size", self._place(dim))))
+
+    def stride(self, dim: int) -> Size:
+        """As a tensor has it."""
+        return Size(Name(tensor_property(self._name, "stride", self._place(dim))))
+
+    def dim(self) -> int:
+        """As a tensor has it."""
+        if self._dim is None:
+            raise UndecidedError
+        return self._dim
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """As a tensor has it."""
+        return tuple(self.size(dim) for dim in range(self.dim()))
+
+    def _place(self, dim: int) -> int:
+        return dim if dim >= 0 else self.dim() + dim
+
+
+def tensor_property(tensor: str, what: str, dim: int | None = None) -> str:
+    """A property of a tensor as the name of a size: ``x.size(0)``, also in C++."""
+    return f"{tensor}.{what}({'' if dim is None else dim})"
+
+
+def expression_of(value: int | Size) -> Expression:
+    """An int, or a size, as an expression."""
+    return value.expression if isinstance(value, Size) else Integer(int(value))
+
+
+def unknown_sizes(signature: Signature) -> dict[str, Any]:
+    """What a function of a call's sizes is given where there is no call: everything by name."""
+    found: dict[str, Any] = {
+        dim: Size(Name(dim)) for dim in signature.dims if dim not in signature.variadic_dims
+    }
+    for parameter in signature.parameters:
+        match parameter.type:
+            case TensorType(_, shape):
+                found[parameter.name] = SizesOfTensor(parameter.name, _dim(shape))
+            case ScalarType("int") if not parameter.optional:
+                found[parameter.name] = Size(Scalar(parameter.name))
+            case SequenceType("int", int(length)) if not parameter.optional:
+                found[parameter.name] = tuple(
+                    Size(Scalar(parameter.name, position)) for position in range(length)
+                )
+    for result in signature.results:
+        found[result.name] = SizesOfTensor(result.name, _dim(result.tensor_type.shape))
+    return found
+
+
+def _dim(shape: Any) -> int | None:
+    if shape is None or any(isinstance(dim, Variadic) for dim in shape.dims):
+        return None
+    return len(shape.dims)
+
+
+def traced(
+    function: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...], what: str
+) -> Any:
+    """What a function of sizes gives where they are not known.
+
+    Args:
+        function: the grid's, say.
+        values: what `unknown_sizes` gave, and numbers that are known.
+        names: what it takes.
+        what: whose it is, for messages.
+
+    Raises:
+        DeclarationError: it needs a size's value, or something that has none before a call.
+    """
+    for name in names:
+        if name not in values:
+            raise DeclarationError(
+                f"{what} takes {name!r}, whose value every call has anew: a library that is "
+                "compiled ahead of time computes with dimensions, ints and sizes of tensors alone"
+            )
+    try:
+        return function(**{name: values[name] for name in names})
+    except UndecidedError:
+        raise DeclarationError(
+            f"{what} decides by the value of a size, which is known in a call alone: a library "
+            "that is compiled ahead of time computes it by + - * // % and triton.cdiv. What "
+            "depends on a size otherwise belongs into meta=, with register_sizes"
+        ) from None

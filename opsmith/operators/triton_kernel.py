@@ -1,0 +1,157 @@
+"""Kernels that launch Triton: opsmith launches a kernel, or a function of the user's does.
+
+``torch.compile`` looks into them, as into those of ``torch.library.triton_op``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._library.triton import set_wrap_triton_enabled
+
+from opsmith.kernels import HOST
+from opsmith.kernels.languages.triton import TritonKernel, require_triton
+from opsmith.operators.arguments import describe, tensors
+from opsmith.operators.fake import as_returned, check_size, empty_results
+from opsmith.operators.kernel import PythonKernel
+from opsmith.signature import Signature, bind
+from opsmith.signature.calls import named
+
+if TYPE_CHECKING:
+    from opsmith.operators.operator import DefinedOperator
+
+
+@dataclass
+class TritonLauncher(PythonKernel):
+    """A kernel that is a Python function, which launches Triton by ``torch.library.wrap_triton``.
+
+    Attributes:
+        kernel: what it launches, where opsmith wrote the function; `None` where the user did.
+    """
+
+    kernel: TritonKernel | None = field(default=None, kw_only=True)
+
+    @property
+    def where(self) -> str:
+        """See `Kernel.where`."""
+        return super().where if self.kernel is None else self.kernel.where
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return True
+
+    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`."""
+        run = super().implementation(operator)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            # The tensors are real, so that nobody has to capture what is launched.
+            with set_wrap_triton_enabled(False):
+                return run(*args, **kwargs)
+
+        return launch
+
+    def interpreted(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any]:
+        """The same on the CPU, in Triton's interpreter.
+
+        Args:
+            operator: whose kernel it is.
+            seed: decides the order of a launch's programs; 0 is the natural one.
+
+        Returns:
+            A function of the operator's arguments. It raises `MissingError` where Triton is not
+            installed, `FaultError` where a program does what a GPU gives no promise for.
+        """
+        run = self.implementation(operator)
+
+        def interpret(*args: Any, **kwargs: Any) -> Any:
+            require_triton(f"{operator.name} ({self.device})")
+            from opsmith.kernels.languages.triton.interpreter import interpreted
+
+            with interpreted(seed), _uninitialized_memory_is_filled():
+                return run(*args, **kwargs)
+
+        return interpret
+
+
+@contextmanager
+def _uninitialized_memory_is_filled() -> Iterator[None]:
+    """Let what ``torch.empty`` gives be NaN, or as large as can be: nobody may build on it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+def launcher(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
+    """The function that allocates the results of a call and launches a kernel for them."""
+    arguments_of = named(signature)
+    tensors = [p.name for p in signature.parameters if p.is_tensor]
+    strided = kernel.strided if isinstance(kernel.strided, tuple) else ()
+    contiguous = [n for n in tensors if n not in strided] if kernel.strided is not True else []
+    written = {parameter.name for parameter in signature.mutated}
+
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        given = arguments_of(args, kwargs)
+        bindings = bind(signature, describe(given, signature), check_size)
+        results = empty_results(signature, bindings, given)
+        arguments = dict(given)
+        for name in contiguous:
+            if given[name] is not None:
+                arguments[name] = given[name].contiguous()
+        values = {
+            **bindings.dims,
+            **bindings.variadic,
+            **arguments,
+            **{r.name: tensor for r, tensor in zip(signature.results, results, strict=True)},
+        }
+        constants = kernel.constants(values)
+        grid = kernel.programs(values, constants)
+        if all(count != 0 for count in grid):
+            function: Any = torch.library.wrap_triton(kernel.function)
+            function[grid](**kernel.arguments(values, constants))
+            for name in contiguous:
+                if name in written and arguments[name] is not given[name]:
+                    given[name].copy_(arguments[name])
+        return as_returned(results)
+
+    return launch
+
+
+def see_through(operator: DefinedOperator) -> None:
+    """Let a compiler that captures calls of an operator see what its Triton kernels launch.
+
+    Calls with tensors of other devices stay calls of the operator, and so do exported ones, which
+    are saved for others to read.
+    """
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from torch.export._trace import custom_triton_ops_decomposition_disabled
+
+        kernel = _launcher_for(operator, args, kwargs)
+        if kernel is None or custom_triton_ops_decomposition_disabled():
+            return mode.__torch_dispatch__(op, types, args, kwargs)
+        with mode:
+            return kernel.function(*args, **kwargs)
+
+    operator._registration.torch_dispatch(FunctionalTensorMode, decompose)
+
+
+def _launcher_for(operator: DefinedOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
+    """The Triton kernel that a call reaches, `None` where it reaches another."""
+    given: list[Tensor] = tensors(operator.arguments(args, kwargs), operator.signature)
+    device = given[0].device.type if given else HOST
+    kernel = operator.kernels.get(device)
+    if not isinstance(kernel, TritonLauncher) or not operator.is_enabled(device):
+        return None
+    return kernel
