@@ -43,6 +43,8 @@ def snippet(subject: Subject, case: Case, check: str, keep: Callable[[], Path]) 
     lines += [*_arguments(case, keep), ""]
     if check in ("gradient", "gradcheck"):
         lines += _gradients(case)
+    elif check == "double-backward":
+        lines += _second_derivatives(case)
     else:
         lines += _values(case)
     return "\n".join(lines)
@@ -137,6 +139,30 @@ def _gradients(case: Case) -> list[str]:
         "    return torch.autograd.grad(results, leaves, incoming, allow_unused=True)",
         "",
         "given, right = gradients(op), gradients(op.reference)",
+        *_show(),
+    ]
+
+
+def _second_derivatives(case: Case) -> list[str]:
+    _, leaves = leaves_of(case.values, case.signature)
+    paths = ", ".join(map(_path, leaves))
+    return [
+        "def second_derivatives(function):",
+        "    own = copy.deepcopy(arguments)",
+        f"    leaves = [leaf.requires_grad_() for leaf in [{paths}]]",
+        "    results = function(**own)",
+        "    results = results if isinstance(results, (list, tuple)) else [results]",
+        "    results = [one for one in results if one.requires_grad]",
+        "    torch.manual_seed(0)",
+        "    incoming = [torch.randn_like(one, requires_grad=True) for one in results]",
+        "    found = torch.autograd.grad(",
+        "        results, leaves, incoming, create_graph=True, allow_unused=True",
+        "    )",
+        "    found = [one for one in found if one is not None and one.requires_grad]",
+        "    torch.autograd.backward(found, [torch.randn_like(one) for one in found])",
+        "    return [torch.zeros_like(one) if one.grad is None else one.grad for one in leaves]",
+        "",
+        "given, right = second_derivatives(op), second_derivatives(op.reference)",
         *_show(),
     ]
 

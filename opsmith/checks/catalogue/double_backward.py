@@ -1,0 +1,180 @@
+"""A gradient can be differentiated again, or says that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.case import Case
+from opsmith.checks.catalogue.gradient import need_gradient
+from opsmith.checks.gradients import (
+    COTANGENTS,
+    has_leaves,
+    is_differentiable,
+    leaves_of,
+    random_cotangents,
+)
+from opsmith.checks.protocol import check
+from opsmith.checks.trial import Trial
+from opsmith.checks.truth import RefusedError, Truth, flatten, measure, narrow, widen
+from opsmith.signature import Signature
+
+#: What the gradients are multiplied with before they are differentiated again.
+_WEIGHTS = "the weights of the gradients"
+_EXAMPLES = 8
+
+
+@check(
+    "double-backward",
+    "a gradient that is differentiated again gives the right second derivative, or raises",
+    order=52,
+    runtime="autograd",
+)
+def double_backward(trial: Trial) -> None:
+    """A backward written by hand, whose calculation autograd records."""
+    need_gradient(trial)
+    trial.need(
+        trial.operator.rule.backward is not None,
+        'no backward is written by hand, and `gradcheck` tries second derivatives of "reference"',
+    )
+    raised = compared = 0
+
+    def one(case: Case) -> None:
+        nonlocal raised, compared
+        trial.accept(case)
+        given = {
+            **case.values,
+            COTANGENTS: random_cotangents(trial, case),
+            _WEIGHTS: _weights(trial, case),
+        }
+        truth = _true_second_derivatives(trial, given)
+        if truth is None:
+            return
+        try:
+            found = _differentiate_twice(
+                trial.call, trial.signature, {**given, **trial.make(case)}, trial.subject.device
+            )
+        except _CannotError:
+            raised += 1
+            return
+        compared += 1
+        trial.compare(
+            list(found.values()),
+            truth,
+            "the gradient, differentiated again",
+            code="OPS-GRADIENT-SECOND",
+        )
+
+    trial.each(one, dtypes=(trial.subject.favourite,), examples=_EXAMPLES, most=3, keep=_has_slopes)
+    trial.need(raised or compared, "the reference has no second derivative to compare with")
+    if raised:
+        trial.notes.append("the gradient cannot be differentiated again, and raises")
+
+
+def _has_slopes(case: Case) -> bool:
+    """Whether an element can have a gradient, and none is NaN or infinite: those have no slope."""
+    return has_leaves(case) and all(
+        bool(tensor.isfinite().all()) for _, tensor in case.tensors() if is_differentiable(tensor)
+    )
+
+
+class _CannotError(Exception):
+    """Autograd says that something cannot be differentiated."""
+
+
+def _weights(trial: Trial, case: Case) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(trial.settings.seed + 1)
+    _, leaves = leaves_of(case.values, case.signature)
+    return [
+        torch.randn(leaf.shape, generator=generator, dtype=_widest(leaf)).to(leaf.dtype)
+        for leaf in leaves.values()
+    ]
+
+
+def _widest(tensor: Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
+
+
+def _differentiate_twice(
+    call: Callable[[Mapping[str, Any]], Any],
+    signature: Signature,
+    given: Mapping[str, Any],
+    device: str = "cpu",
+) -> dict[str, Tensor]:
+    """The derivatives of the weighted gradients, by what they are taken by.
+
+    Raises:
+        _CannotError: one of the derivatives raised.
+    """
+    own = {name: value for name, value in given.items() if name in signature.by_name}
+    arguments, leaves = leaves_of(own, signature)
+    incoming = [one.detach().to(device).requires_grad_() for one in given[COTANGENTS]]
+    results = flatten(signature, call(arguments), {})
+    outputs = [result for result in results if is_differentiable(result)]
+    wanted = {f"the derivative by {name!r}": leaf for name, leaf in leaves.items()} | {
+        f"the derivative by incoming gradient {n}": one for n, one in enumerate(incoming)
+    }
+    weights = [weight.to(device) for weight in given[_WEIGHTS]]
+    try:
+        _accumulate(outputs, incoming, list(leaves.values()), weights)
+    except Exception as error:
+        raise _CannotError from error
+    return {
+        name: torch.zeros_like(by) if by.grad is None else by.grad for name, by in wanted.items()
+    }
+
+
+def _accumulate(
+    outputs: Sequence[Tensor],
+    incoming: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    weights: Sequence[Tensor],
+) -> None:
+    """Add the second derivatives to the `grad` of everything that they are taken by."""
+    recorded = [position for position, output in enumerate(outputs) if output.requires_grad]
+    if not recorded:
+        return
+    firsts = torch.autograd.grad(
+        [outputs[position] for position in recorded],
+        leaves,
+        [incoming[position].to(outputs[position].dtype) for position in recorded],
+        create_graph=True,
+        allow_unused=True,
+    )
+    pairs = [
+        (first, weight.to(first.dtype))
+        for first, weight in zip(firsts, weights, strict=True)
+        if first is not None and first.requires_grad
+    ]
+    if pairs:
+        # Not torch.autograd.grad, which runs only what leads to what is asked for, and so passes
+        # by what `once_differentiable` puts there to raise.
+        torch.autograd.backward([first for first, _ in pairs], [weight for _, weight in pairs])
+
+
+def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Truth | None:
+    """What the reference has in double precision; `None` where that is not to be had."""
+    operator = trial.operator
+    names: list[str] = []
+
+    def call(arguments: Mapping[str, Any]) -> Any:
+        positional, keywords = operator.split(arguments)
+        return operator.reference(*positional, **keywords)
+
+    def evaluate(arguments: Mapping[str, Any]) -> list[Tensor]:
+        found = _differentiate_twice(call, operator.signature, arguments)
+        names[:] = found
+        return list(found.values())
+
+    wide = {name: widen(value) for name, value in given.items()}
+    own = {name: narrow(value) for name, value in given.items()}
+    try:
+        truth = measure(evaluate, wide, own)
+    except RefusedError:
+        return None
+    truth.names, truth.derivative = list(names), True
+    truth.undefined = [~value.isfinite() for value in truth.values]
+    return truth
