@@ -15,8 +15,8 @@ from opsmith.checks.expected import Expected, tolerance
 from opsmith.checks.layouts import bits, plain
 from opsmith.operators.arguments import dtype_name, is_float8
 
-#: How much less accurate than the reference in the same dtype a kernel may be.
-_SLACK = 4.0
+#: Up to how many effective terms an element is one term, and not a sum.
+_ALONE = 1.5
 #: From which relative difference on two derivatives side by side are the two sides of a kink.
 _JUMP = 1e-3
 
@@ -90,10 +90,7 @@ def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:
         if not (expected.is_floating_point() or expected.is_complex()):
             return torch.where(value == expected, 0.0, torch.inf).to(torch.float64)
         allowed = torch.zeros(value.shape, dtype=torch.float64)
-    if value.is_complex() or expected.is_complex():
-        wide, right = value.to(torch.complex128), expected.to(torch.complex128)
-    else:
-        wide, right = value.to(torch.float64), expected.to(torch.float64)
+    wide, right = _widened(value), _widened(expected)
     same = (wide == right) | (torch.isnan(wide) & torch.isnan(right))
     same |= _overflowed(value, right, allowed)
     error = (wide - right).abs()
@@ -119,11 +116,12 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
     """Take into account how the reference itself does in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
     if value.is_floating_point() or value.is_complex():
-        rounding = truth.rounding[position]
-        reached = torch.maximum(allowed, _SLACK * rounding)
+        rounding, beyond = truth.rounding[position]
+        reached = torch.maximum(allowed, rounding)
         ratio = torch.minimum(ratio, _ratios(value, expected, reached))
-        ratio = torch.where(rounding.isinf(), 0.0, ratio)
-        ratio = torch.where(_terms_overflow(value, truth, position), 0.0, ratio)
+        # Nothing is judged where the reference overflows: what another formula makes of that may
+        # be finite (a quotient by infinity is zero).
+        ratio = torch.where(beyond | _terms_overflow(value, truth, position), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     if bool((ratio > 1).any()):
@@ -149,14 +147,28 @@ def _ignoring(value: Tensor, truth: Expected, position: int) -> Tensor:
 
 
 def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Where infinity or NaN is what partial sums become that are too large for the dtype."""
+    """Where infinity or NaN is what partial sums become that are too large for the dtype.
+
+    NaN and infinity of the other sign take terms that cancel: one term has none, and where the
+    reference gives the right infinity there, so must the kernel.
+    """
     spread, terms = truth.spread[position], truth.terms[position]
     if spread is None or terms is None:
         return torch.zeros(value.shape, dtype=torch.bool)
     right = truth.values[position]
     largest = right.abs() + spread * torch.sqrt(terms)
     overflows = right.isfinite() & (2 * largest >= torch.finfo(value.dtype).max)
-    return overflows & ~value.isfinite()
+    overflows &= ~_widened(value).isfinite()
+    narrow = truth.narrow
+    if value.is_complex() or narrow is None or narrow[position].shape != value.shape:
+        return overflows
+    reached = _widened(narrow[position])
+    infinite = reached.isinf() & (reached.sign() == right.sign())
+    return overflows & ~((terms < _ALONE) & infinite & (_widened(value) != reached))
+
+
+def _widened(value: Tensor) -> Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
 def _between_sides(value: Tensor, truth: Expected, position: int, allowed: Tensor) -> Tensor:

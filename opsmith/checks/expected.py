@@ -26,10 +26,10 @@ one dominates.
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
 last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
-the largest rounding error that it makes at an element is granted, and anything where it is
-infinite or NaN there alone, since something on the way is too large for the dtype. (For double
-precision this is seen in single precision, and scaled; what single precision has no room for is
-rounded to as many digits.) Where the reference jumps
+the largest rounding error that it makes at an element is granted, or what four times the error of
+every step comes to, and anything where it is infinite or NaN there alone, since something on the
+way is too large for the dtype. (For double precision this is seen in single precision, and scaled;
+what single precision has no room for is rounded to as many digits.) Where the reference jumps
 (``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
 right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
 Integers and booleans are compared exactly.
@@ -53,7 +53,9 @@ from opsmith.operators.arguments import flatten, is_float8, output_names
 
 _PROBES = 6
 _STEP = 1e-9
-_ROUNDING_SAMPLES = 8
+_ROUNDING_SAMPLES = 12
+#: How much less accurate than the reference in the same dtype a kernel may be.
+_SLACK = 4.0
 _NEARBY = 8
 _NUDGE = 1e-7
 #: What stands in for NaN and infinity, to see whether they matter.
@@ -113,11 +115,17 @@ class Expected:
             return None
 
     @cached_property
-    def rounding(self) -> list[Tensor]:
-        """The largest rounding error that the reference makes near here, for each element."""
+    def rounding(self) -> list[tuple[Tensor, Tensor]]:
+        """How far rounding may carry a kernel near here, for each element.
+
+        Further than the reference by the factor `_SLACK`, of the whole error or of every step's:
+        where terms cancel to the square of an error, these differ. And where something on the way
+        is too large for the dtype there, so that it is infinite or NaN and the right value is not.
+        """
         largest = [torch.zeros(value.shape, dtype=torch.float64) for value in self.values]
+        beyond = [torch.zeros(value.shape, dtype=torch.bool) for value in self.values]
         if not self.exact:
-            return largest
+            return list(zip(largest, beyond, strict=True))
         generator = torch.Generator().manual_seed(1)
         scale = _HALVED_SCALE if _is_double(self.arguments) else 1.0
         for sample in range(_ROUNDING_SAMPLES):
@@ -125,26 +133,28 @@ class Expected:
             if sample:
                 own = {name: _jitter(value, generator) for name, value in own.items()}
             own = {name: _coarse(value) for name, value in own.items()}
-            for rough, fine in self._rough_and_fine(own, generator):
+            steps = _SLACK if sample % 2 else 1.0
+            for rough, fine, slack in self._rough_and_fine(own, generator, steps):
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
                     if one.shape == right.shape == largest[position].shape and _is_inexact(right):
                         error = _size(one.detach().to(right.dtype) - right.detach()) * scale
-                        # Nothing is right or wrong where something on the way is too large.
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
-                        overflows = fits & ~one.isfinite()
-                        error = torch.nan_to_num(error, nan=0.0, posinf=0.0)
-                        error = torch.where(overflows, torch.inf, error)
+                        beyond[position] |= fits & ~one.isfinite()
+                        error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
                         largest[position] = torch.maximum(largest[position], error)
-        return largest
+        return list(zip(largest, beyond, strict=True))
 
     def _rough_and_fine(
-        self, own: Mapping[str, Any], generator: torch.Generator
-    ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-        """What rounding makes of the results, in two ways, each beside the results without it."""
+        self, own: Mapping[str, Any], generator: torch.Generator, steps: float
+    ) -> Iterator[tuple[list[Tensor], list[Tensor], float]]:
+        """What rounding makes of the results, in two ways, each beside the results without it.
+
+        And by what the difference is multiplied; that of every step already is by `steps`.
+        """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
-            yield self.evaluate(narrowed), fine
+            yield self.evaluate(narrowed), fine, _SLACK
         eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if _is_inexact(t)]
         if not eps:
             return
@@ -152,9 +162,9 @@ class Expected:
         wide = {name: widen(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate(wide)
-            with RandomRounding(dtype, generator, any_size=_is_double(own)):
+            with RandomRounding(dtype, generator, steps, any_size=_is_double(own)):
                 rough = self.evaluate(wide)
-            yield rough, fine
+            yield rough, fine, _SLACK / steps
 
     @cached_property
     def nearby(self) -> list[tuple[Tensor, Tensor]]:

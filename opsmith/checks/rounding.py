@@ -20,9 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
-#: Which result of a reduction is a sum of the first argument's elements, or their mean.
-_SUMS = {_aten.sum: 0, _prims.sum: 0, _aten.mean: 0, _aten.var_mean: 1}
-_MEANS = (_aten.mean, _aten.var_mean)
+#: Reductions that are a sum of the first argument's elements, or their mean.
+_SUMS = (_aten.sum, _prims.sum, _aten.mean)
 
 
 class RandomRounding(TorchDispatchMode):
@@ -34,14 +33,21 @@ class RandomRounding(TorchDispatchMode):
     Args:
         dtype: a floating dtype coarser than double precision.
         generator: decides which way each element is rounded.
+        times: by what the error of each step is multiplied.
         any_size: whether numbers that are too large or too small for `dtype` have its precision
             as well.
     """
 
     def __init__(
-        self, dtype: torch.dtype, generator: torch.Generator, *, any_size: bool = False
+        self,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+        times: float = 1.0,
+        *,
+        any_size: bool = False,
     ) -> None:
         super().__init__()
+        self._times = times
         self._dtype = dtype
         self._eps = torch.finfo(dtype).eps
         self._generator = generator
@@ -59,7 +65,7 @@ class RandomRounding(TorchDispatchMode):
         returned = func(*args, **named)
         many = returned if isinstance(returned, tuple) else (returned,)
         if packet in _SUMS and args[0].dtype == torch.float64:
-            self._round_partial_sums(packet, args, many[_SUMS[packet]])
+            self._round_partial_sums(packet, args, returned)
         for declared, value in zip(func._schema.returns, many, strict=False):
             alias = declared.alias_info
             if alias is not None and not alias.is_write:
@@ -81,7 +87,7 @@ class RandomRounding(TorchDispatchMode):
         rounded = self._nearest(moved)
         # A kernel that computes in a wider dtype has its precision here, and its range.
         rounded = torch.where(rounded.isinf(), moved, rounded)
-        return torch.where(exact, real, rounded)
+        return torch.where(exact, real, real + self._times * (rounded - real))
 
     def _nearest(self, real: Tensor) -> Tensor:
         return (
@@ -97,7 +103,7 @@ class RandomRounding(TorchDispatchMode):
         rows = terms.permute(first + last).reshape(total.numel(), -1)
         partial = rows.cumsum(1)
         error = (self._rounded(partial) - partial).sum(1).view(total.shape)
-        total.add_(error / max(rows.shape[1], 1) if packet in _MEANS else error)
+        total.add_(error / max(rows.shape[1], 1) if packet is _aten.mean else error)
 
 
 def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
@@ -110,11 +116,26 @@ def _is_wide(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
 
 
+def _variance(x: Tensor, dims: Any, correction: float = 1) -> Tensor:
+    """The variance in two passes.
+
+    Where all elements are equal it is the square of the mean's rounding error: no derivative
+    shows that, since the first is zero there.
+    """
+    centred = x - x.mean(dims, keepdim=True)
+    total = (centred * centred).sum(dims)
+    return total / max(x.numel() / max(total.numel(), 1) - correction, 0)
+
+
+#: What PyTorch takes for one step, and is not.
+_PARTS = {_prims.var: _variance}
+
+
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-    """What an operator is made of, where PyTorch knows it and it gives the same."""
+    """What an operator is made of, where that is known and gives the same."""
     from torch._decomp import decomposition_table
 
-    found = decomposition_table.get(func)
+    found = _PARTS.get(func.overloadpacket) or decomposition_table.get(func)
     views = any(declared.alias_info is not None for declared in func._schema.returns)
     if found is None or views or func._schema.is_mutable:
         return None

@@ -250,6 +250,25 @@ def test_a_formula_behind_one_operator_is_taken_apart():
     assert compare([result + 1e-3 * x.abs() + 1e-3], truth).problem is not None
 
 
+@opsmith.op("comparison::variance")
+def variance(x: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    return x.var(-1, correction=0)
+
+
+def test_a_variance_of_equal_numbers_may_be_the_square_of_the_means_rounding():
+    # The derivative is zero there, so the size of the terms says nothing.
+    x = random(50, 1).expand(50, 16)
+    mean = torch.zeros(50, 1)
+    for k in range(16):
+        mean += x[:, k : k + 1]
+    result = (x - mean / 16).square().mean(-1)
+    truth = truth_of(variance, {"x": x})
+    assert bool((result > 0).any())
+    assert compare([result], truth).problem is None
+    # As the mean of squares less the square of the mean has it.
+    assert compare([result + torch.finfo(x.dtype).eps * x[:, 0] ** 2], truth).problem is not None
+
+
 def test_what_is_exact_is_not_rounded():
     whole = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
@@ -279,3 +298,36 @@ def test_float8_may_be_one_step_off_and_no_more():
         assert (found.problem is not None) is problem, steps
     nan = torch.tensor([float("nan")] * 4).to(torch.float8_e4m3fn)
     assert compare([nan], truth).problem is not None
+
+
+@opsmith.op("comparison::softmax")
+def softmax(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x.exp() / x.exp().sum(-1, keepdim=True)
+
+
+def test_where_the_reference_overflows_a_kernel_may_too_and_elsewhere_not():
+    x = torch.tensor([[100.0, 1.0], [2.0, 1.0]])
+    own, right = softmax.reference(x), torch.softmax(x, -1)
+    assert own[0, 0].isnan()
+    assert outcome(softmax, own, x=x).problem is None
+    assert outcome(softmax, right, x=x).problem is None
+    own[1] = torch.nan
+    assert "[1, 0] is nan, expected 0.73" in (outcome(softmax, own, x=x).problem or "")
+
+
+@opsmith.op("comparison::squared")
+def squared(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * x
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), torch.finfo(torch.float32).max])
+def test_one_term_that_is_too_large_is_infinity_of_its_own_sign(wrong):
+    x = torch.full((64,), 1e20)
+    assert outcome(squared, torch.full((64,), torch.inf), x=x).problem is None
+    assert outcome(squared, torch.full((64,), wrong), x=x).problem is not None
+
+
+def test_terms_that_are_too_large_and_cancel_may_be_nan():
+    x = torch.tensor([[3e38, 3e38, -3e38, -3e38]])
+    assert outcome(total, torch.tensor([torch.nan]), x=x).problem is None
+    assert outcome(total, torch.tensor([torch.nan]), x=x / 10).problem is not None
