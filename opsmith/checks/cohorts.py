@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, takes
+from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, LARGE_EQUAL, takes
 from opsmith.checks.sampling import Wanted, scalars_in_shapes
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
@@ -88,10 +88,11 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
         for group in _BOUNDARIES:
             wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
             yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
-        # Equal numbers add up to what half precision cannot step through one by one.
-        long = Wanted(sizes=_FEW, forced={name: 4097}, values="equal")
-        code = "OPS-VALUE-ACCUMULATION"
-        yield Cohort("long sums", long, examples=0, half_examples=2, code=code)
+        # Equal numbers add up to what half precision cannot step through one by one, or not hold.
+        for kind in ("equal", LARGE_EQUAL):
+            long = Wanted(sizes=_FEW, forced={name: 4097}, values=kind)
+            code = "OPS-VALUE-ACCUMULATION"
+            yield Cohort("long sums", long, examples=0, half_examples=2, code=code)
     if len(names) > 1 or signature.variadic_dims:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
         yield Cohort("odd sizes", wanted, 4, code="OPS-SIZE-BOUNDARY")

@@ -13,6 +13,8 @@ from opsmith.signature.constraints import ValueRange
 ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
 #: What only tensors of floating numbers hold, where the declaration says nothing of their values.
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
+#: The same of one value, so that many add up to more than half precision has.
+LARGE_EQUAL = "large and equal"
 
 
 def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
@@ -21,7 +23,7 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     Args:
         parameter: what the tensor is for.
         dtype: the tensor's.
-        kind: one of `ARRANGEMENTS` or `FLOATS`.
+        kind: one of `ARRANGEMENTS` or `FLOATS`, or `LARGE_EQUAL`.
     """
     constraints = parameter.constraints
     if dtype is torch.bool or dtype.is_complex or is_float8(dtype):
@@ -78,7 +80,7 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
 
     Args:
         normal: normally distributed, in double precision.
-        kind: one of `FLOATS`.
+        kind: one of `FLOATS`, or `LARGE_EQUAL`.
         dtype: what the values become; decides what is large and what is tiny.
         generator: decides what is random.
     """
@@ -88,6 +90,8 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
     chosen = torch.rand(normal.shape, generator=generator)
     if kind == "large":  # exp overflows in single precision, and not in double precision
         values = normal * 100
+    elif kind == LARGE_EQUAL:
+        values = torch.full_like(normal, 100 * normal.flatten()[0]) if normal.numel() else normal
     elif kind == "huge":  # squares overflow
         values = normal * (1e100 if wide else info.max**0.5 * 4)
     elif kind == "tiny":  # squares underflow

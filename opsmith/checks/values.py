@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks import lines
-from opsmith.checks.extremes import FLOATS, arranged, extreme, takes
+from opsmith.checks.extremes import FLOATS, LARGE_EQUAL, arranged, extreme, takes
 from opsmith.checks.lines import NoValue
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Order, Parameter, PartStarts, Sum
@@ -48,7 +48,7 @@ def fill(
     target = DTYPES[dtype]
     if not kind or not takes(parameter, target, kind):
         return _drawn(parameter, shape, target, generator, dims, arguments)
-    if kind in FLOATS:
+    if kind in (*FLOATS, LARGE_EQUAL):
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         return extreme(normal, kind, target, generator).to(target)
     drawn = _drawn(parameter, shape, target, generator, dims, arguments)
