@@ -57,11 +57,14 @@ def afterwards(trial: Trial) -> None:
         _do_not_meet(trial, [first, second], truths)
         if build is None:
             return
-        phases = [Phase(together=True)] * 4
-        for calls in native.call(trial, build, [first, second], phases):
+        memory = len(list(first.tensors())) + len(trial.signature.results)
+        pauses = [Phase(together=True, pause=place) for place in range(memory)]
+        phases = [*[Phase(together=True)] * 2, *pauses]
+        called = native.call(trial, build, [first, second], phases)
+        for phase, calls in zip(phases, called, strict=True):
             for call, expected in zip(calls, truths, strict=True):
                 if compare(call.tensors(), expected).problem is not None:
-                    what = phases[0].describe()
+                    what = phase.describe()
                     trial.compare(call.tensors(), expected, what, code="OPS-STATE-THREADS")
 
     trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)

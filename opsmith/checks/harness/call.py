@@ -52,6 +52,9 @@ class Phase:
         threads: how many run its pieces.
         calls: how often the call is made; more than once counts what stays allocated.
         together: whether all cases are called at the same time.
+        pause: where the first of these stands still while the others run from beginning to end: at
+            its first touch of this tensor, in the order of arguments and results; nowhere if
+            negative.
         emulated: whether the kernel is CUDA's, whose blocks and threads `seed` puts in order.
     """
 
@@ -61,10 +64,13 @@ class Phase:
     threads: int = 1
     calls: int = 1
     together: bool = False
+    pause: int = -1
     emulated: bool = False
 
     def describe(self) -> str:
         """How the kernel was called, as the beginning of a message."""
+        if self.pause >= 0:
+            return "called by one thread in the middle of another's call"
         if self.together:
             return "called by two threads at once"
         if self.emulated:
@@ -219,13 +225,14 @@ def _request(
     for phase in phases:
         parts.append(
             struct.pack(
-                "<BBQiiB",
+                "<BBQiiBi",
                 phase.at_end,
                 phase.fill,
                 phase.seed,
                 phase.threads,
                 phase.calls,
                 phase.together,
+                phase.pause,
             )
         )
     parts.append(struct.pack("<I", len(cases)))

@@ -6,12 +6,15 @@
 
 #include <cfenv>
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 namespace {
 
 volatile float shared_value;  // what two calls at once must not have
+volatile float shared_table[64];
+std::mutex table_lock;
 volatile int64_t zero = 0;
 std::thread worker;
 
@@ -55,6 +58,14 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       out[i] = shared_value;
     }
+  } else if (fault == "one table for all calls") {
+    for (int64_t i = 0; i < n; ++i) shared_table[i] = 2 * x[i];
+    for (int64_t i = 0; i < n; ++i) out[i] = shared_table[i];
+  } else if (fault == "one table behind a lock") {
+    // Not a fault.
+    const std::lock_guard<std::mutex> alone(table_lock);
+    for (int64_t i = 0; i < n; ++i) shared_table[i] = 2 * x[i];
+    for (int64_t i = 0; i < n; ++i) out[i] = shared_table[i];
   } else if (fault == "scratch not written") {
     const auto scratch = ctx.scratch<float>(n);
     for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i] + scratch[i];

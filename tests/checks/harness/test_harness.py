@@ -95,6 +95,11 @@ def test_an_access_outside_ends_the_call_and_names_memory_and_line(build, fault,
         ),
         ("leak", Phase(calls=12), "allocates 104 bytes in every call that it never gives back"),
         ("rounding mode", Phase(), "left another rounding mode of floating-point numbers behind"),
+        (
+            "rounding mode",
+            Phase(calls=12),
+            "left another rounding mode of floating-point numbers behind",
+        ),
         ("flush to zero", Phase(), "left denormal numbers switched off (flush to zero)"),
         ("thread left", Phase(), "left 1 thread running after the call"),
     ],
@@ -116,17 +121,21 @@ def test_a_wrong_split_shows_with_ten_elements(build, fault):
 
 
 def test_calls_at_the_same_time_do_not_meet_unless_the_kernel_makes_them(build):
-    def all_right(fault):
+    def all_right(fault, phases):
         cases = [{"x": X, "fault": fault}, {"x": X + 100, "fault": fault}]
-        # Whether two threads really run at once is up to a busy machine, so more than one try.
-        calls = harness.run(build, SIGNATURE, cases, [Phase(together=True)] * 20).calls
+        calls = harness.run(build, SIGNATURE, cases, phases).calls
         return all(
             torch.equal(first.results[0], 2 * X) and torch.equal(second.results[0], 2 * X + 200)
             for first, second in calls
         )
 
-    assert all_right("")
-    assert not all_right("one buffer for all calls")
+    at_once, at_result = Phase(together=True), Phase(together=True, pause=1)
+    assert all_right("", [at_once, at_result, Phase(together=True, pause=99)])
+    # Whether two threads really run at once is up to a busy machine, so more than one try.
+    assert not all_right("one buffer for all calls", [at_once] * 20)
+    # Where one stands still, it is not up to the machine.
+    assert not all_right("one table for all calls", [at_result])
+    assert all_right("one table behind a lock", [at_result])
 
 
 def test_what_is_not_written_holds_the_pattern_that_memory_began_with(build):

@@ -82,6 +82,9 @@ struct Phase {
   int32_t threads = 1;
   int32_t calls = 1;      // one after the other, on the same arguments
   bool together = false;  // all cases at once, each on a thread of its own
+  // Where the first case waits for the others: at its first touch of this block of memory, in the
+  // order of arguments and results; nowhere if negative.
+  int32_t pause = -1;
 };
 
 class Running final : public Runtime {
@@ -89,6 +92,12 @@ class Running final : public Runtime {
   Running(const std::vector<Argument>& arguments, const Phase& phase)
       : arguments_(arguments), memory_(phase.placement), schedule_(phase.seed, phase.threads) {
     watched = &memory_;
+  }
+
+  // To be called before the kernel: it waits where it first touches one block of its memory.
+  void pause_at(Pause& pause, uint64_t block) {
+    pause_ = &pause;
+    pause_block_ = block;
   }
 
   void read(const DLTensor*& tensor) override {
@@ -134,6 +143,7 @@ class Running final : public Runtime {
     const Block& block = memory_.allocate(names_.at(index), count * element, element, 64);
     results_.resize(names_.size());
     results_[index] = describe(block.data, dtype, std::move(shape), std::move(strides));
+    prepare_pause(block);
     return results_[index];
   }
 
@@ -207,6 +217,10 @@ class Running final : public Runtime {
  private:
   const Argument& next() { return arguments_[position_++]; }
 
+  void prepare_pause(const Block& block) {
+    if (pause_ != nullptr && memory_.blocks().size() == pause_block_ + 1) pause_->arm(block);
+  }
+
   const DLTensor* place(const TensorArgument& tensor) {
     const uint64_t element = tensor.dtype.bits / 8;
     const std::string name = "argument '" + tensor.name + "'";
@@ -219,6 +233,7 @@ class Running final : public Runtime {
     } else {
       memory_.protect(block);
     }
+    prepare_pause(block);
     return describe(block.data + tensor.first, tensor.dtype, tensor.sizes, tensor.strides);
   }
 
@@ -260,6 +275,8 @@ class Running final : public Runtime {
   std::vector<const DLTensor*> results_;
   std::vector<Block> written_;
   std::vector<std::pair<std::string, Place>> remarks_;
+  Pause* pause_ = nullptr;
+  uint64_t pause_block_ = 0;
 };
 
 }  // namespace opsmith::harness

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memory.h"
+#include "pause.h"
 #include "stream.h"
 
 #include <opsmith/harness_runtime.h>
@@ -17,6 +18,7 @@
 namespace opsmith::harness {
 
 inline const GuardedMemory* watched = nullptr;  // the running call's
+inline std::atomic<Pause*> pausing{nullptr};    // of the calls that run at once
 inline std::FILE* report_file = nullptr;        // where the words go
 
 inline bool was_write(const void* context) {
@@ -65,6 +67,8 @@ inline void put_places(Writer& out, const std::vector<Place>& places) {
 
 // The process is about to end; what was written of the results before is already in the file.
 inline void on_fault(int number, siginfo_t* info, void* context) {
+  Pause* pause = pausing.load();
+  if (number == SIGSEGV && pause != nullptr && pause->wait_at(info->si_addr)) return;
   signal(number, SIG_DFL);
   std::string text;
   const bool access = number == SIGSEGV || number == SIGBUS;

@@ -24,6 +24,7 @@ Phase read_phase(Reader& in) {
   phase.threads = in.get<int32_t>();
   phase.calls = in.get<int32_t>();
   phase.together = in.get<uint8_t>() != 0;
+  phase.pause = in.get<int32_t>();
   return phase;
 }
 
@@ -59,11 +60,13 @@ std::vector<std::string> repeat(Entry entry, const std::vector<Argument>& argume
 void run_apart(Entry entry, const std::vector<std::vector<Argument>>& cases, const Phase& phase,
                std::FILE* file) {
   for (const std::vector<Argument>& arguments : cases) {
-    std::vector<std::string> kept;
-    if (phase.calls > 1) kept = repeat(entry, arguments, phase);
     Running running(arguments, phase);
+    // First, since only the first call changes a setting that then stays.
     std::vector<std::string> seen = observe(entry, running);
-    seen.insert(seen.end(), kept.begin(), kept.end());
+    if (phase.calls > 1) {
+      const std::vector<std::string> kept = repeat(entry, arguments, phase);
+      seen.insert(seen.end(), kept.begin(), kept.end());
+    }
     Writer out;
     running.report(out, seen);
     out.flush(file);
@@ -85,6 +88,32 @@ void run_together(Entry entry, const std::vector<std::vector<Argument>>& cases, 
     });
   }
   for (std::thread& thread : threads) thread.join();
+  Writer out;
+  for (Running& running : calls) running.report(out, {});
+  out.flush(file);
+}
+
+// One after the other but for the first case, which stands still while the others run.
+void run_in_the_middle(Entry entry, const std::vector<std::vector<Argument>>& cases,
+                       const Phase& phase, std::FILE* file) {
+  std::deque<Running> calls;
+  for (const std::vector<Argument>& arguments : cases) calls.emplace_back(arguments, phase);
+  Pause pause;
+  calls.front().pause_at(pause, static_cast<uint64_t>(phase.pause));
+  pausing.store(&pause);
+  std::thread first([&] {
+    call(entry, calls.front());
+    pause.first_returned();
+  });
+  pause.wait_for_first();
+  std::thread others([&] {
+    for (size_t i = 1; i < calls.size(); ++i) call(entry, calls[i]);
+    pause.others_returned();
+  });
+  first.join();
+  others.join();
+  pausing.store(nullptr);
+  pause.release();  // where the kernel never touched it
   Writer out;
   for (Running& running : calls) running.report(out, {});
   out.flush(file);
@@ -120,7 +149,11 @@ int main(int argc, char** argv) {
     for (Argument& argument : arguments) argument = read_argument(in);
   }
   for (const Phase& phase : phases) {
-    (phase.together ? run_together : run_apart)(entry, cases, phase, file);
+    auto* run = phase.together ? run_together : run_apart;
+#ifndef OPSMITH_HARNESS_SANITIZED
+    if (phase.together && phase.pause >= 0) run = run_in_the_middle;
+#endif
+    run(entry, cases, phase, file);
   }
   std::fputc('E', file);
   std::fclose(file);

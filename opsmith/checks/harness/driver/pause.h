@@ -1,0 +1,60 @@
+// Lets one call stand still in its middle while others run from beginning to end.
+//
+// Two calls that merely begin at once rarely meet: a call takes microseconds, and there may be one
+// processor. So a block of the first call is made inaccessible, and where the kernel touches it
+// first, the call waits in the signal's handler until the others have returned.
+#pragma once
+
+#include "memory.h"
+
+#include <time.h>
+
+#include <atomic>
+
+namespace opsmith::harness {
+
+class Pause {
+ public:
+  // Whoever holds a lock while it waits keeps the others from returning.
+  static constexpr int most_milliseconds = 250;
+
+  void arm(const Block& block) {
+    pages_ = block.pages;
+    bytes_ = block.page_bytes;
+    protection_ = block.read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    if (bytes_ != 0) mprotect(pages_, bytes_, PROT_NONE);
+  }
+
+  // Whether `address` is in the block that a call is to wait at; then it has waited.
+  bool wait_at(const void* address) {
+    const char* at = static_cast<const char*>(address);
+    if (at < pages_ || at >= pages_ + bytes_) return false;
+    if (reached_.exchange(true)) return true;  // another of its threads, which tries again
+    release();
+    may_others_run_.store(true);
+    for (int i = 0; i < most_milliseconds && !did_others_return_.load(); ++i) sleep();
+    return true;
+  }
+
+  void release() { mprotect(pages_, bytes_, protection_); }
+  void first_returned() { may_others_run_.store(true); }
+  void others_returned() { did_others_return_.store(true); }
+  void wait_for_first() const {
+    while (!may_others_run_.load()) sleep();
+  }
+
+ private:
+  static void sleep() {
+    const timespec millisecond{0, 1000000};
+    nanosleep(&millisecond, nullptr);
+  }
+
+  char* pages_ = nullptr;
+  uint64_t bytes_ = 0;
+  int protection_ = 0;
+  std::atomic<bool> reached_{false};
+  std::atomic<bool> may_others_run_{false};
+  std::atomic<bool> did_others_return_{false};
+};
+
+}  // namespace opsmith::harness
