@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Float32
 from pairs import Each, pair
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 KIND = "gradients"
 
@@ -51,6 +52,44 @@ for name, wrong in {
     "a saved tensor written": lambda ctx, grad: grad * ctx.saved_tensors[0].cos_(),
 }.items():
     pair(KIND, name, sine, backward=(wrong, _right_sine), setup=_save_x)
+
+
+def _save_slope(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0].cos())
+
+
+TWICE = "gradients of gradients"
+
+pair(
+    TWICE,
+    "a second derivative that is silently zero",
+    sine,
+    setup=_save_x,
+    backward=(lambda ctx, grad: grad * ctx.saved_tensors[0].detach().cos(), _right_sine),
+    row="double-backward",
+)
+pair(
+    TWICE,
+    "a slope saved that autograd takes for a constant",
+    sine,
+    setup=_save_slope,
+    backward=(
+        lambda ctx, grad: grad * ctx.saved_tensors[0],
+        once_differentiable(lambda ctx, grad: grad * ctx.saved_tensors[0]),
+    ),
+    row="double-backward",
+)
+pair(
+    TWICE,
+    "a gradient that leaves autograd altogether",
+    sine,
+    setup=_save_x,
+    backward=(
+        lambda ctx, grad: _right_sine(ctx, grad).detach(),
+        once_differentiable(_right_sine),
+    ),
+    row="double-backward",
+)
 
 
 def product(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
@@ -169,6 +208,47 @@ pair(
     "a fake kernel that is wrong for odd sizes",
     half_as_many,
     fake=(lambda x: x.new_empty(x.shape[0] // 2), lambda x: x.new_empty((x.shape[0] + 1) // 2)),
+)
+
+EXPORTED, TRACED = "sizes that export fixes", "sizes that tracing fixes"
+
+_FIRST: dict[int, int] = {}
+
+
+def _as_first_seen(x):
+    return x.new_empty(_FIRST.setdefault(x.dim(), x.shape[0]), x.shape[1])
+
+
+for name, wrong in {
+    "a fake kernel with the size of its first call": _as_first_seen,
+    "a fake kernel made of Python's numbers": lambda x: x.new_empty([int(n) for n in x.shape]),
+}.items():
+    pair(EXPORTED, name, kept_rows, fake=(wrong, _right_fake), row="fake")
+
+
+def _by_its_size(x):
+    # Both are right, but a trace keeps the one that it took.
+    return x.new_empty(x.shape) if x.shape[0] % 2 else _right_fake(x)
+
+
+def _gradient_of_numbers(ctx, grad):
+    rows, columns = (int(size) for size in grad.shape)
+    return grad.new_full((rows, columns), 2.0) * grad
+
+
+pair(
+    TRACED,
+    "a fake kernel that asks whether a size is even",
+    kept_rows,
+    fake=(_by_its_size, _right_fake),
+    row="compile",
+)
+pair(
+    TRACED,
+    "a backward made of Python's numbers",
+    kept_rows,
+    backward=(_gradient_of_numbers, lambda ctx, grad: 2 * grad),
+    row="compile",
 )
 
 FAILING = "exceptions and hangs"

@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32, Int32, Int64
 from pairs import pair
 from torch import Tensor
 
-KIND = "values"
+KIND, OVERFLOW = "values", "overflow"
 
 
 def softmax(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -278,4 +278,81 @@ pair(
     right=lambda x, low, high: torch.minimum(
         torch.maximum(x, x.new_tensor(low)), x.new_tensor(high)
     ),
+)
+
+
+def squared(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * x
+
+
+def _infinite_less_infinite(x):
+    # Both are infinite where the square is too large.
+    return (2 * x) * x - x * x
+
+
+def _negative_infinity(x):
+    return torch.where((x * x).isinf(), -torch.inf, x * x)
+
+
+pair(OVERFLOW, "NaN where the result overflows", squared, wrong=_infinite_less_infinite)
+pair(OVERFLOW, "infinity of the wrong sign", squared, wrong=_negative_infinity)
+
+
+pair(
+    OVERFLOW,
+    "an overflow cut off at the largest number",
+    squared,
+    wrong=lambda x: (x * x).clamp(max=torch.finfo(x.dtype).max),
+)
+
+
+def averaged(x: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    return x.mean(1) if x.shape[1] else x.new_zeros(x.shape[0])
+
+
+pair(
+    OVERFLOW,
+    "a mean whose sum overflows in half",
+    averaged,
+    wrong=lambda x: x.sum(1) / max(x.shape[1], 1),
+    right=lambda x: averaged(x.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype),
+)
+
+
+def magnitude(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return torch.hypot(x, y)
+
+
+pair(
+    OVERFLOW,
+    "a magnitude whose squares overflow",
+    magnitude,
+    wrong=lambda x, y: (x * x + y * y).sqrt(),
+    right=torch.hypot,
+)
+
+
+def log_of_sum(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
+    return torch.logsumexp(x, 1)
+
+
+pair(
+    OVERFLOW,
+    "a logarithm of a sum without its maximum",
+    log_of_sum,
+    wrong=lambda x: x.exp().sum(1).log(),
+    right=lambda x: torch.logsumexp(x, 1),
+)
+
+
+def softmax_of_single(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return torch.softmax(x, 1)
+
+
+pair(
+    OVERFLOW,
+    "an overflow turned into zeros",
+    softmax_of_single,
+    wrong=lambda x: torch.nan_to_num(_naive_softmax(x)),
+    right=_stable_softmax,
 )

@@ -2,7 +2,7 @@
 
 python tests/faults/run.py                    the table, with one seed
 python tests/faults/run.py --seeds 10         every fault and every right operator, ten times
-python tests/faults/run.py --modules native   faults of C++ kernels; values, sizes, state, gradients
+python tests/faults/run.py --modules native   faults of C++ kernels; values, sizes, …
 python tests/faults/run.py --only state       faults whose kind or name has this in it
 
 The columns: one comparison by `torch.allclose` with one shape, `torch.library.opcheck`,
@@ -27,12 +27,14 @@ from peers import NAMES, found_by  # noqa: E402
 
 from opsmith import checks  # noqa: E402
 
-MODULES = ("values", "sizes", "state", "gradients", "native")
-# Compilers and runtimes repeat what the others find, and take minutes.
+MODULES = ("values", "sizes", "state", "classes", "gradients", "native")
+# Compilers and runtimes mostly repeat what the others find, and take minutes.
 LEFT_OUT = ("opcheck", "compile", "export")
 #: Kinds whose faults may damage the process, or end it.
 HANGING = "exceptions and hangs"
 APART = ("memory", "threads", "what a call leaves", HANGING)
+#: Kinds that nothing but a compiler finds.
+COMPILED = "sizes that tracing fixes"
 
 
 def pairs(modules: Sequence[str] = MODULES) -> list:
@@ -65,7 +67,8 @@ def failures(chosen: list, seed: int, examples: int = 60) -> dict[str, list[chec
     """The rows that fail, by operator."""
     operators = [operator for pair in chosen for operator in (pair.wrong, pair.right)]
     limit = 3.0 if chosen[0].kind == HANGING else 60.0
-    report = checks.run(operators, select=rows(), seed=seed, examples=examples, time_limit=limit)
+    select = [*rows(), *{pair.row for pair in chosen} & set(LEFT_OUT)]
+    report = checks.run(operators, select=select, seed=seed, examples=examples, time_limit=limit)
     return {o.name: [r for r in report.failures if r.operator == o.name] for o in operators}
 
 
