@@ -91,7 +91,9 @@ def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Gene
     if kind == "large":  # exp overflows in single precision, and not in double precision
         values = normal * 100
     elif kind == LARGE_EQUAL:
-        values = torch.full_like(normal, 100 * normal.flatten()[0]) if normal.numel() else normal
+        values = (
+            torch.full_like(normal, 100 * normal.flatten()[0].item()) if normal.numel() else normal
+        )
     elif kind == "huge":  # squares overflow
         values = normal * (1e100 if wide else info.max**0.5 * 4)
     elif kind == "tiny":  # squares underflow
