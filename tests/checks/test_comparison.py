@@ -262,7 +262,7 @@ def test_a_variance_of_equal_numbers_may_be_the_square_of_the_means_rounding():
     for k in range(16):
         mean += x[:, k : k + 1]
     result = (x - mean / 16).square().mean(-1)
-    truth = truth_of(variance, {"x": x})
+    truth = expected_of(variance, {"x": x})
     assert bool((result > 0).any())
     assert compare([result], truth).problem is None
     # As the mean of squares less the square of the mean has it.

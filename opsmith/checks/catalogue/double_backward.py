@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
+from opsmith.checks.expected import Expected, RefusedError, flatten, measure, narrow, widen
 from opsmith.checks.gradients import (
     COTANGENTS,
     has_leaves,
@@ -19,7 +20,6 @@ from opsmith.checks.gradients import (
 )
 from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
-from opsmith.checks.truth import RefusedError, Truth, flatten, measure, narrow, widen
 from opsmith.signature import Signature
 
 #: What the gradients are multiplied with before they are differentiated again.
@@ -155,7 +155,7 @@ def _accumulate(
         torch.autograd.backward([first for first, _ in pairs], [weight for _, weight in pairs])
 
 
-def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Truth | None:
+def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Expected | None:
     """What the reference has in double precision; `None` where that is not to be had."""
     operator = trial.operator
     names: list[str] = []
