@@ -279,11 +279,9 @@ def _registered(
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
         name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
-    # The exporter looks a domain's operators up by the domain's version, its own by the opset.
-    own = _domains(choices)
-    versions = {
-        name: DOMAIN_VERSION if name.partition("::")[0] in own else opset for name in functions
-    }
+    # The exporter looks a domain's operators up by the domain's version, its own by the opset; and
+    # nodes of a domain as well, since a translation may make one that is named as its operator.
+    versions = {name: opset if name.startswith("aten::") else DOMAIN_VERSION for name in functions}
     try:
         for name, function in functions.items():
             torch.onnx.register_custom_op_symbolic(name, function, versions[name])
@@ -291,6 +289,16 @@ def _registered(
     finally:
         for name in functions:
             torch.onnx.unregister_custom_op_symbolic(name, versions[name])
+            _forget(name)
+
+
+def _forget(name: str) -> None:
+    """Take an operator without functions from the exporter, which stumbles over a node so named."""
+    from torch.onnx._internal.torchscript_exporter.registration import registry
+
+    group = registry.get_function_group(name)
+    if group is not None and not group._functions:
+        del registry._registry[name]
 
 
 _Make = Callable[[Any, dict[str, Any]], Sequence[Any]]

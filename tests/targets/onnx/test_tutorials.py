@@ -101,6 +101,34 @@ def test_a_node_of_a_foreign_domain_is_written_and_said_to_be_unverified(tmp_pat
         opsmith.load(tmp_path / "dist")
 
 
+class Named(torch.autograd.Function):
+    """Mapped to a node that has the operator's own name, as the tutorial does."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return 2 * a + b
+
+    @staticmethod
+    def symbolic(g, a, b):
+        return g.op("onnx_tutorials::named", a, b)
+
+
+class Renamed(Named):
+    """Another operator, mapped to the same node."""
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_node_may_be_named_as_its_operator_or_as_another(tmp_path, exporter):
+    opsmith.adopt(Named, "onnx_tutorials::named")
+    opsmith.adopt(Renamed, "onnx_tutorials::renamed")
+    for number, function in enumerate((Named, Renamed, Named)):
+        out = tmp_path / str(number)
+        model = Apply(function)
+        opsmith.export(model, INPUTS, target="onnx", out=out, exporter=exporter, say=None)
+        (node,) = onnx.load(out / "model.onnx").graph.node
+        assert (node.domain, node.op_type) == ("onnx_tutorials", "named")
+
+
 def test_onnx_runtime_refuses_a_node_that_no_library_defines(tmp_path):
     with pytest.raises(ExportError) as caught:
         opsmith.export(Apply(Custom), INPUTS, target="onnxruntime", out=tmp_path / "dist", say=None)
