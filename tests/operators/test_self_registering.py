@@ -141,9 +141,9 @@ def test_declaring_again_takes_the_kernel_back() -> None:
 
 
 FAULTY = """
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
-static at::Tensor f(const at::Tensor& x, int64_t k) { return x * k; }
+static at::Tensor f(const at::Tensor& x, int64_t k) { return x.mul(k); }
 TORCH_LIBRARY(%s, m) { %s }
 TORCH_LIBRARY_IMPL(%s, CPU, m) { m.impl("scale", &f); }
 """
@@ -193,10 +193,10 @@ def test_a_function_in_def_is_the_devices_kernel(tmp_path: Path) -> None:
 
 
 TWO = """
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
-static at::Tensor twice(const at::Tensor& x) { return x * 2; }
-static at::Tensor thrice(const at::Tensor& x) { return x * 3; }
+static at::Tensor twice(const at::Tensor& x) { return x.mul(2); }
+static at::Tensor thrice(const at::Tensor& x) { return x.mul(3); }
 TORCH_LIBRARY_IMPL(torch_library_two, CPU, m) {
   m.impl("twice", &twice);
   m.impl("thrice", &thrice);

@@ -1,4 +1,5 @@
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 namespace extension_cpp {
@@ -54,7 +55,7 @@ TORCH_LIBRARY(extension_cpp, m) {
   m.def(
       "mypick(Tensor x, Tensor at, float[] scales, Tensor[] more, str[] names, str? name=None, "
       "int? limit=None) -> Tensor");
-  m.def("left_alone(Tensor x) -> Tensor", [](const at::Tensor& x) { return x + 1; });
+  m.def("left_alone(Tensor x) -> Tensor", [](const at::Tensor& x) { return x.add(1); });
   define_pick(m);
 }
 
