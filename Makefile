@@ -40,7 +40,7 @@ demo: .venv/installed
 
 .PHONY: test
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: seeds
 seeds: .venv/installed
