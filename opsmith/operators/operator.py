@@ -164,7 +164,11 @@ class DefinedOperator(Operator):
     def _register_launcher(
         self, device: str, function: Callable[..., Any], kernel: TritonKernel | None
     ) -> None:
-        self.kernels[device] = TritonLauncher(device, function, kernel=kernel)
+        code = getattr(self.reference, "__code__", None)
+        file = Path(code.co_filename if code is not None else "")
+        self.kernels[device] = TritonLauncher(
+            device, function, kernel=kernel, file=file, sizes=self.sizes
+        )
         self.install_kernel(device)
         see_through(self)
 

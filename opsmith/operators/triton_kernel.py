@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._library.triton import set_wrap_triton_enabled
 
-from opsmith.kernels import HOST
+from opsmith.kernels import HOST, KernelSource
 from opsmith.kernels.languages.triton import TritonKernel, require_triton
 from opsmith.operators.arguments import describe, tensors
 from opsmith.operators.fake import as_returned, check_size, empty_results
@@ -32,14 +33,33 @@ class TritonLauncher(PythonKernel):
 
     Attributes:
         kernel: what it launches, where opsmith wrote the function; `None` where the user did.
+        file: that declares the operator.
+        sizes: those that the operator serves.
     """
 
     kernel: TritonKernel | None = field(default=None, kw_only=True)
+    file: Path = field(default_factory=Path, kw_only=True)
+    sizes: Sequence[Mapping[str, int]] = field(default=(), kw_only=True)
 
     @property
     def where(self) -> str:
         """See `Kernel.where`."""
         return super().where if self.kernel is None else self.kernel.where
+
+    @property
+    def entry(self) -> KernelSource | None:  # type: ignore[override]
+        """See `Kernel.entry`: what Triton compiles ahead of time, where opsmith launches it."""
+        if self.kernel is None:
+            return None
+        from opsmith.kernels.languages.triton.language import Triton
+
+        return KernelSource(
+            self.kernel.signature,
+            self.device,
+            self.file,
+            strided=self.kernel.strided,
+            in_place_of=Triton(self.kernel, self.sizes),
+        )
 
     @property
     def dissolves(self) -> bool:

@@ -137,7 +137,7 @@ def test_a_grid_is_an_expression_where_no_size_is_known():
     )
     grid = one.programs(unknown_sizes(SIGNATURE), {"BLOCK": 64}, traced)
     assert [expressions.text(s.expression) if isinstance(s, Size) else s for s in grid] == [
-        "(x.numel()+64-1)//64",
+        "(1*N*C+64-1)//64",
         "2*N-steps[1]",
         1,
     ]

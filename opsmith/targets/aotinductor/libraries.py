@@ -200,8 +200,8 @@ def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str
 
 def _source(operator: Operator, device: str, count: int) -> kernels.KernelSource:
     kernel = operator.kernels.get(device)
-    if kernel is not None and kernel.source is not None:
-        return kernel.source
+    if kernel is not None and (source := kernel.source or kernel.entry) is not None:
+        return source
     what = "only a Python kernel" if kernel is not None else "no kernel"
     calls = "once" if count == 1 else f"{count} times"
     name, spoken = operator.name, operator.signature.name

@@ -6,13 +6,14 @@ compiled library, with these in their place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature.expressions import Binary, Expression, Integer, Name, Scalar
 from opsmith.signature.model import ScalarType, SequenceType, Signature, TensorType
-from opsmith.signature.shapes import Variadic
+from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 
 class Size:
@@ -73,24 +74,42 @@ class Size:
     __eq__ = __ne__ = _undecided
     __hash__ = object.__hash__
 
+    def __repr__(self) -> str:
+        return f"Size({self.expression})"
+
 
 class UndecidedError(Exception):
     """A function asked for the value of a size that is not known yet."""
 
 
 class SizesOfTensor:
-    """What is known of a tensor before a call: how its sizes are asked for."""
+    """What is known of a tensor before a call: how its sizes are asked for.
 
-    def __init__(self, name: str, dim: int | None) -> None:
-        self._name, self._dim = name, dim
+    Args:
+        name: the tensor's.
+        shape: as it is declared; `None` where it is not.
+    """
+
+    def __init__(self, name: str, shape: Shape | None) -> None:
+        self._name = name
+        dims = shape.dims if shape is not None else None
+        if dims is not None and any(isinstance(dim, Variadic) for dim in dims):
+            dims = None
+        self._dims = dims
 
     def numel(self) -> Size:
         """As a tensor has it."""
-        return Size(Name(tensor_property(self._name, "numel")))
+        if self._dims is None or not all(isinstance(dim, Fixed) for dim in self._dims):
+            return Size(Name(tensor_property(self._name, "numel")))
+        return functools.reduce(lambda left, right: left * right, self.shape, Size(Integer(1)))
 
     def size(self, dim: int) -> Size:
         """As a tensor has it."""
-        return Size(Name(tensor_property(self._name, "size", self._place(dim))))
+        place = self._place(dim)
+        declared = self._dims[place] if self._dims is not None else None
+        if isinstance(declared, Fixed):
+            return Size(declared.expression)
+        return Size(Name(tensor_property(self._name, "size", place)))
 
     def stride(self, dim: int) -> Size:
         """As a tensor has it."""
@@ -98,9 +117,9 @@ class SizesOfTensor:
 
     def dim(self) -> int:
         """As a tensor has it."""
-        if self._dim is None:
+        if self._dims is None:
             raise UndecidedError
-        return self._dim
+        return len(self._dims)
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -129,7 +148,7 @@ def unknown_sizes(signature: Signature) -> dict[str, Any]:
     for parameter in signature.parameters:
         match parameter.type:
             case TensorType(_, shape):
-                found[parameter.name] = SizesOfTensor(parameter.name, _dim(shape))
+                found[parameter.name] = SizesOfTensor(parameter.name, shape)
             case ScalarType("int") if not parameter.optional:
                 found[parameter.name] = Size(Scalar(parameter.name))
             case SequenceType("int", int(length)) if not parameter.optional:
@@ -137,14 +156,8 @@ def unknown_sizes(signature: Signature) -> dict[str, Any]:
                     Size(Scalar(parameter.name, position)) for position in range(length)
                 )
     for result in signature.results:
-        found[result.name] = SizesOfTensor(result.name, _dim(result.tensor_type.shape))
+        found[result.name] = SizesOfTensor(result.name, result.tensor_type.shape)
     return found
-
-
-def _dim(shape: Any) -> int | None:
-    if shape is None or any(isinstance(dim, Variadic) for dim in shape.dims):
-        return None
-    return len(shape.dims)
 
 
 def traced(

@@ -1,0 +1,146 @@
+"""Triton's compiler, for GPUs that need not be here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from opsmith.errors import BuildError, MissingError
+from opsmith.kernels.languages.triton.kernel import TritonKernel
+from opsmith.kernels.languages.triton.variants import Configuration, element_types
+from opsmith.kernels.nvcc import cuda_architectures
+
+#: What every GPU of a generation runs, where nobody says for which the kernel is compiled.
+_USUAL = (80, 90)
+_NUMBERS = {"real": "fp32", "boolean": "u1"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """The code of a kernel for one architecture.
+
+    Attributes:
+        architecture: 90 for sm_90.
+        code: what the driver loads.
+        name: of the function in it.
+        warps: of a program.
+        shared: the bytes of shared memory that a launch needs.
+        further: the number of pointers that Triton passes beside the kernel's own parameters.
+    """
+
+    architecture: int
+    code: bytes
+    name: str
+    warps: int
+    shared: int
+    further: int
+
+
+def architectures() -> tuple[int, ...]:
+    """What to compile for: ``OPSMITH_CUDA_ARCHS``, else the GPUs here, else the usual ones."""
+    listed = [int(found) for found in re.findall(r"\d{2,3}", cuda_architectures())]
+    return tuple(sorted(set(listed))) or _USUAL
+
+
+def compile_for(
+    kernel: TritonKernel,
+    configuration: Configuration,
+    dtype: str | None,
+    assumption: tuple[frozenset[str], bool],
+    architecture: int,
+) -> Image:
+    """Compile a kernel.
+
+    Args:
+        kernel: the kernel.
+        configuration: its constants.
+        dtype: the generic dtype.
+        assumption: see `Configuration.assumptions`.
+        architecture: 90 for sm_90.
+
+    Raises:
+        BuildError: it does not compile, in Triton's words; or the driver alone cannot launch it.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = _compilable(kernel)
+    divisible, narrow = assumption
+    pointers = dict(element_types(kernel, dtype))
+    kinds = {one.name: one.kind for one in configuration.given}
+    signature: dict[str, str] = {}
+    constants = dict(configuration.constants)
+    for taken in kernel.taken:
+        if taken.name in pointers:
+            signature[taken.name] = f"*{pointers[taken.name]}"
+        elif taken.name in kinds:
+            integer = "i32" if narrow else "i64"
+            signature[taken.name] = _NUMBERS.get(kinds[taken.name], integer)
+        else:
+            signature[taken.name] = "constexpr"
+            if taken.kind == "default":
+                constants[taken.name] = _default(function, taken.name)
+    attributes = {
+        (position,): [["tt.divisibility", 16]]
+        for position, name in enumerate(function.arg_names)
+        if name in divisible
+    }
+    source = ASTSource(function, signature=signature, constexprs=constants, attrs=attributes)
+    target = GPUTarget("cuda", architecture, 32)
+    what = f"{kernel.what}: the Triton kernel {function.fn.__name__} for sm_{architecture}"
+    with_dtype = f"{what}, {dtype}" if dtype else what
+    try:
+        compiled = triton.compile(source, target=target, options=dict(configuration.options))
+    except Exception as error:
+        raise BuildError(f"{with_dtype} does not compile: {error}") from error
+    facts = compiled.metadata
+    needs = _beyond(facts)
+    if needs:
+        raise BuildError(f"{what} needs {needs}, which a launch by the driver alone does not give")
+    header = re.search(r"\.entry\b.*?\)", compiled.asm["ptx"], re.DOTALL)
+    assert header is not None
+    return Image(
+        architecture,
+        compiled.asm["cubin"],
+        facts.name,
+        facts.num_warps,
+        facts.shared,
+        header[0].count(".param") - len(configuration.given),
+    )
+
+
+def _compilable(kernel: TritonKernel) -> Any:
+    from triton.runtime.jit import JITFunction
+
+    function = kernel.function
+    if not isinstance(function, JITFunction):
+        raise MissingError(
+            f"{kernel.what}: TRITON_INTERPRET is set, so that Triton compiles nothing; unset it"
+        )
+    return function
+
+
+def cache_key(kernel: TritonKernel) -> str:
+    """Changes whenever the kernel's code does, that of functions it calls too, or Triton."""
+    import triton
+
+    return f"{triton.__version__} {_compilable(kernel).cache_key}"
+
+
+def _default(function: Any, name: str) -> Any:
+    return next(p.default for p in function.params if p.name == name)
+
+
+def _beyond(facts: Any) -> str:
+    """What a kernel needs that is not passed; empty for most."""
+    if getattr(facts, "num_ctas", 1) != 1:
+        return "clusters of programs (num_ctas)"
+    if getattr(facts, "global_scratch_size", 0):
+        return "scratch memory"
+    if getattr(facts, "launch_cooperative_grid", False):
+        return "a cooperative launch"
+    if getattr(facts, "tensordesc_meta", None):
+        return "tensor descriptors made on the host"
+    return ""

@@ -1,0 +1,227 @@
+"""The language: Triton, compiled ahead of time, and launched by generated C++."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import MissingError
+from opsmith.kernels import cpp, toolchain
+from opsmith.kernels.argument_struct import require_supported
+from opsmith.kernels.build import Generated
+from opsmith.kernels.files import key_of
+from opsmith.kernels.languages.cpp import Cpp, torch_adapter
+from opsmith.kernels.languages.triton import compiling
+from opsmith.kernels.languages.triton.kernel import TritonKernel
+from opsmith.kernels.languages.triton.missing import require_triton
+from opsmith.kernels.languages.triton.sizes import Size, expression_of
+from opsmith.kernels.languages.triton.variants import (
+    Configuration,
+    Given,
+    configurations,
+    dtypes_of,
+)
+from opsmith.kernels.torch_paths import torch_paths
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+_TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
+
+
+class Triton(Cpp):
+    """See `Language`; one for each kernel, which is no file that a compiler takes.
+
+    Args:
+        kernel: what is compiled.
+        served: the sizes given to ``register_sizes``.
+    """
+
+    name = "Triton"
+    suffixes = (".py",)
+
+    def __init__(self, kernel: TritonKernel, served: Sequence[Mapping[str, int]]) -> None:
+        self.kernel, self.served = kernel, tuple(served)
+
+    def check(self, source: KernelSource) -> None:
+        """See `Language.check`."""
+        require_supported(source.signature)
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        toolchain.find_compiler(source.what)
+        require_triton(source.what)
+        paths = torch_paths()
+        if torch and paths is not None and not paths.has_cuda:
+            raise MissingError(
+                f"{source.what}: the kernel is in Triton, and this PyTorch ({paths.version}) has "
+                "no CUDA. Install one that has (https://pytorch.org/get-started/locally)."
+            )
+
+    def inputs(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.inputs`."""
+        links = (*source.link_libraries, "dl")
+        paths = torch_paths()
+        of_cuda = paths.library / "libtorch_cuda.so" if paths is not None else None
+        if of_cuda is not None and of_cuda.exists():
+            links = (*links, str(of_cuda))  # has the current stream; linked where it is needed
+        return {**super().inputs(source), "sources": [], "link_libraries": links}
+
+    def generated(self, source: KernelSource) -> Generated:
+        """See `Language.generated`."""
+        found = configurations(self.kernel, self.served)
+        archs = compiling.architectures()
+        key = key_of(
+            [
+                compiling.cache_key(self.kernel),
+                archs,
+                repr(found),
+                _TEMPLATE.read_text(),
+            ]
+        )
+        name = f"{source.signature.name}_triton.cpp"
+        return Generated(key, lambda: {name: render_launch(self.kernel, found, archs)})
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.library`."""
+        own = super().library(source)
+        return {**own, "generated": torch_adapter(source).beside(self.generated(source))}
+
+
+def render_launch(
+    kernel: TritonKernel, found: Sequence[Configuration], archs: Sequence[int]
+) -> str:
+    """The C++ that chooses and launches, with the compiled kernels in it."""
+    from opsmith.kernels.generate import render
+
+    dtypes = dtypes_of(kernel)
+    writer = _Writer(kernel)
+    shown = []
+    for configuration in found:
+        entries = [
+            {
+                "element": "void" if dtype is None else cpp.ELEMENT_TYPES[dtype],
+                "variants": [
+                    {
+                        "mask": _mask(configuration.given, assumption[0]),
+                        "narrow": "true" if assumption[1] else "false",
+                        "images": writer.images(configuration, dtype, assumption, archs),
+                    }
+                    for assumption in configuration.assumptions()
+                ],
+            }
+            for dtype in dtypes
+        ]
+        shown.append(
+            {
+                "dtypes": entries,
+                "condition": " && ".join(
+                    f"a.{cpp.identifier(name)} == {size}"
+                    for name, size in configuration.sizes.items()
+                ),
+                "arguments": [writer.argument(given) for given in configuration.given],
+                "grid": [writer.number(one) for one in configuration.grid],
+            }
+        )
+    return render(
+        _TEMPLATE,
+        kernel.signature,
+        device=kernel.device,
+        generic=dtypes != (None,),
+        elements=[cpp.ELEMENT_TYPES[dtype] for dtype in dtypes if dtype is not None],
+        codes=writer.codes,
+        image_sets=writer.sets,
+        configurations=shown,
+        refusal=_refusal(found),
+    )
+
+
+def _mask(given: Sequence[Given], divisible: frozenset[str]) -> int:
+    return sum(1 << position for position, one in enumerate(given) if one.name in divisible)
+
+
+def _refusal(found: Sequence[Configuration]) -> str:
+    """What is said of a size that the kernel was not compiled for; empty where there is none."""
+    if not found[0].sizes:
+        return ""
+    there = " or ".join(
+        ", ".join(f"{name}={size}" for name, size in one.sizes.items()) for one in found
+    )
+    parts = [
+        cpp.quote(
+            f"the Triton kernel was compiled for {there}, the sizes that are served "
+            "(register_sizes), and this call has "
+        )
+    ]
+    for position, name in enumerate(found[0].sizes):
+        comma = ", " if position else ""
+        parts += [cpp.quote(f"{comma}{name}="), f"a.{cpp.identifier(name)}"]
+    return ", ".join(parts)
+
+
+class _Writer:
+    """The texts of one file; code that comes twice is written once."""
+
+    def __init__(self, kernel: TritonKernel) -> None:
+        self._kernel = kernel
+        self._positions: dict[bytes, int] = {}
+        self.codes: list[str] = []
+        self.sets: list[list[dict[str, Any]]] = []
+
+    def images(
+        self,
+        configuration: Configuration,
+        dtype: str | None,
+        assumption: tuple[frozenset[str], bool],
+        archs: Sequence[int],
+    ) -> int:
+        """The position of the images of one variant."""
+        found = []
+        for arch in archs:
+            image = compiling.compile_for(self._kernel, configuration, dtype, assumption, arch)
+            found.append(
+                {
+                    "architecture": arch,
+                    "code": self._code(image.code),
+                    "name": image.name,
+                    "warps": image.warps,
+                    "shared": image.shared,
+                    "further": image.further,
+                }
+            )
+        if found not in self.sets:
+            self.sets.append(found)
+        return self.sets.index(found)
+
+    def _code(self, code: bytes) -> int:
+        if code not in self._positions:
+            self._positions[code] = len(self.codes)
+            self.codes.append(",".join(map(str, code)))
+        return self._positions[code]
+
+    def argument(self, given: Given) -> str:
+        value = given.value
+        if given.kind == "pointer":
+            return f"of(a.{cpp.identifier(value)}.data())"
+        if given.kind == "integer":
+            return f"of_integer({self.number(value)})"
+        if isinstance(value, str):
+            text = f"a.{cpp.identifier(value)}"
+        elif isinstance(value, bool):
+            text = "true" if value else "false"
+        else:
+            text = cpp.floating(value)
+        return f"of_{given.kind}({text})"
+
+    def number(self, value: int | Size) -> str:
+        """An integer as C++."""
+
+        def dim(name: str) -> str:
+            first, dot, rest = name.partition(".")
+            return f"a.{cpp.identifier(first)}{dot}{rest}"
+
+        def scalar(name: str, index: int | None) -> str:
+            return f"a.{cpp.identifier(name)}" + ("" if index is None else f"[{index}]")
+
+        return cpp.expression(expression_of(value), dim, scalar)

@@ -1,0 +1,231 @@
+"""What a kernel is compiled for ahead of time: constants, dtypes, and what may be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
+from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
+from opsmith.signature.model import ScalarType, TensorType
+
+#: Triton's names of dtypes; it has no others.
+TRITON_DTYPES = {
+    "bool": "i1",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
+_DIVISOR = 16
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a parameter that is not compiled in is given, in the kernel's order.
+
+    Attributes:
+        name: the kernel's.
+        kind: ``"pointer"``, ``"integer"``, ``"real"`` or ``"boolean"``.
+        value: the tensor's name, or the number: a `Size`, an int, a float, a scalar's name.
+    """
+
+    name: str
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the dimensions that decide have been decided to be.
+
+    Attributes:
+        sizes: those dimensions and their sizes.
+        constants: the kernel's constexpr parameters.
+        options: Triton's, ``num_warps`` and its kin.
+        grid: how many programs, each an int or a `Size`.
+        given: the other parameters.
+        hints: sets of parameters that are multiples of 16 at a size that is served.
+    """
+
+    sizes: Mapping[str, int]
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: tuple[Any, ...]
+    given: tuple[Given, ...]
+    hints: tuple[frozenset[str], ...]
+
+    def assumptions(self) -> list[tuple[frozenset[str], bool]]:
+        """What the kernel is compiled under, the most first; the last holds for every call.
+
+        Each is the parameters that are multiples of 16, and whether integers have 32 bits.
+        """
+        pointers = frozenset(one.name for one in self.given if one.kind == "pointer")
+        found = [(pointers | hint, True) for hint in sorted(self.hints, key=len, reverse=True)]
+        found += [(pointers, True), (frozenset(), False)]
+        return list(dict.fromkeys(found))
+
+
+def configurations(
+    kernel: TritonKernel, served: Sequence[Mapping[str, int]]
+) -> list[Configuration]:
+    """What a kernel is compiled for.
+
+    Args:
+        kernel: the kernel.
+        served: the sizes given to ``register_sizes``.
+
+    Raises:
+        DeclarationError: the kernel cannot be compiled before a call; says what to change.
+        MissingError: a dimension decides, and no served size names it.
+    """
+    for parameter in kernel.signature.parameters:
+        if parameter.optional and any(t.of == parameter.name for t in kernel.taken):
+            raise DeclarationError(
+                f"{kernel.what}: ahead of time, a Triton kernel takes no argument that may be "
+                f"None, as {parameter.name!r} may be"
+            )
+    deciding = kernel.deciding
+    for name in deciding:
+        if name not in kernel.signature.dims:
+            raise DeclarationError(
+                f"{kernel.what}: ahead of time, the Triton kernel cannot be compiled for the value "
+                f"of the argument {name!r}: give it in meta=, or do not make it a constexpr"
+            )
+    chosen = [{name: one[name] for name in deciding} for one in served if set(deciding) <= set(one)]
+    if deciding and not chosen:
+        example = ", ".join(f'"{name}": 64' for name in deciding)
+        raise MissingError(
+            f"{kernel.what}: the Triton kernel is compiled for the sizes of "
+            f"{', '.join(deciding)}, and no served size says them: "
+            f"{kernel.signature.name}.register_sizes({{{example}}})"
+        )
+    unique = list({tuple(one.items()): one for one in chosen or [{}]}.values())
+    return [_configuration(kernel, sizes, served) for sizes in unique]
+
+
+def _configuration(
+    kernel: TritonKernel, sizes: Mapping[str, int], served: Sequence[Mapping[str, int]]
+) -> Configuration:
+    values = {**unknown_sizes(kernel.signature), **sizes}
+    constants = kernel.constants(values)
+    compiled_in, given = {}, []
+    for taken in kernel.taken:
+        if taken.constexpr:
+            if taken.kind != "default":
+                compiled_in[taken.name] = _constant(kernel, taken, values, constants)
+        elif taken.kind != "default":
+            given.append(_given(kernel, taken, values, constants))
+    fitting = [one for one in served if all(one.get(n, s) == s for n, s in sizes.items())]
+    return Configuration(
+        sizes,
+        compiled_in,
+        {name: constants[name] for name in OPTIONS if name in constants},
+        kernel.programs(values, constants, traced),
+        tuple(given),
+        tuple({hint for one in fitting if (hint := _hint(kernel, given, {**one, **sizes}))}),
+    )
+
+
+def _constant(
+    kernel: TritonKernel, taken: Taken, values: Mapping[str, Any], constants: Mapping[str, Any]
+) -> Any:
+    if taken.kind == "meta":
+        if taken.name not in constants:
+            raise DeclarationError(f"{kernel.what}: meta gives no {taken.name!r}")
+        return constants[taken.name]
+    value = values[taken.of] if taken.kind == "number" else None
+    if taken.kind == "args":
+        value = kernel.computed(taken.name, values, constants, traced)
+    if isinstance(value, Size):
+        raise DeclarationError(
+            f"{kernel.what}: the constexpr {taken.name!r} depends on a size that is not decided: "
+            "let meta= take that dimension"
+        )
+    return value
+
+
+def _given(
+    kernel: TritonKernel, taken: Taken, values: Mapping[str, Any], constants: Mapping[str, Any]
+) -> Given:
+    if taken.kind == "tensor":
+        return Given(taken.name, "pointer", taken.of)
+    if taken.kind == "args":
+        value = kernel.computed(taken.name, values, constants, traced)
+        if isinstance(value, bool):
+            return Given(taken.name, "boolean", value)
+        return Given(taken.name, "real" if isinstance(value, float) else "integer", value)
+    parameter = kernel.signature.by_name.get(taken.of)
+    kind = parameter.type.kind if parameter and isinstance(parameter.type, ScalarType) else "int"
+    if kind == "str":
+        raise DeclarationError(
+            f"{kernel.what}: ahead of time, a Triton kernel takes no string, as {taken.of!r} is"
+        )
+    if kind == "int":
+        return Given(taken.name, "integer", values[taken.of])
+    return Given(taken.name, {"float": "real", "bool": "boolean"}[kind], taken.of)
+
+
+def _hint(kernel: TritonKernel, given: Sequence[Given], sizes: Mapping[str, int]) -> frozenset[str]:
+    """The integers that are multiples of 16 at a size."""
+    from opsmith.signature import expressions
+
+    found = set()
+    for one in given:
+        if one.kind != "integer":
+            continue
+        value = one.value
+        if isinstance(value, Size):
+            try:
+                value = expressions.evaluate(value.expression, sizes, {})
+            except (KeyError, ZeroDivisionError):
+                continue
+        if value % _DIVISOR == 0:
+            found.add(one.name)
+    return frozenset(found)
+
+
+def dtypes_of(kernel: TritonKernel) -> tuple[str | None, ...]:
+    """The generic dtypes that Triton has; ``(None,)`` where every dtype is fixed."""
+    generic = kernel.signature.generic
+    if generic is None:
+        return (None,)
+    return tuple(name for name in generic.names if name in TRITON_DTYPES)
+
+
+def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str, str]]:
+    """Each tensor of the kernel's parameters with Triton's name of its dtype.
+
+    Raises:
+        DeclarationError: Triton has no such dtype.
+    """
+    results = {result.name: result.tensor_type for result in kernel.signature.results}
+    for taken in kernel.taken:
+        if taken.kind != "tensor":
+            continue
+        if taken.of in results:
+            type_: Any = results[taken.of]
+        else:
+            type_ = kernel.signature.by_name[taken.of].type
+        assert isinstance(type_, TensorType)
+        if type_.shape is None:
+            raise DeclarationError(
+                f"{kernel.what}: {taken.of!r} is a plain Tensor, of which nobody says the dtype "
+                'ahead of time; declare it, as in Float[Tensor, "*n"]'
+            )
+        name = dtype if type_.dtypes.generic else type_.dtypes.names[0]
+        if name not in TRITON_DTYPES:
+            raise DeclarationError(f"{kernel.what}: Triton has no {name}, as {taken.of!r} has")
+        yield taken.name, TRITON_DTYPES[name]
