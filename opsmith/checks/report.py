@@ -160,13 +160,13 @@ class Report:
         """A renderable for rich that fits 80 columns: every row, then failures in full."""
         from rich.console import Group
 
-        from opsmith.checks.table import ending, lines
+        from opsmith.checks.table import Table, ending
 
-        before: tuple[str, str] | None = None
         parts: list[Any] = []
+        table = Table(parts.append, {row.check for row in self.rows})
         for row in self.rows:
-            parts += lines(row, before)
-            before = (row.operator, row.kernel)
+            table.add(row)
+        table.flush()
         return Group(*parts, *ending(self))
 
     def to_json(self) -> str:

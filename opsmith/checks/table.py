@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from opsmith.checks.report import Report, Row, show_error
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: The width of the names of checks, of which few are longer; and of counts, errors and times.
-_NAME, _CASES, _ERROR, _TIME = 19, 5, 5, 7
+#: The least width of the names of checks; and that of counts, errors and times.
+_NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
 #: From so many on, rows that follow each other and do not apply for one reason are one line.
 _ALIKE = 4
 #: How many failures of one kernel the table is followed by.
@@ -26,11 +26,13 @@ class Table:
     """Shows the rows of a run as they come.
 
     Args:
-        console: where to.
+        show: takes what rich is to show, piece by piece.
+        names: of the checks that may come, so that columns are as wide as the longest.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, show: Callable[[Any], None], names: Iterable[str] = ()) -> None:
+        self._show = show
+        self._width = max([_NAME, *map(len, names)])
         self._kernel: tuple[str, str] | None = None
         self._held: list[Row] = []
 
@@ -44,26 +46,27 @@ class Table:
         if row.status == "not applicable":
             self._held.append(row)
         else:
-            self._show(row)
+            self._put(row)
 
     def flush(self) -> None:
         """Show the rows that wait."""
         rows, self._held = self._held, []
         if len(rows) < _ALIKE:
             for row in rows:
-                self._show(row)
+                self._put(row)
         elif rows:
-            self._show(replace(rows[0], check=f"{len(rows)} checks"))
+            self._put(replace(rows[0], check=f"{len(rows)} checks"))
 
-    def _show(self, row: Row) -> None:
-        for line in lines(row, self._kernel):
-            self._console.print(line)
+    def _put(self, row: Row) -> None:
+        for line in _lines(row, self._kernel, self._width):
+            self._show(line)
         self._kernel = (row.operator, row.kernel)
 
-    def end(self, report: Report) -> None:
-        """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
-        for part in ending(report):
-            self._console.print(part, soft_wrap=True)
+
+def end(console: Console, report: Report) -> None:
+    """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
+    for part in ending(report):
+        console.print(part, soft_wrap=True)
 
 
 def _reason(row: Row) -> tuple[str, str, str] | None:
@@ -73,12 +76,18 @@ def _reason(row: Row) -> tuple[str, str, str] | None:
     return row.operator, row.kernel, row.message
 
 
-def lines(row: Row, before: tuple[str, str] | None) -> Iterator[Any]:
-    """What to show for a row that follows one of the operator and kernel `before`."""
+def _lines(row: Row, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
+    """What to show for a row.
+
+    Args:
+        row: what came out.
+        before: operator and kernel of the row before; `None` for the first.
+        width: that of the column of names.
+    """
     from rich.text import Text
 
     if before is None:
-        yield _line(Text(""), "check", "cases", "error", "time", Text(""), style="bold")
+        yield _line(Text(""), width, "check", "cases", "error", "time", Text(""), style="bold")
     if before != (row.operator, row.kernel):
         if before is not None:
             yield Text("")
@@ -87,6 +96,7 @@ def lines(row: Row, before: tuple[str, str] | None) -> Iterator[Any]:
     mark, style = _MARKS[row.status]
     yield _line(
         Text(mark, style=style),
+        width,
         row.check,
         str(row.cases) if row.cases else "",
         show_error(row.error),
@@ -96,16 +106,16 @@ def lines(row: Row, before: tuple[str, str] | None) -> Iterator[Any]:
 
 
 def _line(
-    mark: Any, name: str, cases: str, error: str, time: str, rest: Any, style: str = ""
+    mark: Any, width: int, name: str, cases: str, error: str, time: str, rest: Any, style: str = ""
 ) -> Any:
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid(box=None, pad_edge=False, show_header=False)
     grid.add_column(width=1)
-    grid.add_column(width=max(_NAME, len(name)), no_wrap=True)
-    for width in (_CASES, _ERROR, _TIME):
-        grid.add_column(width=width, justify="right", no_wrap=True)
+    grid.add_column(width=max(width, len(name)), no_wrap=True)
+    for own in (_CASES, _ERROR, _TIME):
+        grid.add_column(width=own, justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row(mark, *(Text(text, style=style) for text in (name, cases, error, time)), rest)
     return grid

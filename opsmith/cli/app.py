@@ -159,14 +159,6 @@ def _print_checks(value: bool) -> None:
         raise typer.Exit
 
 
-def _print_schema(value: bool) -> None:
-    if value:
-        from opsmith.checks.documents import SCHEMA_FILE
-
-        print(SCHEMA_FILE.read_text(encoding="utf-8"), end="")
-        raise typer.Exit
-
-
 def _require_folders(report: Path | None, junit: Path | None) -> None:
     """Refuse files that cannot be written, before anything runs."""
     for path, option in ((report, "--report"), (junit, "--junit")):
@@ -339,7 +331,7 @@ def check(
         bool,
         typer.Option(
             "--json-schema",
-            callback=_print_schema,
+            callback=output.schema_printer("opsmith.checks.documents"),
             is_eager=True,
             help="Print the JSON Schema of what --json prints.",
         ),
@@ -363,19 +355,21 @@ def check(
         )
         raise typer.Exit
     from opsmith import checks
-    from opsmith.checks.table import Table
+    from opsmith.checks.protocol import selected as checks_of
+    from opsmith.checks.table import Table, end
 
     operators = _checked(files, spec, import_ or [])
     names = [name.strip() for listed in select or () for name in listed.split(",")]
     selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
     # What stdout holds is JSON alone, so rows are shown elsewhere then.
     console = output.stderr() if as_json else output.stdout()
-    table = Table(console)
+    flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
+    table = Table(console.print, [one.name for one in checks_of(selected, flags)])
     with output.progress(console) as progress:
         result = checks.run(
             operators,
             select=selected,
-            flags=[*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)],
+            flags=flags,
             seed=seed or 0,
             stores=True,
             recalls=seed is None,
@@ -395,7 +389,7 @@ def check(
     if as_json:
         print(result.to_json())
     else:
-        table.end(result)
+        end(console, result)
     _write(result, report, junit)
     raise typer.Exit(0 if result.ok else 1)
 
@@ -430,11 +424,11 @@ def judge(
     Exit code 0: accepted. 1: refused, with the failures. 2: nothing could be judged.
     """
     from opsmith.checks.judge import judge as reach_verdict
-    from opsmith.checks.table import Table
+    from opsmith.checks.table import Table, end
 
     _require_folders(report, junit)
     console = output.stderr() if as_json else output.stdout()
-    table = Table(console)
+    table = Table(console.print)
     try:
         with output.progress(console) as progress:
             verdict = reach_verdict(
@@ -456,7 +450,7 @@ def judge(
     if as_json:
         print(verdict.to_json())
     else:
-        table.end(verdict.report)
+        end(console, verdict.report)
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}")
         print(f"seed {verdict.seed}")

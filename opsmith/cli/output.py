@@ -1,10 +1,12 @@
 """How the command line speaks: results to stdout, everything else to stderr."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 
 #: Tables are drawn to fit here, also where stdout is a file and has no width of its own.
@@ -65,3 +67,15 @@ def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str]
             bar.update(task, completed=done, total=total, description=what)
 
         yield tell
+
+
+def schema_printer(module: str) -> Callable[[bool], None]:
+    """What an option does that prints the JSON Schema of a module, its `SCHEMA_FILE`, and ends."""
+
+    def show(wanted: bool) -> None:
+        if wanted:
+            file = importlib.import_module(module).SCHEMA_FILE
+            print(file.read_text(encoding="utf-8"), end="")
+            raise typer.Exit
+
+    return show

@@ -186,3 +186,20 @@ def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
         ["vmap", "0.0"],
         ["export", "0.0"],
     ]
+
+
+def test_the_columns_of_forty_operators_begin_below_each_other_in_80_columns():
+    checks_of_one = ["reference", "sanitize-undefined", "onnx-standard-torchscript", "fake"]
+    rows = [
+        Row(f"many::operator_{n}", "cpu", name, "passed", cases=7, error=0.25, seconds=1.0)
+        for n in range(40)
+        for name in checks_of_one
+    ]
+    text = io.StringIO()
+    Console(file=text, width=80).print(Report(rows).table())
+    lines = text.getvalue().splitlines()
+    shown = [line for line in lines if line.startswith("✓")]
+    assert len(shown) == 160
+    assert max(map(len, lines)) <= 80
+    assert len({line.index("0.25") for line in shown}) == 1
+    assert sum("kernel: cpu" in line for line in lines) == 40
