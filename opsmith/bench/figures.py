@@ -13,8 +13,11 @@ from typing import Any, Literal
 from opsmith.bench.machine import Machine
 from opsmith.errors import OpsmithError
 
-#: Raised whenever what a file holds is no longer what it was.
-SCHEMA = "opsmith-bench-1"
+SCHEMA = "opsmith.bench/1"
+"""The name and version of what `Benchmark.to_json` gives."""
+
+SCHEMA_FILE = Path(__file__).parent / "schema" / "bench-1.json"
+"""Its JSON Schema."""
 
 Status = Literal["timed", "refused", "failed", "not applicable"]
 

@@ -55,7 +55,19 @@ def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: An
         compare: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Say what changed since it was saved.")
         ] = None,
+        plot: Annotated[
+            Path | None, typer.Option(metavar="FILE.svg", help="Draw the times as a picture.")
+        ] = None,
         as_json: as_json_option = False,
+        json_schema: Annotated[
+            bool,
+            typer.Option(
+                "--json-schema",
+                callback=output.schema_printer("opsmith.bench.figures"),
+                is_eager=True,
+                help="Print the JSON Schema of what --json prints.",
+            ),
+        ] = False,
         debug: debug_option = False,
     ) -> None:
         """Time every kernel and runtime of an operator beside its reference.
@@ -66,10 +78,12 @@ def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: An
         from opsmith import bench as benchmarks
         from opsmith.bench import table
         from opsmith.bench.compare import changes
+        from opsmith.bench.plot import to_svg
         from opsmith.operators.importing import import_all
 
-        if save is not None and not save.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {save.parent}", param_hint="--save")
+        for file, option in ((save, "--save"), (plot, "--plot")):
+            if file is not None and not file.parent.is_dir():
+                raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
         if candidate is not None and not candidate.is_file():
             raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
         sizes = [parse_size(text) for text in size or ()]
@@ -97,6 +111,9 @@ def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: An
         if save is not None:
             save.write_text(result.to_json() + "\n", encoding="utf-8")
             output.say(f"wrote {save}")
+        if plot is not None:
+            plot.write_text(to_svg(result), encoding="utf-8")
+            output.say(f"wrote {plot}")
         if as_json:
             document = json.loads(result.to_json())
             if before is not None:

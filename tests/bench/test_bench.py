@@ -105,12 +105,12 @@ def test_one_refused_figure_makes_the_benchmark_fail(benchmark):
 def test_json_holds_every_round_and_is_read_again(benchmark, tmp_path):
     text = benchmark.to_json()
     document = json.loads(text)
-    assert document["schema"] == "opsmith-bench-1"
+    assert document["schema"] == "opsmith.bench/1"
     assert len(document["figures"][0]["seconds"]) == 3
     (tmp_path / "saved.json").write_text(text)
     assert Benchmark.load(tmp_path / "saved.json") == benchmark
-    (tmp_path / "saved.json").write_text(text.replace("opsmith-bench-1", "opsmith-bench-0"))
-    with pytest.raises(FileError, match="has the schema 'opsmith-bench-0', this opsmith reads"):
+    (tmp_path / "saved.json").write_text(text.replace("opsmith.bench/1", "opsmith.bench/0"))
+    with pytest.raises(FileError, match=r"has the schema 'opsmith\.bench/0', this opsmith reads"):
         Benchmark.load(tmp_path / "saved.json")
 
 

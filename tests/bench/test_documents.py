@@ -1,0 +1,80 @@
+"""What a benchmark leaves for programs and for eyes: JSON that keeps to its schema, and SVG."""
+
+import json
+from dataclasses import fields
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from opsmith.bench.compare import changes
+from opsmith.bench.figures import SCHEMA, SCHEMA_FILE, Benchmark, Figure
+from opsmith.bench.machine import Machine
+from opsmith.bench.plot import to_svg
+
+DOCUMENT = json.loads(SCHEMA_FILE.read_text())
+
+
+def figure(name: str, *seconds: float, status: str = "timed", size: str = "N=4") -> Figure:
+    speedups = tuple(2e-6 / second for second in seconds)
+    return Figure("a::b", size, "float32", "cpu", name, status, "", seconds, speedups, 32, None)
+
+
+@pytest.fixture
+def benchmark():
+    machine = Machine("a processor", 2, (1 << 15, 1 << 20), 0.5, "float32", [1e9], [2e9], [1e10])
+    found = [
+        figure("reference", 2e-6, 2e-6, 2.2e-6),
+        figure("cpu kernel", 1e-6, 1e-6, 1e-6),
+        figure("aotinductor", status="refused"),
+        figure("reference", 4e-6, size="N<5 & C"),
+    ]
+    return Benchmark(found, machine)
+
+
+def valid(document: dict) -> None:
+    jsonschema.Draft202012Validator(DOCUMENT).validate(document)
+
+
+def test_the_schema_names_its_version_and_describes_every_field():
+    jsonschema.Draft202012Validator.check_schema(DOCUMENT)
+    assert DOCUMENT["$id"] == DOCUMENT["properties"]["schema"]["const"] == SCHEMA
+    computed = {"median", "spread", "speedup"}
+    for kind, name, more in ((Figure, "figure", computed), (Machine, "machine", set())):
+        described = DOCUMENT["$defs"][name]
+        assert set(described["properties"]) == {one.name for one in fields(kind)} | more
+        assert set(described["required"]) == set(described["properties"])
+        assert all("description" in one for one in described["properties"].values())
+
+
+def test_a_benchmark_and_its_changes_keep_to_the_schema(benchmark):
+    document = json.loads(benchmark.to_json())
+    document["changes"] = [one.to_json() for one in changes(benchmark, benchmark)]
+    assert document["changes"]
+    valid(document)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"schema": "opsmith.bench/2"}, {"figures": [{}]}, {"changes": [{"ratio": "large"}]}]
+)
+def test_something_else_does_not_keep_to_the_schema(benchmark, wrong):
+    with pytest.raises(jsonschema.ValidationError):
+        valid(json.loads(benchmark.to_json()) | wrong)
+
+
+def test_the_plot_has_a_bar_for_each_time_as_long_as_the_time(benchmark):
+    root = ElementTree.fromstring(to_svg(benchmark))
+    space = "{http://www.w3.org/2000/svg}"
+    widths = [float(bar.get("width")) for bar in root.iter(f"{space}rect")]
+    assert len(widths) == 3
+    assert widths[1] == pytest.approx(widths[0] / 2)
+    words = [text.text for text in root.iter(f"{space}text")]
+    assert "a::b  N<5 & C  float32" in words
+    assert "1.00 µs, 2 ×" in words
+    assert "aotinductor" not in words
+
+
+def test_the_command_prints_its_schema(cli):
+    outcome = cli("bench", "--json-schema")
+    assert outcome.code == 0
+    assert json.loads(outcome.stdout) == DOCUMENT
