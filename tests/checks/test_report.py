@@ -172,7 +172,7 @@ def test_a_check_of_ones_own(monkeypatch):
 
 def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
     stream = io.StringIO()
-    table = Table(Console(file=stream, width=80))
+    table = Table(Console(file=stream, width=80).print)
     absent = "no cuda device on this machine"
     for name in ("build", "reference", "fake", "compile"):
         table.add(Row("t::f", "cuda", name, "not applicable", message=absent))
