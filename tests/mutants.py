@@ -74,6 +74,9 @@ PARTS = {
             "tests/targets/test_lowering.py",
             "tests/targets/test_shared.py",
             "tests/targets/test_export.py",
+            "tests/targets/test_operator_export.py",
+            "tests/targets/test_choice.py",
+            "tests/targets/test_packages.py",
         ],
     ),
 }
