@@ -230,7 +230,7 @@ def torch_adapter(
 def build(
     kernel: KernelSource,
     runtime: str,
-    adapter: Callable[[Signature], str],
+    adapter: Callable[[KernelSource], str],
     *,
     title: str,
     made_of: Sequence[Path],
@@ -241,7 +241,7 @@ def build(
     Args:
         kernel: what is called.
         runtime: an identifier, for names of files.
-        adapter: gives the source between the runtime and an operator's kernel.
+        adapter: gives the source between the runtime and a kernel.
         title: the runtime's name, for messages.
         made_of: the files that decide what `adapter` gives, and those that it includes.
         include_dirs: the folders of the latter.
@@ -253,9 +253,9 @@ def build(
     signature = kernel.signature
 
     def files() -> dict[str, str]:
-        return {**kernel_files(signature), f"{signature.name}_{runtime}.cpp": adapter(signature)}
+        return {**kernel_files(signature), f"{signature.name}_{runtime}.cpp": adapter(kernel)}
 
-    key = generated_key(signature, *(file.read_bytes() for file in made_of))
+    key = generated_key(signature, kernel.strided, *(file.read_bytes() for file in made_of))
     return kernel.build_beside(
         f"{signature.namespace}__{signature.name}__{runtime}",
         Generated(key, files),

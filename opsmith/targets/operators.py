@@ -1,8 +1,8 @@
-"""Exporting operators as such: which are meant, and whether the runtime agrees on them."""
+"""Exporting operators as such: which are meant, by which kernel, and whether the runtime agrees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ExportError
+from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, flatten, output_names
 from opsmith.operators.importing import declared_by, import_operators
+from opsmith.operators.kernel import Kernel
 from opsmith.targets.artifact import Agreement
 from opsmith.targets.protocol import OperatorRunner
 from opsmith.targets.verification import largest_difference
@@ -50,6 +52,51 @@ def operators_of(source: Any) -> list[Operator]:
         f"{_shown(source)} cannot be exported: expected a torch.nn.Module, an ExportedProgram, an "
         "operator, a list of operators, or a Python module or file that declares operators"
     )
+
+
+def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | None:
+    """Why a runtime without PyTorch cannot call an operator by a kernel; `None` if it can.
+
+    Args:
+        operator: what is called.
+        kernel: its kernel.
+        runtime: who calls, as the first words of a sentence.
+    """
+    name = operator.signature.name
+    if kernel is None or kernel.source is None:
+        return (
+            f"{runtime} calls a C++ kernel, and the operator has none for the CPU. Add one: "
+            f'{name}.register_kernel("cpu", source="{name}.cpp").'
+        )
+    if kernel.entry is None:
+        return (
+            f"its CPU kernel {kernel.where} is written against PyTorch "
+            f'(api="{kernel.source.api}"), which {runtime} does not have. Write it against '
+            "<opsmith/kernel.h>."
+        )
+    if kernel.device != HOST:
+        return f"{runtime} calls kernels for the CPU, and this one is for {kernel.device}."
+    return None
+
+
+def kernel_of(
+    operator: Operator, why_not: Callable[[Operator, Kernel | None], str | None]
+) -> KernelSource:
+    """The kernel by which a runtime calls an operator.
+
+    Args:
+        operator: what is called.
+        why_not: why the runtime cannot call it by a kernel; `None` if it can.
+
+    Raises:
+        ExportError: it cannot; says why, and what to do.
+    """
+    kernel = operator.kernels.get(HOST)
+    problem = why_not(operator, kernel)
+    if problem is not None:
+        raise ExportError(f"{operator.name}: {problem}")
+    assert kernel is not None and kernel.entry is not None
+    return kernel.entry
 
 
 def compare_operators(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from opsmith.kernels import adapters
+from opsmith.kernels import KernelSource, adapters
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.onnxruntime import library
@@ -33,7 +34,7 @@ SIGNATURE = signature_of(
 ADAPTERS = {
     "torch": adapters.torch_adapter(SIGNATURE, "cpu", True),
     "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),
-    "onnxruntime": library.adapter(SIGNATURE),
+    "onnxruntime": library.adapter(KernelSource(SIGNATURE, "cpu", Path("everything.cpp"))),
 }
 
 

@@ -11,7 +11,6 @@ from opsmith.errors import MissingError
 from opsmith.kernels import adapters, toolchain
 from opsmith.kernels.library import KernelSource
 from opsmith.kernels.program import build_program
-from opsmith.signature import Signature
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -76,8 +75,10 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     one = len(signature.results) == 1
     names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]
 
-    def adapter(signature: Signature) -> str:
-        return adapters.source(_TEMPLATE, signature, source.device, names=names, emulated=emulated)
+    def adapter(kernel: KernelSource) -> str:
+        return adapters.source(
+            _TEMPLATE, kernel.signature, kernel.device, names=names, emulated=emulated
+        )
 
     kind = "harness__emulated" if emulated else "harness"
     instrumented = replace(

@@ -18,6 +18,7 @@ from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.jax import library, vendor
 from opsmith.targets.jax.derivatives import Derivative, derivative
+from opsmith.targets.operators import kernel_of
 from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
 
@@ -50,13 +51,14 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     import jaxlib
 
     name = package_name(operators, options["package"], "jax")
-    for operator in operators:
-        library.kernel_of(operator)  # what cannot be exported is found before the slow part
+    for operator in operators:  # what cannot be exported is found before the slow part
+        kernel_of(operator, library.obstacle)
     gradients = _gradients(operators)
     attributes = attributes_of([operator.signature for operator in gradients])
+    sources = [kernel_of(operator, library.obstacle) for operator in gradients]
     found = [
-        Exported(operator, attribute, library.build(library.kernel_of(operator)), gradient)
-        for (operator, gradient), attribute in zip(gradients.items(), attributes, strict=True)
+        Exported(operator, attribute, library.build(source), gradients[operator])
+        for operator, attribute, source in zip(gradients, attributes, sources, strict=True)
     ]
     package = folder / name
     for place, text in vendor.modules().items():

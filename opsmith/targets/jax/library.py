@@ -4,49 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
 from opsmith.signature.model import Parameter
+from opsmith.targets import operators
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
 INCLUDE = _HERE / "include"
 
 
-def kernel_of(operator: Operator) -> KernelSource:
-    """The kernel that JAX can call.
-
-    Raises:
-        ExportError: the operator has none, or JAX cannot call it; says why, and what to do.
-    """
-    kernel = operator.kernels.get(HOST)
-    problem = obstacle(operator, kernel)
-    if problem is not None:
-        raise ExportError(f"{operator.name}: {problem}")
-    assert kernel is not None and kernel.entry is not None
-    return kernel.entry
-
-
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
     """Why JAX cannot call the operator by this kernel; `None` if it can."""
+    problem = operators.obstacle(operator, kernel, "JAX")
+    if problem is not None:
+        return problem
     signature = operator.signature
-    name = signature.name
-    if kernel is None or kernel.source is None:
-        return (
-            "JAX calls a C++ kernel, and the operator has none for the CPU. Add one: "
-            f'{name}.register_kernel("cpu", source="{name}.cpp").'
-        )
-    if kernel.entry is None:
-        return (
-            f"its CPU kernel {kernel.where} is written against PyTorch "
-            f'(api="{kernel.source.api}"), which JAX does not have. Write it against '
-            "<opsmith/kernel.h>."
-        )
-    if kernel.device != HOST:
-        return f"JAX calls kernels for the CPU, and this one is for {kernel.device}."
     if signature.data_dependent:
         return (
             f"only the data decides the size {signature.data_dependent[0]!r} of its result, and "
@@ -91,8 +66,9 @@ def is_counted(signature: Signature) -> bool:
     return any(p.optional or p.is_tensor_list for p in signature.tensors)
 
 
-def adapter(signature: Signature) -> str:
+def adapter(source: KernelSource) -> str:
     """The generated source that stands between XLA and a kernel."""
+    signature = source.signature
     return adapters.source(
         _TEMPLATE,
         signature,

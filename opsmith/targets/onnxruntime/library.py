@@ -105,8 +105,9 @@ def calls(library: Path, signature: Signature) -> int:
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
 
 
-def adapter(signature: Signature) -> str:
+def adapter(source: KernelSource) -> str:
     """The generated source that stands between ONNX Runtime and a kernel."""
+    signature = source.signature
     layout = NodeLayout(signature)
     inference = _Inference(layout)
     return adapters.source(

@@ -19,6 +19,7 @@ from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
 from opsmith.targets import packaged
 from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.operators import kernel_of
 from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
 from opsmith.targets.python import extension, library, words
@@ -47,7 +48,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     """See `OperatorTarget.export_operators`."""
     name = package_name(operators, options["package"], "python")
     shared = options["backend"] == "shared"
-    kernels = [library.kernel_of(operator) for operator in operators]
+    kernels = [kernel_of(operator, library.obstacle) for operator in operators]
     signatures = [operator.signature for operator in operators]
     attributes = attributes_of(signatures)
     native = extension.build(shared)

@@ -225,8 +225,8 @@ def test_an_operator_without_a_cpp_kernel_is_refused(tmp_path) -> None:
     with pytest.raises(opsmith.ExportError) as caught:
         opsmith.export(operators.python_only, target="python", out=tmp_path / "dist")
     assert str(caught.value) == (
-        "ort_test::python_only: a Python module without PyTorch calls a C++ kernel, and the "
-        "operator has none for the CPU. Add one: "
+        "ort_test::python_only: a Python module calls a C++ kernel, and the operator has none for "
+        "the CPU. Add one: "
         'python_only.register_kernel("cpu", source="python_only.cpp").'
     )
     assert not (tmp_path / "dist").exists()
