@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opsmith import ArgumentError, ArtifactError
+from opsmith import ArgumentError, ArtifactError, MissingError
 from opsmith.targets import artifact as artifacts
 from opsmith.targets.artifact import (
     Agreement,
@@ -24,6 +26,8 @@ from opsmith.targets.artifact import (
     TensorSpec,
 )
 from opsmith.targets.loaded import LoadedModel, LoadedOperators, load_artifact
+from opsmith.targets.registry import get_target
+from opsmith.targets.verification import sampled_inputs
 
 WHOLE = Manifest(
     "onnx",
@@ -290,3 +294,62 @@ def test_an_artifact_of_a_kind_that_its_target_does_not_load_is_refused(tmp_path
             f"{tmp_path} holds {held}, which the target 'aotinductor' (AOTInductor) of this "
             "opsmith does not load"
         )
+
+
+def test_an_artifact_whose_runtime_is_missing_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = get_target("aotinductor")
+    monkeypatch.setattr(type(target), "available", lambda self: "no compiler. Install g++")
+    with pytest.raises(MissingError) as caught:
+        load_artifact(Artifact(tmp_path, Manifest("aotinductor", {}, kind="model")))
+    assert str(caught.value) == f"{tmp_path} needs AOTInductor: no compiler. Install g++"
+
+
+def test_a_large_file_is_counted_and_hashed_whole(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 10_000
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    assert artifacts.file_digest(path) == File(hashlib.sha256(content).hexdigest(), 2_560_000)
+
+
+def sampled(dims: dict[str, Any], *inputs: tuple[Tensor, tuple[Any, ...]], count: int = 4) -> Any:
+    specs = [TensorSpec(f"x{i}", str(v.dtype), shape) for i, (v, shape) in enumerate(inputs)]
+    values = [value for value, _ in inputs]
+    model: Any = SimpleNamespace(
+        inputs=specs, dims=dims, args=(), kwargs={}, flatten=lambda args, kwargs: values
+    )
+    return list(sampled_inputs(model, count))
+
+
+def test_an_artifact_is_compared_at_sizes_that_the_export_allows() -> None:
+    def sizes(dims: dict[str, Any], count: int = 4) -> list[int]:
+        x = torch.arange(4.0)
+        found = sampled(dims, (x, ("N",)), (x.repeat(2), ("2*N",)), count=count)
+        assert all(2 * len(a) == len(b) for a, b in found)
+        return [len(a) for a, _ in found]
+
+    assert sizes({"N": (0, None)}) == [4, 5, 8, 3, 13]
+    assert sizes({"N": (0, None)}, count=2) == [4, 5, 8]
+    assert sizes({"N": (4, 6)}) == [4, 5, 6], "within the limits, and none twice"
+    assert sizes({"N": (2, None)})[-1] == 13
+    assert sizes({"M": (0, None)}) == [4], "a size that is fixed stays"
+    assert [len(a) for (a,) in sampled({"N": (0, None)}, (torch.ones(1), ("N",)))] == [1, 2, 4]
+
+
+def test_sampled_floats_are_the_examples_own_and_integers_stay() -> None:
+    x, k = torch.arange(64.0), torch.arange(64)
+    ((a, b),) = sampled({}, (x, (64,)), (k, (64,)))
+    assert b is k
+    assert not torch.equal(a, x) and torch.equal(a.sort().values, x)
+    ((a,),) = sampled({}, (torch.full((64,), 2.0, dtype=torch.float16), (64,)))
+    assert a.dtype is torch.float16 and a.unique().numel() > 32, "equal ones say too little"
+    ((a,),) = sampled({}, (torch.tensor([5.0]), (1,)))
+    assert a.shape == (1,) and a.item() != 5.0
+    ((a,),) = sampled({}, (torch.empty(0), (0,)))
+    assert a.numel() == 0
+    # A larger input repeats the example's values, a smaller one has its first.
+    found = sampled({"N": (1, None)}, (torch.tensor([1, 2, 3]), ("N",)))
+    assert [value.tolist() for (value,) in found] == [
+        [1, 2, 3], [1, 2, 3, 1], [1, 2, 3, 1, 2, 3], [1, 2], [1, 2, 3, 1, 2, 3, 1, 2, 3, 1],
+    ]  # fmt: skip
