@@ -20,6 +20,7 @@ from opsmith.checks.gradients import (
 )
 from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
+from opsmith.kernels import HOST
 from opsmith.signature import Signature
 
 #: What the gradients are multiplied with before they are differentiated again.
@@ -102,7 +103,7 @@ def _differentiate_twice(
     call: Callable[[Mapping[str, Any]], Any],
     signature: Signature,
     given: Mapping[str, Any],
-    device: str = "cpu",
+    device: str = HOST,
 ) -> dict[str, Tensor]:
     """The derivatives of the weighted gradients, by what they are taken by.
 
