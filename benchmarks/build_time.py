@@ -58,9 +58,11 @@ print(json.dumps(time.perf_counter() - start))
 """
 
 
-# A flag makes it another library, which is built anew where all that operators share is there.
 FIRST_OPERATOR = OPSMITH.replace("FLAGS", "()")
-NEXT_OPERATOR = OPSMITH.replace("FLAGS", "('-DNEXT',)")
+# Another kernel and another adapter, where all that operators share is there.
+NEXT_OPERATOR = OPSMITH.replace("FLAGS", "('-DNEXT',), strided=True")
+# A flag changes the kernel, as an edit does, and leaves the adapter as it is.
+CHANGED_KERNEL = OPSMITH.replace("FLAGS", "('-DCHANGED',)")
 
 
 def fresh(script: str, cache: Path) -> object:
@@ -93,6 +95,7 @@ def main() -> None:
             "opsmith: build, nothing cached",
             "opsmith: build",
             "cpp_extension: build",
+            "opsmith: build, the kernel changed",
             "opsmith: load what is built",
             "cpp_extension: load what is built",
         )
@@ -102,8 +105,9 @@ def main() -> None:
             cache = Path(folder)
             imports = fresh(IMPORTS, cache)
             (cache / "torch").mkdir()
-            builds = [FIRST_OPERATOR, NEXT_OPERATOR, CPP_EXTENSION, FIRST_OPERATOR, CPP_EXTENSION]
-            row = [*imports, *(fresh(script, cache) for script in builds)]
+            scripts = [FIRST_OPERATOR, NEXT_OPERATOR, CPP_EXTENSION, CHANGED_KERNEL]
+            loads = [FIRST_OPERATOR, CPP_EXTENSION]
+            row = [*imports, *(fresh(script, cache) for script in (*scripts, *loads))]
         for name, value in zip(seconds, row, strict=True):
             seconds[name].append(value)
     table = Table(title="Seconds, median and range")

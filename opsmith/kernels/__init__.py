@@ -11,7 +11,7 @@ What the layers above use::
 
     # A target with an adapter of its own, around the same kernel source:
     adapters.source(template, signature, "cpu", ...)    # -> str
-    build_library(name, [kernel_source], Generated(key, render_files), torch="none")   # -> Path
+    source.build_beside("scale__mine", Generated(key, render_files), torch="none", what="…")
 
 `opsmith.kernels.adapters` says how adapters are written. What a kernel sees is described in
 ``include/opsmith/kernel.h``, what an adapter fills in ``include/opsmith/abi.h``.
@@ -21,12 +21,13 @@ The environment chooses compilers, processors and the cache: see ``docs/environm
 
 from __future__ import annotations
 
-from opsmith.kernels.build import INCLUDE, Generated, build_library
+from opsmith.kernels.build import build_library
 from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.library import KernelSource, Library, defines_operator
 from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
+from opsmith.kernels.units import INCLUDE, Generated, Unit
 
 __all__ = [
     "DEVICES",
@@ -36,6 +37,7 @@ __all__ = [
     "Generated",
     "KernelSource",
     "Library",
+    "Unit",
     "build_library",
     "cache_folder",
     "calls_symbol",

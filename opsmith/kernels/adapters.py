@@ -22,13 +22,13 @@ from typing import Any
 
 from opsmith.kernels import cpp
 from opsmith.kernels.argument_struct import is_dependent, members_of
-from opsmith.kernels.build import Generated
 from opsmith.kernels.cpp import identifier, quote
 from opsmith.kernels.devices import get_device
 from opsmith.kernels.generate import TEMPLATES, kernel_files, render
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.library import KernelSource
 from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_symbol
+from opsmith.kernels.units import Generated
 from opsmith.kernels.validation_code import ValidationCode
 from opsmith.signature.expressions import Expression
 from opsmith.signature.model import Parameter, Signature
@@ -235,6 +235,7 @@ def build(
     title: str,
     made_of: Sequence[Path],
     include_dirs: Sequence[Path],
+    flags: Sequence[str] = (),
 ) -> Path:
     """The library by which a runtime without PyTorch calls a kernel; built, or from the cache.
 
@@ -245,6 +246,7 @@ def build(
         title: the runtime's name, for messages.
         made_of: the files that decide what `adapter` gives, and those that it includes.
         include_dirs: the folders of the latter.
+        flags: compiler flags of the adapter's.
 
     Raises:
         BuildError: it does not compile, or needs PyTorch.
@@ -260,6 +262,7 @@ def build(
         f"{signature.namespace}__{signature.name}__{runtime}",
         Generated(key, files),
         include_dirs=include_dirs,
+        flags=flags,
         torch="none",
         what=f"{signature.qualname} ({title})",
     )

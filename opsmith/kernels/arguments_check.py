@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsmith.kernels import cpp
-from opsmith.kernels.build import Generated, build_library
+from opsmith.kernels.build import build_library
 from opsmith.kernels.devices import DEVICES, HOST
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.symbols import arguments_symbol
+from opsmith.kernels.units import Generated
 from opsmith.signature.model import (
     Parameter,
     ScalarType,

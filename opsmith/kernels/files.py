@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,10 +71,17 @@ def once(folder: Path, find: Callable[[], T | None], make: Callable[[], T]) -> T
     found = find()
     if found is not None:
         return found
+    with locked(folder):
+        # Another process may have made it while this one waited.
+        found = find()
+        return make() if found is None else found
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes and threads out of a folder of the cache, which is made if need be."""
     from filelock import FileLock
 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "lock"):
-        # Another process may have made it while this one waited.
-        found = find()
-        return make() if found is None else found
+        yield

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith.errors import BuildError, DeclarationError
-from opsmith.kernels.build import Generated, build_library, find_library, included_by
+from opsmith.kernels.build import build_library, find_library, included_by
 from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.symbols import (
     calls_symbol,
@@ -18,6 +18,7 @@ from opsmith.kernels.symbols import (
     register_symbol,
     unregister_symbol,
 )
+from opsmith.kernels.units import Generated
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
@@ -108,32 +109,37 @@ class KernelSource:
         what: str,
         include_dirs: Sequence[Path] = (),
         defines: Sequence[str] = (),
+        flags: Sequence[str] = (),
     ) -> Path:
         """The path of a library of the kernel and another runtime's adapter.
 
+        The kernel is compiled once for all runtimes.
+
         Args:
             name: see `build_library`.
-            generated: the adapter, and what it and the kernel include.
+            generated: the adapter, and what it includes.
             torch: see `build_library`.
             what: see `build_library`.
             include_dirs: further include folders of the adapter's.
-            defines: further preprocessor definitions.
+            defines: further preprocessor definitions of the adapter's.
+            flags: compiler flags of the adapter's; it takes none of the kernel's.
 
         Raises:
             BuildError: it does not compile, or uses more of PyTorch than it may.
             MissingError: something that building needs is not there.
         """
         self.language.require(self, torch=torch != "none")
-        inputs = self.language.inputs(self)
-        inputs["include_dirs"] = [*include_dirs, *inputs["include_dirs"]]
-        inputs["defines"] = [*inputs["defines"], *defines]
-        own = self.language.generated(self)
+        beside = self.language.beside(self)
+        beside["include_dirs"] = [*include_dirs, *beside["include_dirs"]]
+        beside["defines"] = [*beside["defines"], *defines]
         return build_library(
             name,
-            generated=generated if own is None else generated.beside(own),
+            generated=generated,
+            objects=[self.language.unit(self)],
+            flags=flags,
             torch=torch,
             what=what,
-            **inputs,
+            **beside,
         )
 
     def built(self) -> Path | None:

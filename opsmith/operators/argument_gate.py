@@ -22,13 +22,20 @@ _SOURCE = Path(__file__).with_name("argument_gate.cpp")
 _FLAGS = ("-O2",)
 
 
+def _unit(defines: tuple[str, ...]) -> kernels.Unit:
+    """The gate itself, the same for all operators."""
+    nothing = kernels.Generated.of(None)
+    return kernels.Unit(
+        "argument_gate", _SOURCE, nothing, defines=defines, flags=_FLAGS, full_torch=True
+    )
+
+
 @functools.cache
 def _load() -> ctypes.CDLL:
     path = kernels.build_library(
         "argument_gate",
-        sources=[_SOURCE],
+        objects=[_unit(())],
         torch="full",
-        flags=_FLAGS,
         what="the argument gate (once for this PyTorch)",
     )
     library = ctypes.CDLL(str(path))
@@ -91,8 +98,8 @@ def build_for_programs(source: KernelSource) -> Path:
     key = kernels.generated_key(signature, arrivals, _AT_LOAD)
     return kernels.build_library(
         name,
-        [_SOURCE],
-        kernels.Generated(key, render),
+        generated=kernels.Generated(key, render),
+        objects=[_unit(device.compile_definitions)],
         defines=device.compile_definitions,
         torch="full",
         flags=_FLAGS,

@@ -281,10 +281,15 @@ def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(cuda, "require_cuda", lambda source, torch: None)
     source = tmp_path / "scale.cu"
     source.write_text(CUDA_KERNEL)
-    path = KernelSource(SIGNATURE, "cuda", source).build()
-    names = {symbol.name for symbol in dynamic_symbols(path)}
-    assert "opsmith_kernel__kernels_test__scale__cuda" in names
-    assert "aoti_torch_get_current_cuda_stream" in names
+    kernel = KernelSource(SIGNATURE, "cuda", source)
+    # The second library finds the kernel compiled.
+    again = kernel.build_beside("again", torch_adapter(kernel), torch="stable", what="again")
+    for path in (kernel.build(), again):
+        symbols = {symbol.name: symbol.defined for symbol in dynamic_symbols(path)}
+        assert symbols["opsmith_kernel__kernels_test__scale__cuda"]
+        assert "aoti_torch_get_current_cuda_stream" in symbols
+        # CUDA's runtime is linked.
+        assert "__cudaRegisterFatBinary" not in symbols
 
 
 CUDA_KERNEL = """\

@@ -49,7 +49,7 @@ def test_a_device_is_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     on_fake.register_kernel("fake", source=source)
     built = on_fake.kernels["fake"].source
     assert built is not None
-    assert built.language.inputs(built)["defines"] == (
+    assert built.language.unit(built).defines == (
         "OPSMITH_EXTENSION_NAME=fake",
         "OPSMITH_EXTENSION_TYPE=14",
         "OPSMITH_EXTENSION_TORCH_TYPE=aoti_torch_device_type_meta",

@@ -62,7 +62,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
                 else "Install it (Debian, Ubuntu: apt install clang) and set CXX=clang++."
             )
         )
-    flags: tuple[str, ...] = ("-g", "-fno-omit-frame-pointer", "-DOPSMITH_ANY_GRAIN")
+    flags: tuple[str, ...] = ("-DOPSMITH_ANY_GRAIN",)
     links: tuple[str, ...] = ()
     settings = {"OPSMITH_INCLUDES": f"{kernels.INCLUDE};{_INCLUDE}"}
     if sanitizer:
@@ -83,7 +83,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     kind = "harness__emulated" if emulated else "harness"
     instrumented = replace(
         source,
-        flags=(*source.flags, *flags),
+        # Faults are told by the kernel's lines.
+        flags=(*source.flags, "-g", "-fno-omit-frame-pointer", *flags),
         link_libraries=(*links, *source.link_libraries),
     )
     library = adapters.build(
@@ -93,5 +94,6 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
         made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
         include_dirs=[_INCLUDE],
+        flags=flags,
     )
     return Build(build_program(_PROGRAM, _DRIVER, settings), library, source.path, sanitizer)

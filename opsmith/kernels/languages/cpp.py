@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.kernels import toolchain
 from opsmith.kernels.argument_struct import require_supported
-from opsmith.kernels.build import Generated
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.languages.language import Language
+from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource, Library
@@ -30,23 +30,32 @@ class Cpp(Language):
         del torch
         toolchain.find_compiler(source.what)
 
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.inputs`."""
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`."""
+        return Unit(
+            name=f"{source.signature.namespace}__{source.signature.name}",
+            source=source.path.resolve(),
+            generated=argument_header(source),
+            include_dirs=source.include_dirs,
+            defines=source.device_row.compile_definitions,
+            flags=source.flags,
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`."""
         return {
-            "sources": [source.path],
-            "include_dirs": source.include_dirs,
+            "include_dirs": (),
             "defines": source.device_row.compile_definitions,
             "link_libraries": source.link_libraries,
-            "flags": source.flags,
-            "cuda": False,
         }
 
     def library(self, source: KernelSource) -> dict[str, Any]:
         """See `Language.library`."""
         signature = source.signature
         return {
-            **self.inputs(source),
+            **self.beside(source),
             "name": f"{signature.namespace}__{signature.name}__{source.device}",
+            "objects": [self.unit(source)],
             "generated": torch_adapter(source),
             "torch": "stable",
             "what": source.what,
@@ -57,6 +66,18 @@ class Cpp(Language):
         from opsmith.kernels.library import Library
 
         return Library(source, path)
+
+
+def argument_header(source: KernelSource) -> Generated:
+    """What a kernel includes of the operator's declaration."""
+    signature = source.signature
+
+    def render() -> dict[str, str]:
+        from opsmith.kernels import generate
+
+        return {f"{signature.name}.h": generate.argument_header(signature)}
+
+    return Generated(generated_key(signature), render)
 
 
 def torch_adapter(source: KernelSource, emulated_on: str = "") -> Generated:

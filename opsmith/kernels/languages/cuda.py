@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opsmith.errors import MissingError
 from opsmith.kernels import nvcc, toolchain
@@ -31,10 +31,6 @@ class Cuda(Cpp):
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """See `Language.require`."""
         require_cuda(source, torch=torch)
-
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.inputs`."""
-        return {**super().inputs(source), "cuda": True}
 
 
 def require_cuda(source: KernelSource, *, torch: bool) -> None:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opsmith.kernels.build import Generated
     from opsmith.kernels.library import KernelSource, Library
     from opsmith.kernels.toolchain import Compiler
+    from opsmith.kernels.units import Unit
 
 
 class Language(ABC):
@@ -67,18 +67,19 @@ class Language(ABC):
         return None
 
     @abstractmethod
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """What `build_library` compiles a source from, beside an adapter of any runtime.
+    def unit(self, source: KernelSource) -> Unit:
+        """What is compiled of a source, once for the adapters of all runtimes.
 
-        Returns:
-            Its arguments ``sources``, ``include_dirs``, ``defines``, ``link_libraries``, ``flags``
-            and ``cuda``. The object that comes of them exports the kernel symbol.
+        The object that comes of it exports the kernel symbol.
         """
 
-    def generated(self, source: KernelSource) -> Generated | None:
-        """What is compiled in place of a source that no compiler takes as it is."""
-        del source
-        return None
+    @abstractmethod
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """What an adapter needs that is linked with the object.
+
+        Returns:
+            The arguments ``include_dirs``, ``defines`` and ``link_libraries`` of `build_library`.
+        """
 
     @abstractmethod
     def library(self, source: KernelSource) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
-from opsmith.kernels.build import INCLUDE
 from opsmith.kernels.languages.cuda import require_cuda
 from opsmith.kernels.languages.language import Language
 from opsmith.kernels.library import Library
+from opsmith.kernels.units import INCLUDE, Generated, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource
@@ -44,28 +44,31 @@ class TorchLibrary(Language):
             require_cuda(source, torch=torch)
         toolchain.find_compiler(source.what)
 
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.inputs`."""
-        key = source.device_row.dispatch_key
-        return {
-            "sources": [source.path],
-            "include_dirs": source.include_dirs,
-            "defines": (
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`; it exports no kernel symbol, and no adapter is linked with it."""
+        return Unit(
+            name=_name(source),
+            source=source.path.resolve(),
+            generated=Generated.of(None),
+            include_dirs=source.include_dirs,
+            defines=(
                 *source.device_row.compile_definitions,
-                f"OPSMITH_DISPATCH_KEY={key}",
+                f"OPSMITH_DISPATCH_KEY={source.device_row.dispatch_key}",
             ),
-            "link_libraries": source.link_libraries,
-            "flags": ("-include", str(_BLOCKS), *source.flags),
-            "cuda": source.path.suffix == _CUDA_SUFFIX,
-        }
+            flags=("-include", str(_BLOCKS), *source.flags),
+            full_torch=True,
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`."""
+        return {"include_dirs": (), "defines": (), "link_libraries": source.link_libraries}
 
     def library(self, source: KernelSource) -> dict[str, Any]:
         """See `Language.library`; named after the file, which other operators may share."""
-        stem = re.sub(r"\W", "_", source.path.stem)
-        place = hashlib.sha256(repr((source.path, source.flags)).encode()).hexdigest()[:8]
         return {
-            **self.inputs(source),
-            "name": f"{source.signature.namespace}__{stem}_{place}__{source.device}",
+            **self.beside(source),
+            "name": _name(source),
+            "objects": [self.unit(source)],
             "torch": "full",
             "what": f"{source.path.name} ({source.device})",
         }
@@ -78,6 +81,12 @@ class TorchLibrary(Language):
         if problem is not None:
             raise BuildError(f"{source.what}: the TORCH_LIBRARY block of {source.path}: {problem}")
         return library
+
+
+def _name(source: KernelSource) -> str:
+    stem = re.sub(r"\W", "_", source.path.stem)
+    place = hashlib.sha256(repr((source.path, source.flags)).encode()).hexdigest()[:8]
+    return f"{source.signature.namespace}__{stem}_{place}__{source.device}"
 
 
 @dataclass

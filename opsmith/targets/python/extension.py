@@ -57,15 +57,26 @@ def build(shared: bool) -> Path:
         defines.append(f"Py_LIMITED_API=0x{oldest[0]:02X}{oldest[1]:02X}0000")
     if shared:
         defines += ["NB_BACKEND_MODULE=nanobind_backend", "NB_BACKEND_PYPI=nanobind-backend"]
+    include_dirs = (
+        INCLUDE,
+        nanobind_include,
+        nanobind_include.parent / "ext" / "robin_map" / "include",
+        Path(sysconfig.get_paths()["include"]),
+    )
+    nanobind_itself = kernels.Unit(
+        name="nanobind",
+        source=own,
+        generated=kernels.Generated.of(None),
+        include_dirs=include_dirs,
+        defines=tuple(defines),
+        # As its own build does: nothing in it is a loop.
+        flags=(*_FLAGS, "-Os"),
+    )
     return kernels.build_library(
         f"python_module_{'shared' if shared else 'own'}",
-        sources=[_SOURCE, *([] if shared else [own])],
-        include_dirs=[
-            INCLUDE,
-            nanobind_include,
-            nanobind_include.parent / "ext" / "robin_map" / "include",
-            sysconfig.get_paths()["include"],
-        ],
+        sources=[_SOURCE],
+        objects=[] if shared else [nanobind_itself],
+        include_dirs=include_dirs,
         defines=defines,
         # What Python provides is there once Python loads it.
         link_libraries=["-Wl,-z,undefs", "-Wl,--gc-sections", "-Wl,-s"],

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingError
 from opsmith.kernels import toolchain
-from opsmith.kernels.build import Generated, build_library
+from opsmith.kernels.build import build_library
 from opsmith.kernels.devices import DEVICES
-from opsmith.kernels.files import key_of
-from opsmith.kernels.languages.cpp import torch_adapter
+from opsmith.kernels.languages.cpp import argument_header, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.languages.cuda_on_cpu.obstacles import find_obstacle
 from opsmith.kernels.languages.cuda_on_cpu.rewriting import rewrite
+from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource
@@ -50,50 +50,60 @@ class CudaOnCpu(Cuda):
         if obstacle is not None:
             raise MissingError(f"{source.what}: opsmith does not emulate this kernel: {obstacle}")
 
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.inputs`."""
-        sanitizers = tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
-        watched = _WATCHED if self._watched and not sanitizers else ()
-        library = _runtime(sanitizers)
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`."""
+        name = f"{source.signature.name}_cuda.cpp"
+        rewritten = rewrite(source.path, name)
+        files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
+        return Unit(
+            name=f"{source.signature.namespace}__{source.signature.name}",
+            source=name,
+            generated=Generated.of(files).beside(argument_header(source)),
+            include_dirs=(_INCLUDE, *source.include_dirs),
+            defines=DEVICES["cpu"].compile_definitions,
+            flags=(
+                # CUDA's code looks at memory as other types, and nvcc lets it.
+                "-fno-strict-aliasing",
+                "-O1" if self._watches(source) else "-O2",
+                "-g",
+                "-iquote",
+                str(source.path.parent),
+                *_common(source.flags),
+                *self._watches(source),
+            ),
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`."""
+        library = _runtime(_sanitizers(source))
         return {
-            "sources": [],
-            "include_dirs": [_INCLUDE, *source.include_dirs],
+            "include_dirs": (_INCLUDE,),
             "defines": DEVICES["cpu"].compile_definitions,
             "link_libraries": (
                 *source.link_libraries,
                 str(library),
                 f"-Wl,-rpath,{library.parent}",
             ),
-            "flags": (
-                # CUDA's code looks at memory as other types, and nvcc lets it.
-                "-fno-strict-aliasing",
-                "-O1" if watched else "-O2",
-                "-g",
-                "-iquote",
-                str(source.path.parent),
-                *_common(source.flags),
-                *watched,
-            ),
-            "cuda": False,
         }
 
-    def generated(self, source: KernelSource) -> Generated:
-        """See `Language.generated`."""
-        name = f"{source.signature.name}_cuda.cpp"
-        rewritten = rewrite(source.path, name)
-        files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
-        return Generated(key_of(files), lambda: files)
+    def _watches(self, source: KernelSource) -> tuple[str, ...]:
+        return _WATCHED if self._watched and not _sanitizers(source) else ()
 
     def library(self, source: KernelSource) -> dict[str, Any]:
         """See `Language.library`: registers the kernel for tensors of the CPU."""
         signature = source.signature
         return {
-            **self.inputs(source),
+            **self.beside(source),
             "name": f"{signature.namespace}__{signature.name}__cuda_on_cpu",
-            "generated": torch_adapter(source, "cpu").beside(self.generated(source)),
+            "objects": [self.unit(source)],
+            "generated": torch_adapter(source, "cpu"),
             "torch": "stable",
             "what": f"{signature.qualname} (cuda, on the CPU)",
         }
+
+
+def _sanitizers(source: KernelSource) -> tuple[str, ...]:
+    return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
 
 
 def _common(flags: tuple[str, ...]) -> tuple[str, ...]:

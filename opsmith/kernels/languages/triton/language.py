@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingError
 from opsmith.kernels import cpp, toolchain
 from opsmith.kernels.argument_struct import require_supported
-from opsmith.kernels.build import Generated
 from opsmith.kernels.files import key_of
-from opsmith.kernels.languages.cpp import Cpp, torch_adapter
+from opsmith.kernels.languages.cpp import Cpp, argument_header
 from opsmith.kernels.languages.triton import compiling
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.missing import require_triton
@@ -23,6 +23,7 @@ from opsmith.kernels.languages.triton.variants import (
     dtypes_of,
 )
 from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource
@@ -59,17 +60,8 @@ class Triton(Cpp):
                 "no CUDA. Install one that has (https://pytorch.org/get-started/locally)."
             )
 
-    def inputs(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.inputs`."""
-        links = (*source.link_libraries, "dl")
-        paths = torch_paths()
-        of_cuda = paths.library / "libtorch_cuda.so" if paths is not None else None
-        if of_cuda is not None and of_cuda.exists():
-            links = (*links, str(of_cuda))  # has the current stream; linked where it is needed
-        return {**super().inputs(source), "sources": [], "link_libraries": links}
-
-    def generated(self, source: KernelSource) -> Generated:
-        """See `Language.generated`."""
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`: the launches, with the compiled kernels in them."""
         found = configurations(self.kernel, self.served)
         archs = compiling.architectures()
         key = key_of(
@@ -81,12 +73,19 @@ class Triton(Cpp):
             ]
         )
         name = f"{source.signature.name}_triton.cpp"
-        return Generated(key, lambda: {name: render_launch(self.kernel, found, archs)})
+        launches = Generated(key, lambda: {name: render_launch(self.kernel, found, archs)})
+        return replace(
+            super().unit(source), source=name, generated=launches.beside(argument_header(source))
+        )
 
-    def library(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.library`."""
-        own = super().library(source)
-        return {**own, "generated": torch_adapter(source).beside(self.generated(source))}
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`."""
+        links = (*source.link_libraries, "dl")
+        paths = torch_paths()
+        of_cuda = paths.library / "libtorch_cuda.so" if paths is not None else None
+        if of_cuda is not None and of_cuda.exists():
+            links = (*links, str(of_cuda))  # has the current stream; linked where it is needed
+        return {**super().beside(source), "link_libraries": links}
 
 
 def render_launch(

@@ -1,0 +1,48 @@
+"""What compilers and linkers say, as the user reads it."""
+
+from __future__ import annotations
+
+import re
+
+NINJA_STATUS = "[opsmith] "
+_NOISE = ("FAILED: ", "ninja: ", NINJA_STATUS)
+_STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
+
+
+def own_words(output: str) -> str:
+    """What the compiler and the linker said, without what Ninja says around it."""
+    kept: list[str] = []
+    skip = False
+    for line in output.splitlines():
+        if skip:  # the command, after "FAILED: "
+            skip = False
+            continue
+        if line.startswith(_NOISE):
+            skip = line.startswith("FAILED: ")
+            continue
+        kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def compile_error(subject: str, output: str) -> str:
+    """The message of a build that failed.
+
+    Args:
+        subject: what was built, from which files.
+        output: what Ninja printed.
+    """
+    text = own_words(output)
+    missing = re.findall(r"undefined (?:reference to|symbol:?) [`']?(opsmith_kernel__\w+)", text)
+    if missing:
+        _, namespace, name, device = missing[0].split("__", 3)
+        text = (
+            f"It has no line OPSMITH_KERNEL({namespace}, {name}, {device}, …), or that line names "
+            f"something else.\n\n{text}"
+        )
+    if _STABLE_ONLY in text:
+        text += (
+            "\n\nThis source includes PyTorch's C++ interface, which changes with every version. "
+            'Use <opsmith/kernel.h> and torch/headeronly only, or register it with api="torch".'
+        )
+    verb = "did not link" if missing or "error: ld returned" in text else "did not compile"
+    return f"{subject} {verb}:\n\n{text}"

@@ -1,0 +1,260 @@
+"""Objects: what is compiled once, whose libraries it is linked into, and when it is compiled again.
+
+Compilations are counted by a compiler that writes down what it is given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from jaxtyping import Float
+from torch import Tensor
+
+from opsmith.errors import BuildError
+from opsmith.kernels import Generated, KernelSource, Unit, build_library
+from opsmith.kernels.languages.cpp import torch_adapter
+from opsmith.signature import signature_of
+
+KERNEL = '#include "amount.h"\nextern "C" int amount() { return AMOUNT; }\n'
+ADAPTER = 'extern "C" int amount();\nextern "C" EXPORTED int NAME() { return amount(); }\n'
+EXPORTED = '__attribute__((visibility("default")))'
+
+
+class Compiler:
+    """A compiler that writes down the sources it compiles, and does `more` before it begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "compiled"
+        self.path = folder / "g++"
+        self.does("")
+
+    def does(self, more: str) -> None:
+        real = shutil.which("g++")
+        self.path.write_text(f"""#!/bin/sh
+case "$*" in *" -c "*)
+  for source; do :; done
+  echo "$source" >> {self.log}
+  {more}
+esac
+exec {real} "$@"
+""")
+        self.path.chmod(0o755)
+
+    def compiled(self) -> list[str]:
+        """The file names of what was compiled since this was asked last."""
+        if not self.log.exists():
+            return []
+        names = [Path(line).name for line in self.log.read_text().splitlines()]
+        self.log.unlink()
+        return sorted(names)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    folder = tmp_path / "compiler"
+    folder.mkdir()
+    made = Compiler(folder)
+    monkeypatch.setenv("CXX", str(made.path))
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path / "cache"))
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kernel.cpp").write_text(KERNEL)
+    (tmp_path / "amount.h").write_text("#define AMOUNT 1\n")
+    return tmp_path
+
+
+def library(folder: Path, name: str, **options) -> Path:
+    """A kernel and the adapter of a runtime, as one library."""
+    unit = Unit("kernel", folder / "kernel.cpp", Generated.of(None), **options)
+    text = ADAPTER.replace("NAME", name).replace("EXPORTED", EXPORTED)
+    return build_library(name, objects=[unit], generated={f"{name}.cpp": text}, torch="none")
+
+
+def value(path: Path, name: str) -> int:
+    return int(ctypes.CDLL(str(path))[name]())
+
+
+def test_a_kernel_is_compiled_once_for_all_runtimes(folder: Path, compiler: Compiler) -> None:
+    assert value(library(folder, "one"), "one") == 1
+    assert compiler.compiled() == ["kernel.cpp", "one.cpp"]
+    assert value(library(folder, "two"), "two") == 1
+    assert compiler.compiled() == ["two.cpp"]
+    library(folder, "one")
+    assert compiler.compiled() == []
+
+
+def test_an_included_file_that_changes_is_compiled_into_every_runtime(
+    folder: Path, compiler: Compiler
+) -> None:
+    before = library(folder, "one"), library(folder, "two")
+    compiler.compiled()
+    (folder / "amount.h").write_text("#define AMOUNT 2\n")
+    after = library(folder, "one"), library(folder, "two")
+    # Adapters include nothing of the user's.
+    assert compiler.compiled() == ["kernel.cpp"]
+    assert (value(after[0], "one"), value(after[1], "two")) == (2, 2)
+    (folder / "amount.h").write_text("#define AMOUNT 1\n")
+    assert (library(folder, "one"), library(folder, "two")) == before
+    assert compiler.compiled() == []
+
+
+def test_a_kernel_that_changes_leaves_its_adapters_compiled(
+    folder: Path, compiler: Compiler
+) -> None:
+    library(folder, "one")
+    compiler.compiled()
+    (folder / "kernel.cpp").write_text(KERNEL.replace("AMOUNT;", "3 * AMOUNT;"))
+    assert value(library(folder, "one"), "one") == 3
+    assert compiler.compiled() == ["kernel.cpp"]
+
+
+def test_other_flags_are_another_object(folder: Path, compiler: Compiler) -> None:
+    (folder / "kernel.cpp").write_text('extern "C" int amount() { return AMOUNT; }\n')
+    for number, options in enumerate(
+        ({"flags": ("-DAMOUNT=5",)}, {"defines": ("AMOUNT=6",)}, {"flags": ("-DAMOUNT=7", "-g")})
+    ):
+        assert value(library(folder, f"flags{number}", **options), f"flags{number}") == 5 + number
+    assert compiler.compiled().count("kernel.cpp") == 3
+
+
+def test_of_an_inline_function_the_kernels_own_is_linked(folder: Path, compiler: Compiler) -> None:
+    # One that was compiled for a sanitizer must not give way to an adapter's that was not.
+    shared = "inline int which() { return WHICH; }\n"
+    (folder / "which.h").write_text(shared)
+    (folder / "kernel.cpp").write_text(
+        '#include "which.h"\nint (*kept)() = &which;\nextern "C" int amount() { return kept(); }\n'
+    )
+    unit = Unit("kernel", folder / "kernel.cpp", Generated.of(None), defines=("WHICH=1",))
+    adapter = f'#include "which.h"\nint (*mine)() = &which;\nextern "C" {EXPORTED} int inlined() '
+    path = build_library(
+        "inlined",
+        objects=[unit],
+        generated={"inlined.cpp": adapter + "{ return mine(); }\n"},
+        include_dirs=[folder],
+        defines=["WHICH=2"],
+        torch="none",
+    )
+    assert value(path, "inlined") == 1
+
+
+def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -> None:
+    compiler.does("sleep 1")
+    script = (
+        "import sys; from pathlib import Path; from tests.kernels.test_units import library; "
+        f"print(library(Path({str(folder)!r}), sys.argv[1]))"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, name],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        for name in ("one", "two")
+    ]
+    paths = [process.communicate(timeout=300)[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert compiler.compiled() == ["kernel.cpp", "one.cpp", "two.cpp"]
+    assert [value(Path(path), name) for path, name in zip(paths, ("one", "two"), strict=True)] == [
+        1,
+        1,
+    ]
+
+
+def test_an_interrupted_compilation_leaves_nothing_behind(folder: Path, compiler: Compiler) -> None:
+    # It is ended in the middle, with half an object written.
+    compiler.does(f'echo half > "$(pwd)/half.o"; touch {folder}/began; sleep 60')
+    script = (
+        "from pathlib import Path; from tests.kernels.test_units import library; "
+        f"library(Path({str(folder)!r}), 'one')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
+    )
+    while not (folder / "began").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    cache = Path(os.environ["OPSMITH_CACHE"])
+    assert not [*cache.rglob("*.o"), *cache.rglob("*.so"), *cache.rglob("variants.json")]
+    compiler.does("")
+    compiler.compiled()
+    assert value(library(folder, "one"), "one") == 1
+    assert compiler.compiled() == ["kernel.cpp", "one.cpp"]
+
+
+def test_what_does_not_link_is_not_kept(folder: Path, compiler: Compiler) -> None:
+    (folder / "kernel.cpp").write_text("int nothing() { return 0; }\n")
+    with pytest.raises(BuildError, match=r"one: .*kernel\.cpp did not link:"):
+        library(folder, "one")
+    cache = Path(os.environ["OPSMITH_CACHE"])
+    assert not [*cache.rglob("*.o"), *cache.rglob("variants.json")]
+
+
+def test_a_damaged_object_is_compiled_again(folder: Path, compiler: Compiler) -> None:
+    library(folder, "one")
+    compiler.compiled()
+    (kernel,) = Path(os.environ["OPSMITH_CACHE"]).rglob("kernel.o")
+    kernel.write_bytes(b"not an object")
+    assert value(library(folder, "two"), "two") == 1
+    assert compiler.compiled() == ["kernel.cpp", "two.cpp"]
+
+
+def thrice(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+
+THRICE = """\
+#include <opsmith/kernel.h>
+#include "thrice.h"
+#include "amount.h"
+
+template <typename T>
+void thrice(const opsmith::Context&, const kernels_units::thrice_args<T>& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.out[i] = AMOUNT * a.x[i];
+}
+OPSMITH_KERNEL(kernels_units, thrice, cpu, float)
+"""
+
+
+def test_an_operators_kernel_is_compiled_once_and_its_headers_are_watched(
+    folder: Path, compiler: Compiler
+) -> None:
+    (folder / "thrice.cpp").write_text(THRICE)
+    source = KernelSource(
+        signature_of(thrice, "kernels_units::thrice"), "cpu", folder / "thrice.cpp", flags=("-O0",)
+    )
+
+    def other() -> Path:
+        return source.build_beside(
+            "thrice_at_load",
+            torch_adapter(source),
+            defines=("OPSMITH_STATIC_REGISTRATION",),
+            torch="stable",
+            what="thrice at load",
+        )
+
+    source.build()
+    assert compiler.compiled() == ["thrice.cpp", "thrice_torch_cpu.cpp"]
+    first = other()
+    assert compiler.compiled() == ["thrice_torch_cpu.cpp"]
+    assert set(source.files()) == {folder / "thrice.cpp", folder / "amount.h"}
+    (folder / "amount.h").write_text("#define AMOUNT 3\n")
+    assert source.built() is None
+    source.build()
+    assert other() != first
+    assert compiler.compiled() == ["thrice.cpp"]
