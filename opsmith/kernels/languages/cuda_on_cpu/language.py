@@ -124,7 +124,8 @@ def _runtime(sanitizers: tuple[str, ...]) -> Path:
         f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
         sorted(_RUNTIME.glob("*.cpp")),
         include_dirs=[_INCLUDE],
-        flags=("-O2", "-g", *sanitizers),
+        # Backtraces need lines; more takes a quarter longer to compile.
+        flags=("-O2", "-g1", *sanitizers),
         link_libraries=sanitizers,
         torch="none",
         what="the emulation of CUDA",
