@@ -164,6 +164,8 @@ class DefinedOperator(Operator):
     def _register_launcher(
         self, device: str, function: Callable[..., Any], kernel: TritonKernel | None
     ) -> None:
+        if kernel is not None:
+            function.__module__ = self.reference.__module__  # that is where it was declared
         code = getattr(self.reference, "__code__", None)
         file = Path(code.co_filename if code is not None else "")
         self.kernels[device] = TritonLauncher(

@@ -74,7 +74,16 @@ def interpreted(seed: int = 0) -> Iterator[None]:
         """Of an autotuned kernel; which configuration is fast is nothing that shows here."""
         return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
 
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        # A loop's bound is an array with one element, which later releases of NumPy take for no
+        # int.
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
     with ExitStack() as stack:
+        stack.enter_context(_replaced(interpreter, "_patch_lang_tensor", patch_tensor_for_numpy))
         stack.enter_context(_replaced(jit.JITFunction, "run", run))
         stack.enter_context(_replaced(jit.JITFunction, "__call__", call))
         stack.enter_context(_replaced(autotuner.Autotuner, "run", run_first))
