@@ -75,4 +75,4 @@ def test_assumptions_become_wide_loads_and_constants_leave_the_parameters():
 def test_a_kernel_for_sizes_that_nobody_serves_is_refused_before_anything_is_compiled():
     source = row_sums.kernels["cuda"].entry
     with pytest.raises(MissingError, match=r'row_sums\.register_sizes\({"C": 64}\)'):
-        source.language.generated(source)
+        source.language.unit(source)
