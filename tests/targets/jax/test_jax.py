@@ -19,6 +19,7 @@ jnp = jax.numpy
 sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 
 import ort_operators as operators  # noqa: E402
+from ort_calls import CALLS, arguments, expected  # noqa: E402
 
 from opsmith.targets.jax.runner import wide  # noqa: E402
 
@@ -36,51 +37,12 @@ def loaded(artifact: opsmith.Artifact) -> Any:
     return opsmith.load(artifact.folder)
 
 
-def arguments(**changes: Any) -> dict[str, Any]:
-    x = torch.linspace(-1, 1, 6).reshape(2, 3)
-    return {
-        "x": x,
-        "bias": torch.arange(3.0),
-        "index": torch.tensor([1, 0]),
-        "others": [x + 1, x * 2],
-        "more": [torch.ones(4), torch.ones(1)],
-        "k": 3,
-        "on": True,
-        "sizes": [5, 7],
-        "weights": (0.1, 0.25),
-        **changes,
-    }
-
-
-CALLS: dict[str, dict[str, Any]] = {
-    "everything given": {"mode": "text", "flags": [True, False], "extra": 4, "ratio": 0.5},
-    "nothing optional": {"bias": None, "index": None, "more": None},
-    "empty lists": {"others": [], "more": [], "sizes": []},
-    "an empty text": {"label": "", "on": False},
-    "text that is not ASCII": {"label": "größer"},
-    "numbers that 32 bits do not hold": {"k": 2**40 + 1, "scale": 0.1, "shift": 1e-40},
-    "transposed": {"x": torch.linspace(-1, 1, 6).reshape(3, 2).t()},
-}
-
-
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
-    given = {
-        name: [item.to(dtype) for item in value]
-        if isinstance(value, list) and value and isinstance(value[0], torch.Tensor)
-        else value.to(dtype)
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
-        for name, value in arguments(**changes).items()
-    }
-    if changes.get("label") == "größer":
-        # The reference counts letters, the kernel bytes.
-        wanted = operators.everything(**{**given, "label": "12345678"})
-    else:
-        wanted = operators.everything(**given)
+    given = arguments(dtype, **changes)
     found = loaded.runner.run("ort_test::everything", given)
-    torch.testing.assert_close(found, list(wanted))
+    torch.testing.assert_close(found, expected(given))
 
 
 def test_what_an_operator_writes_into_is_returned(loaded) -> None:

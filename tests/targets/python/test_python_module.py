@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 
 import ort_operators as operators
 import python_operators as own
+from ort_calls import CALLS, arguments, expected
 
 EVERY = [
     operators.everything,
@@ -48,56 +49,12 @@ def loaded(artifact: opsmith.Artifact) -> Any:
     return opsmith.load(artifact.folder)
 
 
-def arguments(**changes: Any) -> dict[str, Any]:
-    x = torch.linspace(-1, 1, 6).reshape(2, 3)
-    return {
-        "x": x,
-        "bias": torch.arange(3.0),
-        "index": torch.tensor([1, 0]),
-        "others": [x + 1, x * 2],
-        "more": [torch.ones(4), torch.ones(1)],
-        "k": 3,
-        "on": True,
-        "sizes": [5, 7],
-        "weights": (0.1, 0.25),
-        **changes,
-    }
-
-
-CALLS: dict[str, dict[str, Any]] = {
-    "everything given": {"mode": "text", "flags": [True, False], "extra": 4, "ratio": 0.5},
-    "nothing optional": {"bias": None, "index": None, "more": None},
-    "empty lists": {"others": [], "more": [], "sizes": []},
-    "an empty text": {"label": "", "on": False},
-    "numbers that 32 bits do not hold": {"k": 2**40 + 1, "scale": 0.1, "shift": 1e-40},
-    "transposed": {"x": torch.linspace(-1, 1, 6).reshape(3, 2).t()},
-    "expanded": {"bias": torch.ones(1).expand(3)},
-    "no rows": {"x": torch.ones(0, 3), "index": None, "others": []},
-}
-
-
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
-    given = {
-        name: [item.to(dtype) for item in value]
-        if isinstance(value, list) and value and isinstance(value[0], torch.Tensor)
-        else value.to(dtype)
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
-        for name, value in arguments(**changes).items()
-    }
-    wanted = operators.everything(**given)
+    given = arguments(dtype, **changes)
     found = loaded.runner.run("ort_test::everything", given)
-    torch.testing.assert_close(found, list(wanted))
-
-
-def test_a_text_is_passed_as_utf8(loaded) -> None:
-    # The reference counts letters, the kernel bytes.
-    given = arguments(label="größer")
-    _, rows = loaded.runner.run("ort_test::everything", given)
-    _, wanted = operators.everything(**{**given, "label": "12345678"})
-    assert rows.tolist() == wanted.tolist()
+    torch.testing.assert_close(found, expected(given))
 
 
 def test_numbers_may_be_numpys(loaded) -> None:
