@@ -35,6 +35,14 @@ def build(*defines: str) -> Path:
 
 
 @pytest.fixture(scope="module")
+def clashing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that defines another operator in the foreign namespace."""
+    source = tmp_path_factory.mktemp("clashing") / "other.cpp"
+    source.write_text(SOURCE.read_text().replace('"twice', '"once'))
+    return build_library("other", [source], torch="full", flags=("-O0",))
+
+
+@pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     """`Twice`, exported and verified in a process that has the library already."""
     folder = tmp_path_factory.mktemp("foreign")
@@ -83,12 +91,9 @@ def test_another_build_of_the_same_operators_takes_its_place(artifact: targets.A
 
 
 def test_a_library_that_takes_the_namespace_is_named(
-    artifact: targets.Artifact, tmp_path: Path
+    artifact: targets.Artifact, clashing: Path
 ) -> None:
-    other = tmp_path / "other.cpp"
-    text = SOURCE.read_text().replace('"twice', '"once')
-    other.write_text(text)
-    done = load_beside(artifact, build_library("other", [other], torch="full", flags=("-O0",)))
+    done = load_beside(artifact, clashing)
     assert done.returncode == 1  # an exception, not an abort
     assert (
         "libforeign0.so defines aoti_foreign::twice. This process has a TORCH_LIBRARY block for "
@@ -158,14 +163,13 @@ int main(int count, char** words) {
 """
 
 
-def test_a_cpp_program_loads_it_once_too(artifact: targets.Artifact, tmp_path: Path) -> None:
+def test_a_cpp_program_loads_it_once_too(
+    artifact: targets.Artifact, clashing: Path, tmp_path: Path
+) -> None:
     sources = Path(shutil.copytree(RUNNER, tmp_path / "program"))
     (sources / "main.cpp").write_text(IN_CPP)
     program = build_runner(sources)
     copy = shutil.copytree(artifact.folder, tmp_path / "elsewhere")
-    other = tmp_path / "other.cpp"
-    other.write_text(SOURCE.read_text().replace('"twice', '"once'))
-    clashing = build_library("other", [other], torch="full", flags=("-O0",))
 
     def run(*words: object) -> list[str]:
         done = subprocess.run([program, *words], capture_output=True, text=True, env={})

@@ -62,6 +62,7 @@ def test_a_reference_that_cannot_be_traced_is_said(rows):
         assert "its reference cannot be taken apart into PyTorch's operators" in row.message
 
 
+@pytest.mark.usefixtures("brief_shrinking")
 def test_a_wrong_translation_fails():
     @opsmith.op("ort_test::halved")
     def halved(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -79,6 +80,7 @@ def test_a_wrong_translation_fails():
             assert "elements are wrong" in row.message or "expected" in row.message
 
 
+@pytest.mark.usefixtures("brief_shrinking")
 def test_a_translation_that_makes_no_valid_node_fails():
     @opsmith.op("ort_test::misnamed")
     def misnamed(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -129,6 +131,7 @@ OPSMITH_KERNEL(ort_test, tripled, cpu, float)
 """
 
 
+@pytest.mark.usefixtures("brief_shrinking")
 def test_a_kernel_that_differs_from_the_reference_fails(tmp_path):
     @opsmith.op("ort_test::tripled")
     def tripled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
