@@ -16,6 +16,7 @@ from opsmith.kernels.argument_struct import (
     outputs_of,
     require_supported,
 )
+from opsmith.kernels.guard_code import guards_of
 from opsmith.kernels.symbols import raw_type
 from opsmith.kernels.validation_code import ValidationCode
 from opsmith.kernels.version import version
@@ -81,6 +82,7 @@ def argument_header(signature: Signature) -> str:
         outputs=outputs,
         initialisers=initialisers,
         choices=choices_of(signature),
+        guards=guards_of(signature),
     )
 
 

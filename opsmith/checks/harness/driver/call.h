@@ -100,6 +100,8 @@ class Running final : public Runtime {
     pause_block_ = block;
   }
 
+  void on_device(int32_t device_type) override { device_ = device_type; }
+
   void read(const DLTensor*& tensor) override {
     const Argument& argument = next();
     tensor = argument.present ? place(argument.tensors[0]) : nullptr;
@@ -242,7 +244,7 @@ class Running final : public Runtime {
     std::vector<int64_t>& shape = numbers_.emplace_back(std::move(sizes));
     std::vector<int64_t>& steps = numbers_.emplace_back(std::move(strides));
     return &tensors_.emplace_back(DLTensor{data,
-                                           {device_cpu, 0},
+                                           {device_, 0},
                                            static_cast<int32_t>(shape.size()),
                                            dtype,
                                            shape.data(),
@@ -265,6 +267,7 @@ class Running final : public Runtime {
 
   const std::vector<Argument>& arguments_;
   size_t position_ = 0;
+  int32_t device_ = device_cpu;
   GuardedMemory memory_;
   Schedule schedule_;
   std::optional<std::string> message_;

@@ -58,21 +58,23 @@ void dispatch(DLDataType type, const char* device, Body&& body) {
 //   opsmith_kernel__ns__op__device   the entry point
 //   opsmith_dtypes__ns__op__device   the element types' names, separated by ", "
 //   opsmith_calls__ns__op__device    how often the entry point was called
-#define OPSMITH_KERNEL(ns, op, device, ...)                                              \
-  extern "C" {                                                                           \
-  OPSMITH_EXPORT std::atomic<uint64_t> OPSMITH_JOIN(opsmith_calls, ns, op, device){0};   \
-  OPSMITH_EXPORT const char* OPSMITH_JOIN(opsmith_dtypes, ns, op, device)() {            \
-    static const std::string names = opsmith::detail::dtype_names<__VA_ARGS__>();        \
-    return names.c_str();                                                                \
-  }                                                                                      \
-  OPSMITH_EXPORT int32_t OPSMITH_JOIN(opsmith_kernel, ns, op,                            \
-                                      device)(const ns##__##op##_raw* raw,               \
-                                              const opsmith::opsmith_context* context) { \
-    OPSMITH_JOIN(opsmith_calls, ns, op, device).fetch_add(1, std::memory_order_relaxed); \
-    return opsmith::detail::enter(raw, context, [raw](const opsmith::Context& ctx) {     \
-      OPSMITH_RUN_##__VA_OPT__(GENERIC)(ns, op, device __VA_OPT__(, ) __VA_ARGS__)       \
-    });                                                                                  \
-  }                                                                                      \
+#define OPSMITH_KERNEL(ns, op, device, ...)                                                     \
+  extern "C" {                                                                                  \
+  OPSMITH_EXPORT std::atomic<uint64_t> OPSMITH_JOIN(opsmith_calls, ns, op, device){0};          \
+  OPSMITH_EXPORT const char* OPSMITH_JOIN(opsmith_dtypes, ns, op, device)() {                   \
+    static const std::string names = opsmith::detail::dtype_names<__VA_ARGS__>();               \
+    return names.c_str();                                                                       \
+  }                                                                                             \
+  OPSMITH_EXPORT int32_t OPSMITH_JOIN(opsmith_kernel, ns, op,                                   \
+                                      device)(const ns##__##op##_raw* raw,                      \
+                                              const opsmith::opsmith_context* context) {        \
+    OPSMITH_JOIN(opsmith_calls, ns, op, device).fetch_add(1, std::memory_order_relaxed);        \
+    return opsmith::detail::enter(raw, context, [given = raw](const auto& ctx) {                \
+      opsmith::detail::Guarded<ns##__##op##_raw> guard(*given, ctx);                            \
+      const ns##__##op##_raw* const raw = &guard.raw();                                         \
+      OPSMITH_RUN_##__VA_OPT__(GENERIC)(ns, op, device __VA_OPT__(, ) __VA_ARGS__) guard.end(); \
+    });                                                                                         \
+  }                                                                                             \
   }
 
 #define OPSMITH_RUN_(ns, op, device) op(ctx, ns::op##_args(*raw, ctx));

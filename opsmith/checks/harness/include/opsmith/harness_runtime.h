@@ -43,6 +43,9 @@ class Runtime {
   virtual void read(raw_optional_float& number) = 0;
   virtual void read(raw_optional_bool& flag) = 0;
 
+  // Of which device type the memory is from now on; the host's at first.
+  virtual void on_device(int32_t device_type) = 0;
+
   // What messages call the results, by position; the names live as long as the call.
   virtual void name_results(const char* const* names, int32_t count) = 0;
 

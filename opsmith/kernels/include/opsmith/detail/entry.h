@@ -40,6 +40,18 @@ void require_same_interface(const raw_head& caller, const opsmith_context& conte
                                 release, ", or call it by opsmith ", kernel, "."));
 }
 
+// What looks at the values of a call's tensors where the host cannot; <op>.h has the one of an
+// operator that asks for it, for CUDA's compilers alone.
+template <typename Raw>
+struct Guarded {
+  Guarded(const Raw& given, const Context&) : raw_(given) {}
+  const Raw& raw() const { return raw_; }
+  void end() {}
+
+ private:
+  const Raw& raw_;
+};
+
 // Runs a kernel for the C interface, which no exception may cross.
 template <typename Raw, typename Body>
 int32_t enter(const Raw* raw, const opsmith_context* context, Body&& body) noexcept {

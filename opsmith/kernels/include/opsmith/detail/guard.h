@@ -1,0 +1,271 @@
+// Value ranges, compared on the device: one small kernel before the operator's looks at every value
+// and writes those that are admitted into copies, which the operator's kernel reads. A value that
+// is not admitted is another one there, so that nothing is read beside memory, and the host need
+// not wait: it hears of it by memory that the device writes. See <op>.h for what is looked at.
+#pragma once
+
+#include <opsmith/cuda.h>
+#include <opsmith/detail/constraints.h>
+#include <opsmith/detail/sizes.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace opsmith::detail {
+
+// What was found first.
+struct Unadmitted {
+  int32_t state;  // 0: nothing, 1: somebody is writing, 2: the rest is there
+  int32_t item;
+  int64_t index, value, low, high;
+};
+
+// One tensor of integers, and what its values must lie between. A run begins at a value of
+// `starts`, whose own range is `start_low` to `start_high`, and ends at `high` at the latest.
+struct Looked {
+  const void *values, *starts;
+  void* admitted;
+  int64_t count, low, high, start_low, start_high;
+  int32_t bytes;
+  bool is_signed;
+};
+template <int N>
+struct LookedAt {
+  Looked items[N];
+};
+
+template <typename T>
+__device__ bool is_admitted(const Looked& item, int64_t i, int64_t& value, int64_t& high) {
+  value = static_cast<int64_t>(static_cast<const T*>(item.values)[i]);
+  high = item.high;
+  if (item.starts == nullptr) return value >= item.low && value <= high;
+  int64_t start = static_cast<int64_t>(static_cast<const T*>(item.starts)[i]);
+  // What the operator's kernel reads in its place.
+  if (start < item.start_low || start > item.start_high) start = item.start_low;
+  return value >= 0 && start <= high - value;
+}
+
+template <typename T>
+__device__ void look(const Looked& item, int32_t number, int64_t i, Unadmitted* found) {
+  int64_t value, high;
+  const bool good = is_admitted<T>(item, i, value, high);
+  static_cast<T*>(item.admitted)[i] = static_cast<T>(good ? value : item.low);
+  if (good || atomicCAS(&found->state, 0, 1) != 0) return;
+  found->item = number;
+  found->index = i;
+  found->value = value;
+  found->low = item.low;
+  found->high = high;
+  __threadfence_system();
+  atomicExch(&found->state, 2);
+}
+
+template <int N>
+__global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
+  const Looked& item = all.items[blockIdx.y];
+  const auto number = static_cast<int32_t>(blockIdx.y);
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < item.count; i += step) {
+    switch (item.is_signed ? -item.bytes : item.bytes) {
+      case -1:
+        look<int8_t>(item, number, i, found);
+        break;
+      case -2:
+        look<int16_t>(item, number, i, found);
+        break;
+      case -4:
+        look<int32_t>(item, number, i, found);
+        break;
+      case -8:
+        look<int64_t>(item, number, i, found);
+        break;
+      default:
+        look<uint8_t>(item, number, i, found);
+    }
+  }
+}
+
+// Where the device leaves what it found, until the host looks.
+#ifdef OPSMITH_CUDA_ON_CPU
+// Memory of the call: launches have ended when they return.
+class Mailbox {
+ public:
+  explicit Mailbox(const Context& ctx) : box_(ctx.scratch<Unadmitted>(1).data()) {
+    cudaMemsetAsync(box_, 0, sizeof *box_);
+  }
+  Unadmitted* on_device() const { return box_; }
+  Unadmitted read() const {
+    Unadmitted found;
+    cudaMemcpyAsync(&found, box_, sizeof found, cudaMemcpyDeviceToHost);
+    return found;
+  }
+  void clear() const {}
+
+ private:
+  Unadmitted* box_;
+};
+#else
+// Memory of the host that the device writes: reading it waits for nobody.
+class Mailbox {
+ public:
+  explicit Mailbox(const Context& ctx) {
+    void* memory = nullptr;
+    check_cuda(
+        ctx,
+        cudaHostAlloc(&memory, sizeof(Unadmitted), cudaHostAllocMapped | cudaHostAllocPortable),
+        "cudaHostAlloc");
+    std::memset(memory, 0, sizeof(Unadmitted));
+    host_ = static_cast<Unadmitted*>(memory);
+    check_cuda(ctx, cudaHostGetDevicePointer(&memory, memory, 0), "cudaHostGetDevicePointer");
+    device_ = static_cast<Unadmitted*>(memory);
+  }
+  Unadmitted* on_device() const { return device_; }
+  Unadmitted read() const {
+    Unadmitted found{};
+    if (__atomic_load_n(&host_->state, __ATOMIC_ACQUIRE) == 2) found = *host_;
+    return found;
+  }
+  void clear() const { __atomic_store_n(&host_->state, 0, __ATOMIC_RELEASE); }
+
+ private:
+  Unadmitted *host_, *device_;  // never freed: the device may write when the process ends
+};
+#endif
+
+// OPSMITH_CHECK_VALUES=0 leaves it out.
+inline bool guards_values() {
+  static const bool asked = [] {
+    const char* text = std::getenv("OPSMITH_CHECK_VALUES");
+    return text == nullptr || std::strcmp(text, "0") != 0;
+  }();
+  return asked;
+}
+
+// The integers that a range admits.
+struct Whole {
+  int64_t low = std::numeric_limits<int64_t>::min();
+  int64_t high = std::numeric_limits<int64_t>::max();
+
+  Whole() = default;
+  explicit Whole(const Range& range) {
+    if (range.low.present) low = range.low.integer + (range.above ? 1 : 0);
+    if (range.high.present) high = range.high.integer - (range.exclusive ? 1 : 0);
+  }
+};
+
+// The guard of one call. `Raw` is the operator's; N is how many of its tensors are looked at.
+template <typename Raw, int N>
+class ValueGuard {
+ public:
+  struct Words {
+    const char *name, *start, *reasons;
+  };
+
+  ValueGuard(const Raw& raw, const Context& ctx, const Words* words)
+      : raw_(raw), ctx_(ctx), words_(words) {}
+  ValueGuard(const ValueGuard&) = delete;
+  ValueGuard& operator=(const ValueGuard&) = delete;
+
+  const Raw& raw() const { return raw_; }
+
+  // Fails the call with what an earlier one left, then looks at the values of this one.
+  void begin(Mailbox& box) {
+    box_ = &box;
+    report(", in an earlier call");
+    int64_t most = 0;
+    for (const Looked& item : all_.items) most = std::max(most, item.count);
+    if (most == 0) return;
+    const unsigned blocks = std::min(blocks_for(most, 256), 1024u);
+    launch(ctx_, admit_values<N>, dim3(blocks, N), 256, 0, all_, box.on_device());
+  }
+  void end() {
+    if (box_ != nullptr) report("");
+  }
+
+  // A tensor, by the place of its pointer in `raw()`.
+  void look(int item, const DLTensor* Raw::* member, const Range& range) {
+    take(item, member, Whole(range), nullptr, Whole());
+  }
+  void look_at_runs(int item, const DLTensor* Raw::* member, const DLTensor* starts,
+                    const Range& range, const Whole& start) {
+    Whole whole(range);
+    whole.low = 0;
+    take(item, member, whole, starts, start);
+  }
+
+ protected:
+  std::optional<Mailbox> own_box;  // where each call has one
+
+ private:
+  void take(int number, const DLTensor* Raw::* member, Whole range, const DLTensor* starts,
+            Whole start) {
+    const DLTensor* given = raw_.*member;
+    if (given == nullptr || !is_whole(*given) || (starts != nullptr && !is_whole(*starts))) return;
+    int64_t count = 1;
+    for (int32_t i = 0; i < given->ndim; ++i) count *= given->shape[i];
+    if (count == 0) return;
+    if (starts == nullptr && range.low > range.high) {
+      ctx_.fail("argument '", names(number).name, "' has ", count,
+                " values, and none is admitted: ", text(range.low, range.high, names(number)), ".");
+    }
+    const int32_t bytes = given->dtype.bits / 8;
+    auto* admitted = ctx_.template scratch<char>(count * bytes).data();
+    all_.items[number] = {memory(*given), starts == nullptr ? nullptr : memory(*starts),
+                          admitted,       count,
+                          range.low,      range.high,
+                          start.low,      start.high,
+                          bytes,          given->dtype.code == 0};
+    tensors_[number] = *given;
+    tensors_[number].data = admitted;
+    tensors_[number].byte_offset = 0;
+    raw_.*member = &tensors_[number];
+  }
+
+  static const void* memory(const DLTensor& tensor) {
+    return static_cast<const char*>(tensor.data) + tensor.byte_offset;
+  }
+  // Elements side by side; kernels that take strides see others as they are.
+  static bool is_whole(const DLTensor& tensor) {
+    int64_t expected = 1;
+    for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
+      if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return tensor.shape[i] == 0;
+      expected *= tensor.shape[i];
+    }
+    return true;
+  }
+
+  void report(const char* when) {
+    const Unadmitted found = box_->read();
+    if (found.state != 2) return;
+    box_->clear();
+    const Words& words = names(found.item);
+    ctx_.fail("argument '", words.name, "' has value ", found.value, " at element ", found.index,
+              when, ", expected ", text(found.low, found.high, words), ".");
+  }
+  static std::string text(int64_t low, int64_t high, const Words& words) {
+    constexpr int64_t most = std::numeric_limits<int64_t>::max();
+    Range range{Limit(low), Limit(), false, words.start, words.reasons};
+    if (low == std::numeric_limits<int64_t>::min()) range.low = Limit();
+    if (words.start != nullptr || high == most) {
+      range.high = high == most ? Limit() : Limit(high);
+    } else {
+      range.high = Limit(high + 1);
+      range.exclusive = true;
+    }
+    return range.text();
+  }
+  const Words& names(int32_t item) const { return words_[item]; }
+
+  Raw raw_;
+  const Context& ctx_;
+  const Words* words_;
+  LookedAt<N> all_{};
+  DLTensor tensors_[N];
+  Mailbox* box_ = nullptr;
+};
+
+}  // namespace opsmith::detail
