@@ -20,7 +20,7 @@ class Device:
         torch_type: the C shim that gives PyTorch's number of the device type.
         stream: the C shim that gives a call's stream, and what makes PyTorch declare it; without
             one `Context::stream` is an error that names the device.
-        host_reads: whether the host may read its memory. Only there are value ranges compared:
+        host_reads: whether the host may read its memory. Only there does it compare value ranges:
             elsewhere every call would have to wait for the device.
         title: how people say it, where opsmith compiles for it something else than C++.
     """
