@@ -20,6 +20,8 @@ help:
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
+	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
+	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
 	@echo "make bench   measure what the README states"
@@ -62,6 +64,16 @@ faults: .venv/installed
 triton: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
 	OPSMITH_REQUIRE_TRITON=1 $(BIN)/python -m pytest tests/in_triton tests/kernels/test_triton.py
+
+# Installs nothing and needs no network: the Python is the machine's own, or whatever GPU_PYTHON is.
+GPU_PYTHON ?= $(PYTHON)
+.PHONY: gpu
+gpu:
+	$(GPU_PYTHON) benchmarks/gpu/run.py
+
+.PHONY: abi
+abi: .venv/installed
+	$(BIN)/python tests/abi.py --versions 2.10.0 2.14.1
 
 # Without it the tests of a report in a browser are skipped, and say so.
 .PHONY: browser

@@ -13,7 +13,6 @@ from opsmith.kernels.toolchain import Compiler, find_compiler, tool_version
 
 #: The flag that lets nvcc try a host compiler that it does not know.
 ANY_HOST = "-allow-unsupported-compiler"
-_ARCHS = "OPSMITH_CUDA_ARCHS"
 _WHOLE = ("all", "all-major", "native")
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)(\+ptx)?")
 # What crt/host_config.h refuses: the first version of GCC, and of Clang, that is too new.
@@ -32,7 +31,7 @@ def find_nvcc(what: str) -> Compiler:
     Raises:
         MissingError: there is none.
     """
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    home = _home()
     for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
         path = shutil.which(candidate) if candidate else None
         if path is not None:
@@ -41,6 +40,10 @@ def find_nvcc(what: str) -> Compiler:
         f"{what}: needs the CUDA compiler nvcc, and it is neither on the PATH nor below {home}. "
         "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads), or set CUDACXX."
     )
+
+
+def _home() -> str:
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
 
 
 def usable_nvcc(what: str) -> Compiler:
@@ -111,10 +114,7 @@ def _newest_host(nvcc: Compiler, kind: str) -> int | None:
 def _host_configs(nvcc: Compiler) -> list[Path]:
     """Where the header may be: nvcc may be a link, or a script that starts another."""
     homes = [Path(os.path.realpath(nvcc.path)).parent.parent]
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            homes.append(Path(os.environ[variable]))
-    homes.append(Path("/usr/local/cuda"))
+    homes.append(Path(_home()))
     return [home / "include" / "crt" / "host_config.h" for home in homes]
 
 
@@ -132,7 +132,7 @@ def cuda_architectures() -> str:
     Raises:
         MissingError: the variable holds something else.
     """
-    chosen = os.environ.get(_ARCHS, "").strip().lower()
+    chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
     if chosen in _WHOLE:
         return chosen
     if chosen:
@@ -147,7 +147,7 @@ def _listed(chosen: str) -> str:
         found = _ARCH.fullmatch(word)
         if found is None:
             raise MissingError(
-                f"{_ARCHS} has {word!r}; it takes architectures, as in 80;90, or one of "
+                f"OPSMITH_CUDA_ARCHS has {word!r}; it takes architectures, as in 80;90, or one of "
                 f"{', '.join(_WHOLE)}."
             )
         major, minor, feature, ptx = found.groups()

@@ -1,0 +1,130 @@
+"""Load libraries that were built with this PyTorch in environments with others, and check them.
+
+python tests/abi.py --versions 2.10.0 2.14.1
+
+For each version an environment is made beside this one (``.abi/<version>``, kept for the next run;
+PyPI's builds of PyTorch take gigabytes). The gallery's operators are built here, once. There, the
+core of ``opsmith check`` runs on the same libraries; that nothing was built is looked at, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OPERATORS = tuple(
+    ROOT / "gallery" / name / f"{name}.py"
+    for name in ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
+)
+#: What runs the kernels through PyTorch alone, and compiles nothing.
+CORE = ("build", "dispatch", "reference", "layouts", "fake", "mutation", "gradient", "refusal")
+
+
+@dataclass
+class Proof:
+    """What came of one version.
+
+    Attributes:
+        version: PyTorch's, as it says itself.
+        libraries: how many were loaded that were built here.
+        rows: how many passed, failed, and did not apply.
+        problems: why it is no proof; none where it is one.
+    """
+
+    version: str
+    libraries: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.rows.items())
+        said = f"PyTorch {self.version}: {self.libraries} libraries loaded as built; {counts}"
+        return "\n  ".join([said, *self.problems])
+
+
+def libraries(cache: Path) -> set[str]:
+    """The libraries in a cache."""
+    return {str(path) for path in (cache / "libraries").rglob("*.so")}
+
+
+def environment(version: str, folder: Path) -> Path:
+    """The Python of an environment with a version of PyTorch, made where it is not there yet.
+
+    Raises:
+        CalledProcessError: pip cannot make it; it said why.
+    """
+    python = folder / version / "bin" / "python"
+    stamp = folder / version / "installed"
+    if not stamp.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder / version)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, f"torch=={version}", "-e", f"{ROOT}[check]"], check=True)
+        stamp.touch()
+    return python
+
+
+def opsmith(python: Path | str, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run opsmith's command line in an environment."""
+    return subprocess.run(
+        [str(python), "-m", "opsmith", *words],
+        cwd=ROOT,
+        env={**os.environ, "OPSMITH_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def prove(version: str, python: Path, cache: Path, built: set[str]) -> Proof:
+    """Run the core of the check in an environment, on what was built here."""
+    asked = "import torch; print(torch.__version__)"
+    said = subprocess.run(
+        [str(python), "-c", asked], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+    proof = Proof(said, libraries=len(built))
+    if said.partition("+")[0] != version:
+        proof.problems.append(f"asked for PyTorch {version}")
+    words = ["check", *map(str, OPERATORS), "--device", "cpu", "--check", ",".join(CORE)]
+    run = opsmith(python, cache, *words, "--examples", "12", "--seconds", "5", "--json")
+    try:
+        report = json.loads(run.stdout)
+    except ValueError:
+        proof.problems.append(f"opsmith check ended with {run.returncode}: {run.stdout[-2000:]}")
+        return proof
+    for row in report["rows"]:
+        proof.rows[row["status"]] = proof.rows.get(row["status"], 0) + 1
+        if row["status"] == "failed":
+            proof.problems.append(f"{row['operator']} {row['check']}: {row['message']}")
+    if not proof.rows.get("passed"):
+        proof.problems.append("no row passed")
+    for path in sorted(libraries(cache) - built):
+        proof.problems.append(f"was built again: {path}")
+    return proof
+
+
+def main() -> int:
+    """Print what was proved; 1 where something was not."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--versions", nargs="+", default=["2.10.0", "2.14.1"])
+    parser.add_argument("--folder", type=Path, default=ROOT / ".abi")
+    options = parser.parse_args()
+    cache = options.folder / "cache"
+    made = opsmith(sys.executable, cache, "build", *map(str, OPERATORS))
+    print(made.stdout, end="", flush=True)
+    if made.returncode != 0:
+        return 1
+    built = libraries(cache)
+    proofs = []
+    for version in options.versions:
+        proofs.append(prove(version, environment(version, options.folder), cache, built))
+        print(proofs[-1], flush=True)
+    return 1 if any(proof.problems for proof in proofs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
