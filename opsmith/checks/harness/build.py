@@ -68,9 +68,14 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     if sanitizer:
         # The first report ends the call: what follows it may be its consequence.
         asked = f"-fsanitize={sanitizer}"
-        flags = (*flags, asked, "-fno-sanitize-recover=all", "-O1")
-        links = (asked,)
-        settings["SANITIZE"] = f"{asked};-fno-sanitize-recover=all"
+        options = [asked, "-fno-sanitize-recover=all"]
+        if sanitizer == "memory":
+            # What was never written shows where it is used: in the driver, if a result holds it.
+            options.append("-fsanitize-memory-track-origins=2")
+        flags = (*flags, *options, "-O1")
+        # The sanitizer's own functions are in the program, where clang puts them alone.
+        links = (asked, "-Wl,-z,undefs")
+        settings["SANITIZE"] = ";".join(options)
     signature = source.signature
     one = len(signature.results) == 1
     names = ["the result" if one else f"the result '{r.name}'" for r in signature.results]

@@ -189,6 +189,18 @@ def test_a_sanitizer_names_the_fault_and_the_line(sanitizer, fault, words):
     assert raised.value.code == f"OPS-SANITIZE-{sanitizer.upper()}"
 
 
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++ on this machine")
+def test_the_memory_sanitizer_names_what_uses_memory_that_nothing_has_written(monkeypatch):
+    monkeypatch.setenv("CXX", shutil.which("clang++"))
+    built = harness.build(KERNEL, "memory")
+    assert torch.equal(call(built, "", Phase())[0].results[0], 2 * X)
+    with pytest.raises(Fault) as raised:
+        call(built, "scratch not written", Phase())
+    assert str(raised.value).startswith("used memory that nothing has written")
+    assert f"{SOURCE}:" in str(raised.value)
+    assert raised.value.code == "OPS-SANITIZE-MEMORY"
+
+
 def test_the_memory_sanitizer_says_that_it_needs_clang(monkeypatch):
     monkeypatch.setenv("CXX", shutil.which("g++"))
     with pytest.raises(MissingError, match="only clang finds reads of memory that was never"):

@@ -23,6 +23,10 @@
     __has_feature(memory_sanitizer)
 #define OPSMITH_HARNESS_SANITIZED 1
 #endif
+#if __has_feature(memory_sanitizer)
+// What the kernel does not write is to be seen as never written.
+#define OPSMITH_HARNESS_UNINITIALIZED 1
+#endif
 #endif
 
 namespace opsmith::harness {
