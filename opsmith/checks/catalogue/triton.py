@@ -71,8 +71,10 @@ def triton_interpreter(trial: Trial) -> None:
             first = first or results
             reproducible &= same_bits(first, results)
 
-    trial.each(one, dtypes=dtypes, examples=trial.some(5))
     favourite = (dtypes[0],)
+    trial.each(one, dtypes=favourite, examples=trial.some(5))
+    # The interpreter is slow, and a dtype is one more of the same programs.
+    trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
     if not operator.only_registered_cases:
         families = [(Wanted(sizes=(0, 1)), 6)]
         for cohort in (
