@@ -13,6 +13,7 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.kernels import HOST
+from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
@@ -21,6 +22,7 @@ from opsmith.targets.jax.derivatives import Derivative, derivative
 from opsmith.targets.operators import kernel_of
 from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
+from opsmith.targets.readme import README
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
     (package / "gradients.py").write_text(_gradients_text(found), encoding="utf-8")
     (package / "__init__.py").write_text(_init(found), encoding="utf-8")
     (folder / "pyproject.toml").write_text(project(name, ["jax", "numpy"]), encoding="utf-8")
+    (folder / README).write_text(_readme(name, found), encoding="utf-8")
     return Outcome(
         operators=[OperatorUse(item.operator.name, "library", note=_note(item)) for item in found],
         versions={"jax": jax.__version__, "jaxlib": jaxlib.__version__},
@@ -200,3 +203,21 @@ def _gradients_text(found: Sequence[Exported]) -> str:
             "])\n",
         ]
     return "".join(lines)
+
+
+def _readme(name: str, found: Sequence[Exported]) -> str:
+    lines = [
+        f"# {name}",
+        "",
+        f"Functions for JAX on the CPU, exported by opsmith {version()}. It needs jax and NumPy.",
+        "",
+        "```",
+        "pip install .        # or put this folder on the path",
+        f'python -c "import {name}; help({name}.{found[0].attribute})"',
+        "```",
+        "",
+        "The functions work under `jax.jit` and `jax.vmap`; what `jax.grad` gives of each:",
+        "",
+        *(f"- `{name}.{item.attribute}`: {_note(item)}" for item in found),
+    ]
+    return "\n".join(lines) + "\n"

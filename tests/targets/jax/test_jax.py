@@ -183,6 +183,15 @@ def test_an_operator_without_a_cpp_kernel_is_refused(tmp_path) -> None:
         opsmith.export(operators.python_only, target="jax", out=tmp_path / "dist")
 
 
+def test_the_artifact_says_what_it_is_and_which_operators_have_gradients(artifact) -> None:
+    text = (artifact.folder / "README.md").read_text(encoding="utf-8")
+    assert 'python -c "import every; help(every.' in text
+    for use in artifact.manifest.operators:
+        name = use.name.partition("::")[2]
+        assert f"- `every.{name}`: {use.note}\n" in text
+    assert "README.md" in artifact.manifest.files
+
+
 def test_a_library_that_was_changed_is_not_loaded(artifact, tmp_path) -> None:
     shutil.copytree(artifact.folder / "every", tmp_path / "every")
     (library,) = (tmp_path / "every").glob("*reverse*.so")
