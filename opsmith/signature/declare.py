@@ -6,6 +6,7 @@ Every mistake in a declaration is found here, so that nothing later has to doubt
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -43,6 +44,12 @@ def split_qualname(qualname: str) -> tuple[str, str]:
         raise DeclarationError(
             f"an operator is named 'namespace::name', both identifiers; got {qualname!r}{hint}"
         )
+    for part in match.groups():
+        # PyTorch reads a schema much as Python would, and stops at these.
+        if keyword.iskeyword(part):
+            raise DeclarationError(
+                f"{qualname}: {part!r} is a keyword of Python; choose another name"
+            )
     return match[1], match[2]
 
 

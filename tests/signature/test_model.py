@@ -188,6 +188,14 @@ def test_an_operator_has_a_namespace_and_a_name(name: Any, hint: str) -> None:
     assert split_qualname("ns::f_1") == ("ns", "f_1")
 
 
+@pytest.mark.parametrize(("name", "word"), [("ns::else", "else"), ("class::f", "class")])
+def test_an_operator_is_not_named_after_a_keyword(name: str, word: str) -> None:
+    with pytest.raises(declarations.DeclarationError) as caught:
+        split_qualname(name)
+    assert str(caught.value) == f"{name}: {word!r} is a keyword of Python; choose another name"
+    assert split_qualname("ns::match") == ("ns", "match")
+
+
 def test_the_words_of_a_shape_are_what_spaces_separate() -> None:
     shape = shapes.parse("  N  *s _x 2*(N + 1) rows=4 {k [0]} ", ("k",))
     assert [str(dim) for dim in shape.dims] == ["N", "*s", "_", "2*(N+1)", "4", "k[0]"]
