@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.expected import Expected, RefusedError
 from opsmith.checks.one_call_models import (
@@ -23,7 +24,7 @@ from opsmith.checks.one_call_models import (
 )
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.telling import Telling, shown_facts
-from opsmith.checks.trial import Trial, shown_shapes
+from opsmith.checks.trial import Trial
 from opsmith.errors import ExportError, OpsmithError
 from opsmith.operators.arguments import flatten
 from opsmith.targets import LoadedModel, ModelProof, Target, export, load

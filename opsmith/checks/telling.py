@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.author import MODEST
 from opsmith.checks.case import Case
 from opsmith.checks.expected import run_reference
 from opsmith.checks.sampling import Wanted, cases
@@ -34,8 +35,6 @@ _SAMPLES = 60
 _SECONDS = 3.0
 #: How many other values of a parameter are tried before it is said not to matter in a case.
 _ALTERNATIVES = 3
-#: A registered case with more elements is too slow to run again and again.
-_MODEST = 50_000
 #: A change of the result that no tolerance hides.
 _VISIBLE = 1e-2
 
@@ -69,7 +68,7 @@ def telling_cases(
     Returns:
         None where an export fixes nothing that could differ.
     """
-    author = [case for case in trial.author_cases(dtype) if case.numel <= _MODEST]
+    author = [case for case in trial.author_cases(dtype) if case.numel <= MODEST]
     found = [case for case in author if keep is None or keep(case)]
     if not trial.operator.only_registered_cases and _varies(trial.signature):
         sampled = _sampled(trial, replace(wanted, dtype=dtype))

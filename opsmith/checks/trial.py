@@ -14,6 +14,14 @@ import torch
 from torch import Tensor
 
 from opsmith.checks import layouts
+from opsmith.checks.author import (
+    author_cases,
+    few_of,
+    has_no_small_size,
+    pair_of,
+    shapes_of,
+    size_of,
+)
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, same_bits
 from opsmith.checks.expected import (
@@ -30,19 +38,16 @@ from opsmith.checks.replay import Replay
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.settings import Settings
-from opsmith.checks.subject import Subject, registered
+from opsmith.checks.subject import Subject
 from opsmith.checks.tally import Tally
 from opsmith.checks.threads import threads
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.signature import Signature, bind, result_shapes
+from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.checks.remote import Caller
     from opsmith.checks.stored import Stored
-
-#: How many elements a registered case may have for checks that run a case many times.
-_MODEST = 50_000
 
 #: What is wrong where a result does not stay what it was.
 CHANGED = (
@@ -164,7 +169,7 @@ class Trial:
                     lambda case: self._one(body, case),
                     max(1, round(total / len(every))),
                     dtype,
-                    _size_of_case,
+                    size_of,
                 )
             if self.refused and not self.count:
                 # A reference that refuses every sample of one dtype refuses those of others.
@@ -181,8 +186,9 @@ class Trial:
         """Run `body` on pairs of cases that differ in sizes only; whether there was any."""
         before = self.count
         for dtype in dtypes:
-            for pair in self._author_pairs(dtype):
-                self._two(body, pair)
+            by_author = pair_of(self.operator, self.author_cases(dtype))
+            if by_author is not None:
+                self._two(body, by_author)
             if self.operator.only_registered_cases or not examples:
                 continue
             strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(self._is_dynamic)
@@ -191,22 +197,13 @@ class Trial:
                 lambda pair: self._two(body, pair),
                 examples,
                 dtype,
-                lambda pair: _size_of_case(pair[0]),
+                lambda pair: size_of(pair[0]),
             )
         return self.count > before
 
     def author_cases(self, dtype: str | None, seeds: int = 1) -> list[Case]:
         """The author's cases, the smallest first."""
-        found: list[Case] = []
-        names = [function.__name__ for function in self.operator.cases]
-        for offset in range(seeds):
-            seed = self.settings.seed + offset
-            for number, arguments in enumerate(registered(self.operator, dtype, seed), 1):
-                origin = f"no. {number} of {', '.join(names)}"
-                if offset:
-                    origin += f", seed {seed}"
-                found.append(Case(self.signature, arguments, {}, origin))
-        return sorted(found, key=_size_of_case)
+        return author_cases(self.operator, dtype, self.settings.seed, seeds)
 
     def _recall(
         self,
@@ -233,49 +230,13 @@ class Trial:
         seeds = 3 if self.operator.only_registered_cases and most is None else 1
         kept = [c for c in self.author_cases(dtype, seeds) if keep is None or keep(c)]
         if most is not None:
-            # Where few cases are run, each is slow.
-            kept = [case for case in kept if case.numel <= _MODEST] or kept[:1]
-        if most is not None and len(kept) > most:
-            kept = [kept[n * (len(kept) - 1) // max(most - 1, 1)] for n in range(most)]
+            kept = few_of(kept, most)
         for case in kept:
             self._one(body, adapt(case) if adapt is not None else case)
 
-    def _author_pairs(self, dtype: str | None) -> list[tuple[Case, Case]]:
-        groups: dict[Any, list[Case]] = {}
-        for case in self.author_cases(dtype):
-            if case.numel > _MODEST:
-                continue
-            if self._has_no_small_size(case):
-                groups.setdefault(_skeleton(case), []).append(case)
-        for group in groups.values():
-            first, *rest = group
-            for other in rest:
-                if shapes_of(other) != shapes_of(first):
-                    return [(first, other)]
-        return []
-
-    def _has_no_small_size(self, case: Case) -> bool:
-        """Whether no size, of a result neither, is 0 or 1, which compilers take for constants."""
-        sizes = [size for _, tensor in case.tensors() for size in tensor.shape]
-        return min(sizes, default=2) > 1 and min(self._result_sizes(case), default=2) > 1
-
-    def _result_sizes(self, case: Case) -> list[int]:
-        """Every size of the results that does not depend on data."""
-        signature = self.signature
-        if signature.data_dependent:
-            return []
-        try:
-            if signature.shaped:
-                shapes = result_shapes(signature, bind(signature, case.described()), case.values)
-                return [size for shape in shapes for size in shape]
-            _, results = run_reference(self.operator, case.values)
-        except Exception:
-            return []  # running the case says what is wrong with it
-        return [size for result in results for size in result.shape]
-
     def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
         different = shapes_of(pair[0]) != shapes_of(pair[1])
-        return different and all(self._has_no_small_size(case) for case in pair)
+        return different and all(has_no_small_size(self.operator, case) for case in pair)
 
     def _sampled(
         self,
@@ -481,30 +442,3 @@ def _where(what: str, function: object) -> str:
     """``what: file.py:7``; empty where there is no function."""
     code = getattr(function, "__code__", None)
     return f"{what}: {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-
-
-def shapes_of(case: Case) -> tuple[Any, ...]:
-    """The shapes of all tensors of a case."""
-    return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
-
-
-def shown_shapes(case: Case) -> str:
-    """The same, for messages."""
-    return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
-
-
-def _size_of_case(case: Case) -> tuple[int, int]:
-    return case.numel, len(case.describe())
-
-
-def _skeleton(case: Case) -> Any:
-    """What a compiler would bake in, equal for cases that differ in sizes only."""
-    parts: list[Any] = []
-    for name, value in case.values.items():
-        if isinstance(value, Tensor):
-            parts.append((name, value.dim(), value.dtype))
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
-            parts.append((name, tuple((item.dim(), item.dtype) for item in value)))
-        else:
-            parts.append((name, repr(value)))
-    return tuple(parts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, difference
 from opsmith.checks.expected import Expected
@@ -20,7 +21,7 @@ from opsmith.checks.gradients import (
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.subject import REFERENCE
-from opsmith.checks.trial import Trial, shown_shapes
+from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 
 _RUNS = 3

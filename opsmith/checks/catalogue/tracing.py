@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.expected import RefusedError, flatten, run_reference, widen
 from opsmith.checks.gradients import (
@@ -21,7 +22,7 @@ from opsmith.checks.gradients import (
 from opsmith.checks.one_call_models import dynamic_shape
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.trial import Trial, shown_shapes
+from opsmith.checks.trial import Trial
 from opsmith.operators.arguments import is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
