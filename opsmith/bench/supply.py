@@ -19,13 +19,14 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.lines import NoValue
-from opsmith.checks.remote.wire import describe_arguments, every_tensor_in
+from opsmith.checks.remote.wire import describe_arguments
 from opsmith.checks.sampling import Wanted, cases, readers_last
 from opsmith.checks.search import search
 from opsmith.checks.subject import Subject, registered
 from opsmith.checks.values import fill
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import Operator
+from opsmith.operators.arguments import every_tensor_in
 from opsmith.operators.values import check_values
 from opsmith.signature import bind
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.checks import layouts
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import dtype_name, generic_dtype
+from opsmith.operators.arguments import dtype_name, every_tensor_in, generic_dtype
 from opsmith.signature import Signature, TensorInfo
 
 #: Up to this many elements a tensor's values are shown.
@@ -65,12 +65,7 @@ class Case:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with its name (``x``, ``xs[0]``)."""
-        for name, value in self.values.items():
-            if isinstance(value, Tensor):
-                yield name, value
-            elif _is_tensors(value):
-                for position, item in enumerate(value):
-                    yield f"{name}[{position}]", item
+        return every_tensor_in(self.values)
 
     def described(self) -> dict[str, Any]:
         """The arguments as `opsmith.signature.bind` takes them: tensors by shape and dtype."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -41,6 +41,17 @@ def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, An
         else:
             described[parameter.name] = _info(value, parameter.name, signature)
     return described
+
+
+def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a call with its name (``x``, ``xs[0]``)."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            for position, item in enumerate(value):
+                if isinstance(item, Tensor):
+                    yield f"{name}[{position}]", item
 
 
 def _info(value: Any, name: str, signature: Signature) -> TensorInfo:

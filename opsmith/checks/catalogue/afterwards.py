@@ -23,6 +23,7 @@ from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Trial
+from opsmith.operators.arguments import every_tensor_in
 
 #: How often two threads call at once.
 _ROUNDS = 8
@@ -90,7 +91,7 @@ def _leaves_settings(trial: Trial, case: Case) -> None:
 
 def _keeps_no_argument(trial: Trial, case: Case) -> None:
     arguments = case.make(trial.subject.device)
-    kept = {name: weakref.ref(tensor) for name, tensor in _tensors(arguments)}
+    kept = {name: weakref.ref(tensor) for name, tensor in every_tensor_in(arguments)}
     results = trial.run(arguments)
     # A mutated argument is among what a run gives.
     del results, arguments
@@ -102,16 +103,6 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
                 "given back",
                 code="OPS-AFTER-REFERENCE",
             )
-
-
-def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in arguments.items():
-        if isinstance(value, Tensor):
-            yield name, value
-        elif isinstance(value, list | tuple):
-            for position, item in enumerate(value):
-                if isinstance(item, Tensor):
-                    yield f"{name}[{position}]", item
 
 
 def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Expected]) -> None:
@@ -174,8 +165,8 @@ def history(trial: Trial) -> None:
         if other is None or trial.signature.mutated:
             return
         truth = trial.truth(other)
-        for name, tensor in _tensors(arguments):
-            tensor.copy_(dict(_tensors(dict(other.values)))[name])
+        for name, tensor in every_tensor_in(arguments):
+            tensor.copy_(dict(every_tensor_in(dict(other.values)))[name])
         again = trial.run(arguments)
         what = "called again with the same tensors, other values in them"
         trial.compare(again, truth, what, code="OPS-STATE-EARLIER")

@@ -7,7 +7,7 @@ and no object of its making is ever built: no pickle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opsmith.checks.layouts import bits
 from opsmith.errors import OpsmithError
-from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.arguments import DTYPES, dtype_name, every_tensor_in
 from opsmith.signature import Signature
 
 #: How many dimensions a result may have.
@@ -30,17 +30,6 @@ def storage_bytes(tensor: Tensor) -> bytes:
     """Everything in a tensor's memory, the elements that it steps over included."""
     storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return storage.set_(tensor.untyped_storage()).cpu().numpy().tobytes()
-
-
-def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a call, by each of its names."""
-    for name, value in arguments.items():
-        if isinstance(value, Tensor):
-            yield name, value
-        elif isinstance(value, list | tuple):
-            for position, item in enumerate(value):
-                if isinstance(item, Tensor):
-                    yield f"{name}[{position}]", item
 
 
 def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
