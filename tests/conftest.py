@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -5,6 +6,15 @@ import pytest
 from typer.testing import CliRunner
 
 from opsmith.cli.app import app
+
+# What runs in the background of a shell ignores these, and so would all that it starts. Tests that
+# send them want what a program in a terminal does.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @dataclass(frozen=True)

@@ -151,13 +151,16 @@ checks.run(crashing.spin, select=["reference", "opcheck"], time_limit=600, jobs=
     parent = subprocess.Popen(
         [sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL
     )
-    for _ in range(1200):
-        if started.is_file() and started.read_text():
-            break
-        time.sleep(0.1)
-    kernel = int(started.read_text())
-    parent.send_signal(number)
-    parent.wait(timeout=60)
+    try:
+        for _ in range(1200):
+            if started.is_file() and started.read_text():
+                break
+            time.sleep(0.1)
+        kernel = int(started.read_text())
+        parent.send_signal(number)
+        parent.wait(timeout=60)
+    finally:
+        parent.kill()
     _ended(kernel)
     for _ in range(600):
         if not list(tmp_path.glob("opsmith-check-*")):
