@@ -60,7 +60,7 @@ PARTS = {
             "tests/operators/test_wrong_arguments.py",
             "tests/operators/test_torch_library.py",
             "tests/operators/test_gates.py",
-            "tests/operators/test_specified.py",
+            "tests/operators/test_spec.py",
             "tests/operators/test_cost.py",
             "tests/operators/test_overlap.py",
         ],

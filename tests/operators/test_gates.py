@@ -103,15 +103,15 @@ def test_a_program_opens_the_argument_gate_when_it_loads_the_library(
 ) -> None:
     asked: dict[str, Any] = {}
 
-    def build_library(name: str, sources: Any, generated: Any, **more: Any) -> Path:
-        asked.update(name=name, sources=sources, files=generated.render(), **more)
+    def build_library(name: str, *, generated: Any, **more: Any) -> Path:
+        asked.update(name=name, files=generated.render(), **more)
         return Path("built.so")
 
     monkeypatch.setattr(argument_gate.kernels, "build_library", build_library)
     kernel = source(signature, "cpu", ("x",))
     assert build_for_programs(kernel) == Path("built.so")
     assert asked["name"] == "gates__mix__cpu__gate"
-    assert [path.name for path in asked["sources"]] == ["argument_gate.cpp"]
+    assert [unit.source.name for unit in asked["objects"]] == ["argument_gate.cpp"]
     assert asked["torch"] == "full"
     assert asked["what"] == "the validation of gates::mix"
     assert asked["defines"] == kernel.device_row.compile_definitions
