@@ -102,7 +102,8 @@ class Unit:
             "source": str(self.source),
             "content": digest(self.source) if isinstance(self.source, Path) else "",
             "generated": self.generated.key,
-            "include_dirs": [str(folder) for folder in self.include_dirs],
+            # Whose headers, opsmith's own too: another installation's are other files.
+            "include_dirs": [str(folder) for folder in (INCLUDE, *self.include_dirs)],
             "defines": self.defines,
             "flags": self.flags,
             "tools": tools.facts(full_torch=self.full_torch),

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.errors import BuildError
-from opsmith.kernels import Generated, KernelSource, Unit, build_library
+from opsmith.kernels import Generated, KernelSource, Unit, build, build_library, units
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
@@ -258,3 +258,23 @@ def test_an_operators_kernel_is_compiled_once_and_its_headers_are_watched(
     source.build()
     assert other() != first
     assert compiler.compiled() == ["thrice.cpp"]
+
+
+def test_another_installations_objects_are_not_taken(
+    folder: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of two that share a cache, one may be upgraded, and each knows only its own headers.
+    (folder / "thrice.cpp").write_text(THRICE)
+    source = KernelSource(
+        signature_of(thrice, "kernels_units::thrice"), "cpu", folder / "thrice.cpp", flags=("-O0",)
+    )
+    theirs = shutil.copytree(units.INCLUDE, folder / "theirs")
+    with monkeypatch.context() as there:
+        for module in (units, build):
+            there.setattr(module, "INCLUDE", theirs)
+        source.build()
+    compiler.compiled()
+    assert source.built() is None
+    source.build()
+    assert compiler.compiled() == ["thrice.cpp", "thrice_torch_cpu.cpp"]
+    assert set(source.files()) == {folder / "thrice.cpp", folder / "amount.h"}
