@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from opsmith import kernels
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.kernels.languages import LANGUAGES
 from opsmith.operators import registry
-from opsmith.operators.kernel import Kernel, NativeKernel
+from opsmith.operators.kernel import dispatch_key
 from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.triton_kernel import TritonLauncher
 
 
 @contextmanager
@@ -48,7 +46,7 @@ def emulate(device: str) -> Iterator[None]:
     found = [
         operator
         for operator in registry.all_operators()
-        if isinstance(operator, DefinedOperator) and _can_be(operator.kernels.get(device))
+        if isinstance(operator, DefinedOperator) and _emulated(operator, device) is not None
     ]
     if not found:
         raise DeclarationError(
@@ -61,12 +59,6 @@ def emulate(device: str) -> Iterator[None]:
         yield
 
 
-def _can_be(kernel: Kernel | None) -> bool:
-    return kernel is not None and (
-        isinstance(kernel, TritonLauncher) or _emulated(kernel) is not None
-    )
-
-
 @contextmanager
 def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> Iterator[None]:
     """Within a ``with`` block, emulate one kernel for tensors of the CPU.
@@ -74,45 +66,22 @@ def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> It
     Args:
         operator: whose kernel it is.
         device: the device type that it was written for.
-        seed: of a kernel in Triton, decides the order of its programs.
+        seed: see `Kernel.emulated`.
     """
-    registration = operator._registration
-    key = kernels.get_device(HOST, operator.name).dispatch_key
-    kernel = operator.kernels[device]
-    if isinstance(kernel, TritonLauncher):
-        function = kernel.interpreted(operator, seed)
-    else:
-        source = _emulated(kernel)
-        assert source is not None
-        function = _compiled(operator, source, key)
+    key = dispatch_key(HOST, operator.name)
+    function = _emulated(operator, device, seed)
+    assert function is not None
     restore = _restorer(operator, key)
-    registration.implement(key, function)
+    operator._registration.implement(key, function)
     try:
         yield
     finally:
         restore()
 
 
-def _emulated(kernel: Kernel) -> kernels.KernelSource | None:
-    """A kernel's source as it is compiled for the host, `None` where it cannot be."""
-    return None if kernel.source is None else kernel.source.language.emulated(kernel.source)
-
-
-def _compiled(
-    operator: DefinedOperator, source: kernels.KernelSource, key: str
-) -> Callable[..., Any]:
-    """What builds a kernel for the host, and takes its own place."""
-    registration = operator._registration
-    kernel = NativeKernel(source, lambda: 0)
-
-    def build_then_run(*args: Any, **kwargs: Any) -> Any:
-        kernel.source.build()  # which may fail; what is registered stays until it has not
-        registration.withdraw_kernel(key)
-        kernel.library = registration.native(key, kernel)
-        registration.native_autograd(operator)
-        return operator.overload(*args, **kwargs)
-
-    return build_then_run
+def _emulated(operator: DefinedOperator, device: str, seed: int = 0) -> Callable[..., Any] | None:
+    kernel = operator.kernels.get(device)
+    return None if kernel is None else kernel.emulated(operator, seed)
 
 
 def _restorer(operator: DefinedOperator, key: str) -> Callable[[], None]:

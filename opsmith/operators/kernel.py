@@ -62,6 +62,17 @@ class Kernel(Protocol):
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
         """What the dispatcher calls until the kernel is built, if it has to be."""
 
+    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """The same for tensors of the CPU, without the kernel's device.
+
+        Args:
+            operator: whose kernel it is.
+            seed: decides what its device leaves open, as far as the emulation draws it.
+
+        Returns:
+            A function of the operator's arguments; `None` where nothing emulates the kernel.
+        """
+
     def build(self, operator: DefinedOperator) -> Path | None:
         """Build it, load it and make it the operator's.
 
@@ -157,6 +168,11 @@ class PythonKernel:
 
         return run
 
+    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """See `Kernel.emulated`."""
+        del operator, seed
+        return None
+
 
 _CONJUGATE, _NEGATIVE = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
@@ -230,6 +246,24 @@ class NativeKernel:
 
         def build_then_run(*args: Any, **kwargs: Any) -> Any:
             self.build(operator)
+            return operator.overload(*args, **kwargs)
+
+        return build_then_run
+
+    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """See `Kernel.emulated`: compiled for the CPU when it is first called."""
+        del seed
+        source = self.source.language.emulated(self.source)
+        if source is None:
+            return None
+        key = dispatch_key(kernels.HOST, operator.name)
+        registration, kernel = operator._registration, NativeKernel(source, lambda: 0)
+
+        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+            source.build()  # which may fail; what is registered stays until it has not
+            registration.withdraw_kernel(key)
+            kernel.library = registration.native(key, kernel)
+            registration.native_autograd(operator)
             return operator.overload(*args, **kwargs)
 
         return build_then_run

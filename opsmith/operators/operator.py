@@ -13,24 +13,24 @@ import torch
 
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import KernelSource, get_device
-from opsmith.kernels.languages.triton import TritonKernel
 from opsmith.operators import (
     autocast,
     autograd,
     registry,
+    triton_kernel,
     vmap,
     written_schema,
 )
 from opsmith.operators.base import Operator
 from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import (
+    Kernel,
     NativeKernel,
     PythonKernel,
     dispatch_key,
     source_path,
 )
 from opsmith.operators.registration import Registration
-from opsmith.operators.triton_kernel import TritonLauncher, launcher, see_through
 from opsmith.signature import Signature, signature_of
 
 
@@ -122,29 +122,13 @@ class DefinedOperator(Operator):
         """
         devices = [device_types] if isinstance(device_types, str) else list(device_types)
         keys = {device: dispatch_key(device, self.name) for device in devices}
-        if triton is not None and triton is not True:
-            if function is not None or source is not None:
-                raise DeclarationError(
-                    f"{self.name}: give one of a function, source= and a kernel as triton="
-                )
-            if grid is None:
-                raise DeclarationError(
-                    f"{self.name}: register_kernel(triton=…) needs grid=, how many programs are "
-                    "launched: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
-                )
-            package = getattr(self.reference, "__globals__", {}).get("__package__")
-            asked = strided if isinstance(strided, bool) else tuple(strided)
+        triton_kernel.check_arguments(self.name, triton, grid, meta, args, function, source)
+        if triton and triton is not True:
             for device in devices:
-                kernel = TritonKernel(
-                    self.signature, device, triton, grid, meta or {}, args or {}, asked, package
+                self._register(
+                    triton_kernel.launching(self, device, triton, grid, meta, args, strided)
                 )
-                self._register_launcher(device, launcher(self.signature, kernel), kernel)
             return None
-        if grid is not None or meta is not None or args is not None:
-            raise DeclarationError(
-                f"{self.name}: register_kernel: grid=, meta= and args= say how a kernel is "
-                "launched that triton= gives"
-            )
         if source is not None:
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
@@ -154,25 +138,15 @@ class DefinedOperator(Operator):
         if function is None:
             return functools.partial(self.register_kernel, device_types, triton=triton)
         for device in devices:
-            if triton:
-                self._register_launcher(device, function, None)
-            else:
-                self.kernels[device] = PythonKernel(device, function)
-                self.install_kernel(device)
+            made = triton_kernel.TritonLauncher if triton else PythonKernel
+            self._register(made(device, function))
         return function
 
-    def _register_launcher(
-        self, device: str, function: Callable[..., Any], kernel: TritonKernel | None
-    ) -> None:
-        if kernel is not None:
-            function.__module__ = self.reference.__module__  # that is where it was declared
-        code = getattr(self.reference, "__code__", None)
-        file = Path(code.co_filename if code is not None else "")
-        self.kernels[device] = TritonLauncher(
-            device, function, kernel=kernel, file=file, sizes=self.sizes
-        )
-        self.install_kernel(device)
-        see_through(self)
+    def _register(self, kernel: Kernel) -> None:
+        self.kernels[kernel.device] = kernel
+        self.install_kernel(kernel.device)
+        if kernel.dissolves:
+            triton_kernel.see_through(self)
 
     def _register_source(
         self,
@@ -185,11 +159,12 @@ class DefinedOperator(Operator):
     ) -> None:
         path = source_path(source, self.reference, self.name)
         asked = strided if isinstance(strided, bool) else tuple(strided)
-        self.kernels[device] = NativeKernel(
-            KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags),
-            lambda: self._registration.guarded_calls(key),
+        self._register(
+            NativeKernel(
+                KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags),
+                lambda: self._registration.guarded_calls(key),
+            )
         )
-        self.install_kernel(device)
 
     def install_kernel(self, device: str) -> None:
         """Make the kernel of a device type the one that calls reach, the reference if disabled."""

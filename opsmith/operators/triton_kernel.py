@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._library.triton import set_wrap_triton_enabled
 
+from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST, KernelSource
 from opsmith.kernels.languages.triton import TritonKernel, require_triton
 from opsmith.operators.arguments import describe, tensors
@@ -77,16 +78,11 @@ class TritonLauncher(PythonKernel):
 
         return launch
 
-    def interpreted(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any]:
-        """The same on the CPU, in Triton's interpreter.
+    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any]:
+        """See `Kernel.emulated`: the same on the CPU, in Triton's interpreter.
 
-        Args:
-            operator: whose kernel it is.
-            seed: decides the order of a launch's programs; 0 is the natural one.
-
-        Returns:
-            A function of the operator's arguments. It raises `MissingError` where Triton is not
-            installed, `FaultError` where a program does what a GPU gives no promise for.
+        The function raises `MissingError` where Triton is not installed, `FaultError` where a
+        program does what a GPU gives no promise for.
         """
         run = self.implementation(operator)
 
@@ -112,12 +108,85 @@ def _uninitialized_memory_is_filled() -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
-def launcher(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
+def check_arguments(
+    name: str,
+    triton: Any,
+    grid: Any,
+    meta: Any,
+    args: Any,
+    function: Callable[..., Any] | None,
+    source: str | Path | None,
+) -> None:
+    """Refuse what ``register_kernel`` cannot be given together.
+
+    Args:
+        name: the operator's.
+        triton: see ``register_kernel``, as for the following ones.
+        grid: how many programs.
+        meta: the kernel's constants.
+        args: what its other parameters are given.
+        function: a kernel in Python.
+        source: a file.
+
+    Raises:
+        DeclarationError: with what goes with what.
+    """
+    if triton and triton is not True:
+        if function is not None or source is not None:
+            raise DeclarationError(
+                f"{name}: give one of a function, source= and a kernel as triton="
+            )
+        if grid is None:
+            raise DeclarationError(
+                f"{name}: register_kernel(triton=…) needs grid=, how many programs are "
+                "launched: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
+            )
+    elif grid is not None or meta is not None or args is not None:
+        raise DeclarationError(
+            f"{name}: register_kernel: grid=, meta= and args= say how a kernel is "
+            "launched that triton= gives"
+        )
+    elif triton and source is not None:
+        raise DeclarationError(
+            f"{name}: triton=True says that a Python function launches kernels in Triton; "
+            "source= takes C++ and CUDA"
+        )
+
+
+def launching(
+    operator: DefinedOperator,
+    device: str,
+    triton: Any,
+    grid: Any,
+    meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None,
+    args: Mapping[str, Any] | None,
+    strided: bool | Sequence[str],
+) -> TritonLauncher:
+    """A kernel that launches `triton`; the arguments are those of ``register_kernel``."""
+    reference = operator.reference
+    kernel = TritonKernel(
+        operator.signature,
+        device,
+        triton,
+        grid,
+        meta or {},
+        args or {},
+        strided if isinstance(strided, bool) else tuple(strided),
+        getattr(reference, "__globals__", {}).get("__package__"),
+    )
+    function = _launch_function(operator.signature, kernel)
+    function.__module__ = reference.__module__  # that is where it was declared
+    code = getattr(reference, "__code__", None)
+    file = Path(code.co_filename if code is not None else "")
+    return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
+
+
+def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
     """The function that allocates the results of a call and launches a kernel for them."""
     arguments_of = named(signature)
-    tensors = [p.name for p in signature.parameters if p.is_tensor]
+    taken = [p.name for p in signature.parameters if p.is_tensor]
     strided = kernel.strided if isinstance(kernel.strided, tuple) else ()
-    contiguous = [n for n in tensors if n not in strided] if kernel.strided is not True else []
+    contiguous = [n for n in taken if n not in strided] if kernel.strided is not True else []
     written = {parameter.name for parameter in signature.mutated}
 
     def launch(*args: Any, **kwargs: Any) -> Any:
