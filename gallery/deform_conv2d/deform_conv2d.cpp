@@ -202,13 +202,7 @@ void convolve(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& 
 
 template <typename T>
 void deform_conv2d(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = {a.M, a.weight.size(1), a.kH, a.kW},
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const deform::Geometry g = deform::geometry<T>(ctx, sizes);
+  const deform::Geometry g = deform::geometry<T>(ctx, deform::sizes_of(a));
   if (a.out.numel() == 0) return;
   if (g.C == 0 || g.taps == 0) {  // nothing to sum
     for (int64_t i = 0; i < a.out.numel(); ++i) {

@@ -56,13 +56,7 @@ __global__ void convolve(Sampler<T> sampler, const deform::compute_t<T>* packed,
 
 template <typename T>
 void deform_conv2d(const opsmith::Context& ctx, const vision::deform_conv2d_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = {a.M, a.weight.size(1), a.kH, a.kW},
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const GroupedGeometry g = deform::cuda_geometry(ctx, sizes);
+  const GroupedGeometry g = deform::cuda_geometry(ctx, deform::sizes_of(a));
   if (a.out.numel() == 0) return;
   const int64_t count = a.weight.numel();
   const auto packed = ctx.scratch<deform::compute_t<T>>(count);

@@ -265,13 +265,7 @@ void gradients(const opsmith::Context& ctx, const vision::deform_conv2d_backward
 template <typename T>
 void deform_conv2d_backward_input(const opsmith::Context& ctx,
                                   const vision::deform_conv2d_backward_input_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = {a.M, a.weight.size(1), a.kH, a.kW},
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const deform::Geometry g = deform::geometry<T>(ctx, sizes);
+  const deform::Geometry g = deform::geometry<T>(ctx, deform::sizes_of(a));
   if (a.out0.numel() == 0 || a.grad.numel() == 0 || g.taps == 0) {  // nothing to sum
     std::fill_n(a.out0.data(), a.out0.numel(), static_cast<T>(0));
     std::fill_n(a.out1.data(), a.out1.numel(), static_cast<T>(0));

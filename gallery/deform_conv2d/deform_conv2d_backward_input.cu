@@ -172,13 +172,7 @@ void gradients(const opsmith::Context& ctx, const vision::deform_conv2d_backward
 template <typename T>
 void deform_conv2d_backward_input(const opsmith::Context& ctx,
                                   const vision::deform_conv2d_backward_input_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = {a.M, a.weight.size(1), a.kH, a.kW},
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const GroupedGeometry g = deform::cuda_geometry(ctx, sizes);
+  const GroupedGeometry g = deform::cuda_geometry(ctx, deform::sizes_of(a));
   if (a.out0.numel() == 0 || a.grad.numel() == 0 || g.taps == 0) {  // nothing to sum
     deform::fill_zeros(ctx, a.out0);
     deform::fill_zeros(ctx, a.out1);

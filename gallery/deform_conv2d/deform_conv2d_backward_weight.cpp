@@ -104,13 +104,7 @@ void gradient(const opsmith::Context& ctx, const vision::deform_conv2d_backward_
 template <typename T>
 void deform_conv2d_backward_weight(const opsmith::Context& ctx,
                                    const vision::deform_conv2d_backward_weight_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = a.weight_shape,
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const deform::Geometry g = deform::geometry<T>(ctx, sizes);
+  const deform::Geometry g = deform::geometry<T>(ctx, deform::sizes_of(a));
   if (a.out.numel() == 0) return;
   if (g.N == 0 || g.pixels == 0) {
     std::fill_n(a.out.data(), a.out.numel(), static_cast<T>(0));

@@ -66,13 +66,7 @@ __global__ void add_up_shares(const deform::compute_t<T>* sums, int64_t shares, 
 template <typename T>
 void deform_conv2d_backward_weight(const opsmith::Context& ctx,
                                    const vision::deform_conv2d_backward_weight_args<T>& a) {
-  const deform::Sizes sizes = {.input = a.input.sizes(),
-                               .weight = a.weight_shape,
-                               .offset = a.offset.sizes(),
-                               .stride = a.stride,
-                               .padding = a.padding,
-                               .dilation = a.dilation};
-  const GroupedGeometry g = deform::cuda_geometry(ctx, sizes);
+  const GroupedGeometry g = deform::cuda_geometry(ctx, deform::sizes_of(a));
   const int64_t count = a.out.numel(), all = g.N * g.pixels;
   if (count == 0) return;
   if (all == 0) {

@@ -4,6 +4,7 @@
 #include <opsmith/kernel.h>
 #include <opsmith/math.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -25,13 +26,24 @@ struct GroupedGeometry {
   int64_t groups, channels, outputs;  // weight groups, and what each has
 };
 
-// Takes plain sizes because each of the three operators spells them in its own arguments.
 struct Sizes {
   std::span<const int64_t> input;   // N C H W
   std::array<int64_t, 4> weight;    // M C/groups kH kW
   std::span<const int64_t> offset;  // N 2*offset_groups*kH*kW Ho Wo
   std::array<int64_t, 2> stride, padding, dilation;
 };
+
+// Of a call of any of the three operators; one is given the shape of the weight in its place.
+template <typename Args>
+Sizes sizes_of(const Args& a) {
+  std::array<int64_t, 4> weight;
+  if constexpr (requires { a.weight_shape; }) {
+    weight = a.weight_shape;
+  } else {
+    std::copy_n(a.weight.sizes().begin(), 4, weight.begin());
+  }
+  return {a.input.sizes(), weight, a.offset.sizes(), a.stride, a.padding, a.dilation};
+}
 
 inline GroupedGeometry grouped_geometry(const opsmith::Context& ctx, const Sizes& sizes) {
   GroupedGeometry g{};
