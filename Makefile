@@ -21,6 +21,7 @@ help:
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
+	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
 	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
@@ -70,6 +71,11 @@ GPU_PYTHON ?= $(PYTHON)
 .PHONY: gpu
 gpu:
 	$(GPU_PYTHON) benchmarks/gpu/run.py
+
+# Compiles, so no GPU is needed; PyTorch may be one without CUDA.
+.PHONY: nvcc
+nvcc: .venv/installed
+	$(BIN)/python tests/nvcc.py
 
 .PHONY: abi
 abi: .venv/installed
