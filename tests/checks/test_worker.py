@@ -13,6 +13,8 @@ from torch import Tensor
 import opsmith
 from opsmith import checks, testing
 from opsmith.checks.worker import memory
+from opsmith.checks.worker.launch import python
+from opsmith.checks.worker.supervised import Supervised
 
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
 ENDING = [
@@ -167,6 +169,72 @@ checks.run(crashing.spin, select=["reference", "opcheck"], time_limit=600, jobs=
             break
         time.sleep(0.1)
     assert list(tmp_path.glob("opsmith-check-*")) == []
+
+
+@pytest.fixture
+def importing(tmp_path, monkeypatch):
+    """A module that never ends to import, and the file that says which process does."""
+    pid = tmp_path / "pid"
+    (tmp_path / "endless.py").write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r}).write_text(f'{{os.getpid()}} ')\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def process() -> int:
+        for _ in range(600):
+            if pid.is_file() and pid.read_text().endswith(" "):
+                return int(pid.read_text())
+            time.sleep(0.1)
+        raise AssertionError("nothing was started")
+
+    return process
+
+
+def test_a_worker_that_still_imports_ends_with_its_parent(importing, tmp_path):
+    program = f"""
+import sys, time
+sys.path[:] = {sys.path!r}
+from opsmith.checks.worker.launch import python
+from opsmith.checks.worker.supervised import Supervised
+Supervised(python("endless")).begin()
+time.sleep(600)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    try:
+        worker = importing()
+    finally:
+        parent.kill()
+        parent.wait()
+    _ended(worker)
+    assert list(tmp_path.glob("opsmith-check-*")) == []
+
+
+def test_a_worker_that_still_imports_is_not_waited_for(importing, monkeypatch):
+    waited = []
+    with Supervised(python("endless")) as worker:
+        worker.begin()
+        process = importing()
+        wait = subprocess.Popen.wait
+        monkeypatch.setattr(
+            subprocess.Popen,
+            "wait",
+            lambda self, timeout=None: waited.append(self.poll() or wait(self, timeout)),
+        )
+    assert waited == [-signal.SIGKILL]
+    _ended(process)
+
+
+def test_a_worker_that_still_imports_can_be_interrupted(importing):
+    with Supervised(python("endless")) as worker:
+        worker.begin()
+        importing()
+        worker.interrupt()
+        end = worker._make_ready()
+        assert end is not None
+        assert end.how.startswith("the checking process is gone")
 
 
 def _ended(process: int) -> None:

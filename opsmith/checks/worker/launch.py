@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from opsmith.checks.worker import start
 from opsmith.checks.worker.supervise import Serve, leave_after, supervise
 
 #: How often a fork is looked at while its end is waited for.
@@ -54,7 +55,7 @@ Launch = Callable[[Channel], Process]
 
 
 def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
-    """Run ``python -m module FD FOLDER``.
+    """Run a module in a Python of its own, with the arguments ``FD FOLDER``.
 
     Args:
         module: what calls `supervise`.
@@ -71,7 +72,7 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
         }
         with channel.output.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", module, str(channel.answers), str(channel.folder)],
+                [sys.executable, start.__file__, module, str(channel.answers), str(channel.folder)],
                 stdin=channel.requests,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """The worker's processes: a supervisor, a template, and one process for each row.
 
-Started by `Worker` as ``python -m opsmith.checks.worker.process FD FOLDER``::
+Started by `Worker` with the arguments ``FD FOLDER``::
 
     supervisor        imports torch and the checks; sees when its parent is gone
       template        imports what declares the operators; never calls a kernel

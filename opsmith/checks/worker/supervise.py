@@ -11,7 +11,6 @@ kernels and references may print.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -24,16 +23,18 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+from opsmith.checks.worker.start import prctl, signal_at_parents_end
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 Serve = Callable[[int], None]
 """Answers all requests, on a file descriptor, in a child."""
 
 
-def supervise(answers: int, folder: Path, prepare: Callable[[], None], serve: Serve) -> None:
-    """Fork children that serve, until standard input ends.
+def supervise(answers: int, folder: Path, prepare: Callable[[], None], serve: Serve) -> NoReturn:
+    """Fork children that serve, until standard input ends; then end this process.
 
     Args:
         answers: the file descriptor for answers.
@@ -47,6 +48,9 @@ def supervise(answers: int, folder: Path, prepare: Callable[[], None], serve: Se
     _keep_files_in(folder)
     # What is there by now is never collected, so a child need not copy it.
     gc.freeze()
+    # From here on the end of standard input says it, and what was started is ended in order.
+    signal_at_parents_end(0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def work() -> None:
         answer(answers, event="ready", pid=os.getpid())
@@ -57,7 +61,8 @@ def supervise(answers: int, folder: Path, prepare: Callable[[], None], serve: Se
         code = children.outlive(child)
         if code is None:
             shutil.rmtree(folder, ignore_errors=True)
-            return
+            # Somebody waits for this, and Python takes its time to end.
+            os._exit(0)
         answer(answers, event="ended", pid=child, code=code)
 
 
@@ -71,7 +76,7 @@ class Children:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         # What a kernel starts and leaves behind comes to this process, which ends it.
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def fork(self, work: Callable[[], None]) -> int:
         """Have a child do something; its process id."""
@@ -88,7 +93,7 @@ class Children:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._ended)
         os.close(self._wake)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_end(signal.SIGKILL)
         # The first that the system ends where memory runs out.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
@@ -174,9 +179,3 @@ def _end_everything(child: int) -> None:
                 os.kill(process, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, 0)
-
-
-def _prctl(option: int, value: int) -> None:
-    """Ask Linux for something; elsewhere there is no such thing."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -67,6 +67,7 @@ class Supervised:
         self._launch = launch
         self._process: Process | None = None
         self._child: int | None = None
+        self._ready = False
         self._requests = self._answers = -1
         self._pending = bytearray()
         self._exceeded = False
@@ -128,7 +129,7 @@ class Supervised:
                 child = int(message["pid"])
                 if not self._supervises(child):
                     raise GarbledError(f"process {child} is none of the supervisor's")
-                self._child = child
+                self._child, self._ready = child, True
                 self._listen()
         return None
 
@@ -162,7 +163,7 @@ class Supervised:
         finally:
             os.close(requests)
             os.close(answers)
-        self._pending, self._said = bytearray(), 0
+        self._pending, self._said, self._ready = bytearray(), 0, False
 
     def _end_child(self) -> None:
         if self._child is not None:
@@ -179,6 +180,8 @@ class Supervised:
         """End the processes, from another thread than the one that waits for their answer."""
         if self._process is None or self._requests < 0:
             return
+        if not self._ready:
+            self._process.kill()
         # The end of their input ends them; that thread closes what is there in its place.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._requests, inheritable=False)
@@ -190,6 +193,9 @@ class Supervised:
             return
         requests, self._requests = self._requests, -1
         os.close(requests)
+        if not self._ready:
+            # It imports, and started nothing yet.
+            self._process.kill()
         try:
             # At the end of its input it ends all that was started.
             self._process.wait(timeout=5.0)
