@@ -105,14 +105,15 @@ struct Watched {
   Region region;
   bool shared = false;
   // Elements of more than four bytes are several granules: accesses of half an element are rare.
-  uint32_t granule = 1;
+  uint32_t granule = 1, granule_bits = 0;
   Pages shadow;
   std::string name;
   std::unique_ptr<Guarded> own;  // where this runtime allocated it
 
   Watched(const Region& given, bool is_shared)
       : region(given), shared(is_shared), name(given.name) {
-    granule = region.element >= 4 ? 4 : region.element >= 2 ? 2 : 1;
+    granule_bits = region.element >= 4 ? 2 : region.element >= 2 ? 1 : 0;
+    granule = 1u << granule_bits;
     shadow = Pages((region.size / granule + 1) * sizeof(Granule));
   }
   bool holds(const void* address) const {
@@ -123,7 +124,7 @@ struct Watched {
     return at >= region.data - region.guard && at < region.data + region.size + region.guard;
   }
   Granule& granule_at(uint64_t offset) const {
-    return reinterpret_cast<Granule*>(shadow.data())[offset / granule];
+    return reinterpret_cast<Granule*>(shadow.data())[offset >> granule_bits];
   }
 
   // "element 3 of argument 'x'"

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <bit>
+#include <numeric>
 #include <stdexcept>
 
 uint3 threadIdx{};
@@ -13,10 +15,7 @@ dim3 gridDim;
 
 namespace opsmith::emulated {
 
-State& state() {
-  static State one;
-  return one;
-}
+State only_state;
 
 namespace {
 
@@ -34,12 +33,12 @@ uint3 unfold(uint64_t number, dim3 sizes) {
 uint64_t count_of(dim3 sizes) { return uint64_t{sizes.x} * sizes.y * sizes.z; }
 
 int take_image(dl_phdr_info* info, size_t, void* data) {
-  auto& images = *static_cast<std::vector<std::pair<const char*, const char*>>*>(data);
+  auto& images = *static_cast<std::vector<Range>*>(data);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
     if (header.p_type != PT_LOAD) continue;
     const auto begin = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-    images.emplace_back(begin, begin + header.p_memsz);
+    images.push_back({begin, begin + header.p_memsz});
   }
   return 0;
 }
@@ -93,7 +92,8 @@ void begin_call(Watcher* watcher) {
   s.fill = watcher != nullptr ? watcher->fill() : 0xFF;
   s.allowed_shared_bytes = 48 << 10;
   s.regions.clear();
-  s.last = nullptr;
+  s.found.clear();
+  s.image = {};
   s.regions_taken = 0;
   s.remarked = false;
   s.released.clear();
@@ -113,7 +113,7 @@ void end_call() {
   State& s = state();
   s.watcher = nullptr;
   s.regions.clear();
-  s.last = nullptr;
+  s.found.clear();
   s.mutex.unlock();
 }
 
@@ -167,7 +167,7 @@ void run_threads() {
            s.running->place);
     }
     settle();
-    s.current->done = true;
+    s.warps[s.current->warp()].running &= ~s.current->bit();
     s.current->fiber->switch_to(s.scheduler);
   }
 }
@@ -175,7 +175,7 @@ void run_threads() {
 Fiber* take_fiber() {
   State& s = state();
   if (s.free_fibers.empty()) {
-    s.fibers.push_back(std::make_unique<Fiber>(run_threads));
+    s.fibers.push_back(std::make_unique<Fiber>(run_threads, s.fibers.size()));
     return s.fibers.back().get();
   }
   Fiber* fiber = s.free_fibers.back();
@@ -194,9 +194,16 @@ std::string place_text(Place place) {
                    std::to_string(place.line);
 }
 
+bool same(const char* a, const char* b) {
+  return a == b || (a != nullptr && b != nullptr && std::strcmp(a, b) == 0);
+}
+
 bool same(Place a, Place b) {
-  return a.line == b.line && a.file != nullptr && b.file != nullptr &&
-         std::strcmp(a.file, b.file) == 0;
+  return a.line == b.line && a.file != nullptr && same(a.file, b.file);
+}
+
+bool has_returned(const Thread& thread) {
+  return (state().warps[thread.warp()].running & thread.bit()) == 0;
 }
 
 // Nothing can go on: says who waits where.
@@ -207,7 +214,7 @@ bool same(Place a, Place b) {
   std::vector<size_t> counts;
   size_t returned = 0;
   for (const Thread& thread : s.threads) {
-    if (thread.done) {
+    if (has_returned(thread)) {
       ++returned;
       continue;
     }
@@ -251,7 +258,7 @@ void open_barrier() {
   uint32_t acquired = 0;
   size_t returned = 0, waiting = 0;
   for (Thread& thread : s.threads) {
-    if (thread.done) {
+    if (has_returned(thread)) {
       ++returned;
       continue;
     }
@@ -289,20 +296,17 @@ void open_barrier() {
 // Lets the lanes of a mask go on once all of them have come that still run.
 void open_warp(const Thread& one) {
   State& s = state();
-  const uint32_t first = one.warp() * warp_size;
-  const uint32_t end = std::min<uint32_t>(first + warp_size, s.threads_of_block);
-  unsigned present = 0;
+  Warp& warp = s.warps[one.warp()];
+  const unsigned present = one.mask & warp.running;
+  if ((present & ~warp.waiting) != 0) return;
+  Thread* lanes = &s.threads[one.warp() * warp_size];
   uint32_t acquired = 0;
   uint32_t joined[warp_size] = {};
-  for (uint32_t number = first; number < end; ++number) {
-    if ((one.mask >> (number - first) & 1) == 0) continue;
-    const Thread& thread = s.threads[number];
-    if (thread.done) continue;
-    if (thread.waits != Waits::warp || thread.mask != one.mask ||
-        std::strcmp(thread.what, one.what) != 0 || !same(thread.place, one.place)) {
+  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+    const Thread& thread = lanes[std::countr_zero(rest)];
+    if (thread.mask != one.mask || !same(thread.what, one.what) || !same(thread.place, one.place)) {
       return;
     }
-    present |= 1u << (number - first);
     acquired = std::max(acquired, thread.acquired);
     for (unsigned lane = 0; lane < warp_size; ++lane) {
       joined[lane] = std::max(joined[lane], thread.clock[lane]);
@@ -310,14 +314,14 @@ void open_warp(const Thread& one) {
   }
   ++s.time;
   uint64_t values[warp_size] = {};
-  for (unsigned lane = 0; lane < warp_size; ++lane) {
-    if ((present >> lane & 1) == 0) continue;
+  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(rest));
     joined[lane] = s.time;
-    values[lane] = s.threads[first + lane].brought;
+    values[lane] = lanes[lane].brought;
   }
-  for (unsigned lane = 0; lane < warp_size; ++lane) {
-    if ((present >> lane & 1) == 0) continue;
-    Thread& thread = s.threads[first + lane];
+  warp.waiting &= ~present;
+  for (unsigned rest = present; rest != 0; rest &= rest - 1) {
+    Thread& thread = lanes[std::countr_zero(rest)];
     std::memcpy(thread.values, values, sizeof values);
     std::memcpy(thread.clock, joined, sizeof joined);
     thread.present = present;
@@ -330,12 +334,18 @@ void open_warp(const Thread& one) {
 void open_after_return(const Thread& returned) {
   State& s = state();
   open_barrier();
-  const uint32_t first = returned.warp() * warp_size;
-  const uint32_t end = std::min<uint32_t>(first + warp_size, s.threads_of_block);
-  for (uint32_t number = first; number < end; ++number) {
-    const Thread& thread = s.threads[number];
-    if (!thread.done && thread.waits == Waits::warp) open_warp(thread);
+  const Warp& warp = s.warps[returned.warp()];
+  // Whoever goes on waits no more, so each time it is asked anew.
+  for (unsigned lane = 0; warp.waiting != 0 && lane < warp_size; ++lane) {
+    if ((warp.waiting >> lane & 1) != 0) open_warp(s.threads[returned.warp() * warp_size + lane]);
   }
+}
+
+void begin(Thread& thread) {
+  thread.fiber = take_fiber();
+  thread.fenced = false;
+  thread.acquired = 0;
+  std::fill_n(thread.clock, warp_size, state().block_start);
 }
 
 void run_block(uint32_t number) {
@@ -348,22 +358,17 @@ void run_block(uint32_t number) {
   s.at_barrier = 0;
   s.shared_bytes = 0;
   s.ready.resize(s.threads_of_block);
-  for (uint32_t i = 0; i < s.threads_of_block; ++i) {
-    Thread& thread = s.threads[i];
-    thread.done = thread.fenced = false;
-    thread.fiber = nullptr;
-    thread.waits = Waits::nothing;
-    thread.acquired = 0;
-    std::fill_n(thread.clock, warp_size, s.block_start);
-    s.ready[i] = i;
-  }
+  std::iota(s.ready.begin(), s.ready.end(), 0u);
+  for (Warp& warp : s.warps) warp = {~0u, 0};
+  const unsigned rest = s.threads_of_block % warp_size;
+  if (rest != 0) s.warps.back().running = (1u << rest) - 1;
   while (s.alive != 0) {
     if (s.ready.empty()) report_deadlock();
     const uint32_t pick = s.random.below(static_cast<uint32_t>(s.ready.size()));
     std::swap(s.ready[pick], s.ready.back());
     Thread& thread = s.threads[s.ready.back()];
     s.ready.pop_back();
-    if (thread.fiber == nullptr) thread.fiber = take_fiber();
+    if (thread.fiber == nullptr) begin(thread);
     s.current = &thread;
     threadIdx = thread.index;
     s.in_device = true;
@@ -378,14 +383,16 @@ void run_block(uint32_t number) {
       std::swap(message, s.failure);
       throw std::runtime_error(message);
     }
-    if (thread.done) {
+    if (has_returned(thread)) {
       s.free_fibers.push_back(thread.fiber);
+      thread.fiber = nullptr;
       --s.alive;
       open_after_return(thread);
     } else if (thread.waits == Waits::block) {
       ++s.at_barrier;
       open_barrier();
     } else {
+      s.warps[thread.warp()].waiting |= thread.bit();
       open_warp(thread);
     }
   }
@@ -405,15 +412,16 @@ void launch(const Launch& launch) {
   blockDim = launch.block;
   s.running = &launch;
   s.threads_of_block = static_cast<uint32_t>(count_of(launch.block));
-  if (s.threads.size() < s.threads_of_block) s.threads.resize(s.threads_of_block);
   s.threads.resize(s.threads_of_block);
+  s.warps.resize((s.threads_of_block + warp_size - 1) / warp_size);
   for (uint32_t i = 0; i < s.threads_of_block; ++i) {
     s.threads[i].number = i;
     s.threads[i].index = unfold(i, launch.block);
+    s.threads[i].fiber = nullptr;
   }
   s.launch_start = ++s.time;
   s.shared.clear();
-  s.last = nullptr;
+  s.found.clear();
   s.variables.clear();
   s.dynamic = nullptr;
   s.released.clear();

@@ -4,8 +4,8 @@
 #include "fiber.h"
 #include "memory.h"
 
+#include <array>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <random>
 #include <string>
@@ -43,7 +43,6 @@ enum class Waits { nothing, block, warp };
 struct Thread {
   uint3 index{};
   uint32_t number = 0;  // in its block
-  bool done = false;
   Fiber* fiber = nullptr;
 
   Waits waits = Waits::nothing;
@@ -64,6 +63,31 @@ struct Thread {
 
   unsigned lane() const { return number % warp_size; }
   unsigned warp() const { return number / warp_size; }
+  unsigned bit() const { return 1u << lane(); }
+};
+
+// The lanes of a warp, a bit each.
+struct Warp {
+  unsigned running = 0;  // have not returned
+  unsigned waiting = 0;  // for others of the warp
+};
+
+struct Range {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  bool holds(const void* address) const { return address >= begin && address < end; }
+};
+
+// What accesses found, by the page: the next access to a page mostly finds the same.
+class Found {
+ public:
+  Watched*& at(const void* address) {
+    return pages_[(reinterpret_cast<uintptr_t>(address) >> 12) % pages_.size()];
+  }
+  void clear() { pages_.fill(nullptr); }
+
+ private:
+  std::array<Watched*, 256> pages_{};
 };
 
 // A write that meets another access: a race if it changes what is there.
@@ -85,8 +109,9 @@ struct State {
   const char* library = nullptr;  // where the kernel's code begins
   uint64_t regions_taken = 0;
   std::deque<Watched> regions;
-  Watched* last = nullptr;                                  // what was found last
-  std::vector<std::pair<const char*, const char*>> images;  // code and globals of libraries
+  Found found;
+  std::vector<Range> images;  // code and globals of libraries
+  Range image;                // the one that an access found last
   uint64_t allowed_shared_bytes = 48 << 10;
   std::string failure;  // of a call without a watcher
 
@@ -101,6 +126,7 @@ struct State {
 
   // The block.
   std::vector<Thread> threads;
+  std::vector<Warp> warps;
   std::vector<uint32_t> ready;
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber*> free_fibers;
@@ -121,7 +147,8 @@ struct State {
   bool telling = false;  // the watcher's own code is running
 };
 
-State& state();
+extern State only_state;
+inline State& state() { return only_state; }
 
 // Ends the call with a fault; comes back to the host's code where nobody watches.
 [[noreturn]] void stop(const char* kind, const std::string& text, Place place,

@@ -140,15 +140,72 @@ void look(const Watched& watched, Granule& granule, char* address, uint32_t byte
   stop("bounds", who + (write ? " wrote " : " read ") + watched.outside(address, bytes), at(place));
 }
 
-bool is_plain_memory(const void* address) {
+// Whether memory is a variable of the running thread, an argument of the kernel, or what CUDA
+// declares (threadIdx): most of what a kernel accesses.
+bool is_own(const void* address) {
   const State& s = state();
-  const char* where = static_cast<const char*>(address);
   const char* arguments = static_cast<const char*>(s.running->state);
-  if (where >= arguments && where < arguments + s.running->state_bytes) return true;
-  for (const auto& [begin, end] : s.images) {
-    if (where >= begin && where < end) return true;
+  return s.current->fiber->holds(address) || s.image.holds(address) ||
+         Range{arguments, arguments + s.running->state_bytes}.holds(address);
+}
+
+bool is_in_library(const void* address) {
+  State& s = state();
+  for (const Range& image : s.images) {
+    if (!image.holds(address)) continue;
+    s.image = image;
+    return true;
   }
   return false;
+}
+
+// Not inlined, so that accesses which need not be looked at cost little.
+[[gnu::noinline]] void access_elsewhere(const void* address, uint64_t bytes, bool write,
+                                        const void* place) {
+  const State& s = state();
+  const Watched* watched = region_near(address);
+  if (watched != nullptr) stop_outside(*watched, address, bytes, write, place);
+  if (!s.in_device || is_in_library(address)) return;
+  char where[32];
+  std::snprintf(where, sizeof where, "%p", address);
+  stop("host",
+       name_of(*s.current) + (write ? " wrote" : " read") + " memory of the host, at " + where +
+           ": a pointer that device code follows must point to device memory",
+       at(place));
+}
+
+[[gnu::noinline]] void access_region(const Watched& watched, char* data, uint64_t bytes, bool write,
+                                     bool atomic, const void* place) {
+  const State& s = state();
+  const Region& region = watched.region;
+  if (data + bytes > region.data + region.size) {
+    stop_outside(watched, data, bytes, write, place);
+  }
+  if (!s.in_device) {
+    stop("host",
+         std::string("the host ") + (write ? "wrote" : "read") + " " + watched.element(data) +
+             ", which is in " + kDevice,
+         at(place));
+  }
+  if (region.read_only) {
+    if (write) {
+      stop("mutation",
+           name_of(*s.current) + " wrote into " + watched.element(data) +
+               ", which the operator does not write",
+           at(place));
+    }
+    return;
+  }
+  const auto begin = static_cast<uint64_t>(data - region.data);
+  const uint64_t end = begin + bytes;
+  for (uint64_t offset = begin; offset < end;) {
+    const uint64_t start = offset & ~uint64_t{watched.granule - 1};
+    const uint64_t next = std::min<uint64_t>(start + watched.granule, end);
+    const auto mask = static_cast<uint32_t>(((1u << (next - offset)) - 1) << (offset - start));
+    look(watched, watched.granule_at(offset), region.data + offset,
+         static_cast<uint32_t>(next - offset), mask, write, atomic, place);
+    offset = next;
+  }
 }
 
 }  // namespace
@@ -159,50 +216,12 @@ void access(void* address, uint64_t bytes, bool write, bool atomic, const void* 
   State& s = state();
   if (s.watcher == nullptr || s.telling) return;
   if (s.pending.active) settle();
-  char* data = static_cast<char*>(address);
-  if (s.in_device && s.current->fiber->holds(address)) return;
+  if (s.in_device && is_own(address)) return;
   const Watched* watched = region_of(address);
   if (watched == nullptr) {
-    watched = region_near(address);
-    if (watched != nullptr) stop_outside(*watched, address, bytes, write, place);
-    if (s.in_device && !is_plain_memory(address)) {
-      char where[32];
-      std::snprintf(where, sizeof where, "%p", address);
-      stop("host",
-           name_of(*s.current) + (write ? " wrote" : " read") + " memory of the host, at " + where +
-               ": a pointer that device code follows must point to device memory",
-           at(place));
-    }
-    return;
-  }
-  const Region& region = watched->region;
-  if (data + bytes > region.data + region.size) {
-    stop_outside(*watched, address, bytes, write, place);
-  }
-  if (!s.in_device) {
-    stop("host",
-         std::string("the host ") + (write ? "wrote" : "read") + " " + watched->element(address) +
-             ", which is in " + kDevice,
-         at(place));
-  }
-  if (region.read_only) {
-    if (write) {
-      stop("mutation",
-           name_of(*s.current) + " wrote into " + watched->element(address) +
-               ", which the operator does not write",
-           at(place));
-    }
-    return;
-  }
-  const auto begin = static_cast<uint64_t>(data - region.data);
-  const uint64_t end = begin + bytes;
-  for (uint64_t offset = begin; offset < end;) {
-    const uint64_t start = offset / watched->granule * watched->granule;
-    const uint64_t next = std::min<uint64_t>(start + watched->granule, end);
-    const auto mask = static_cast<uint32_t>(((1u << (next - offset)) - 1) << (offset - start));
-    look(*watched, watched->granule_at(offset), region.data + offset,
-         static_cast<uint32_t>(next - offset), mask, write, atomic, place);
-    offset = next;
+    access_elsewhere(address, bytes, write, place);
+  } else {
+    access_region(*watched, static_cast<char*>(address), bytes, write, atomic, place);
   }
 }
 
@@ -219,12 +238,13 @@ void settle() {
 
 Watched* region_of(const void* address) {
   State& s = state();
-  if (s.last != nullptr && s.last->holds(address)) return s.last;
+  Watched*& found = s.found.at(address);
+  if (found != nullptr && found->holds(address)) return found;
   for (auto* list : {&s.shared, &s.regions}) {
     for (Watched& watched : *list) {
       if (!watched.holds(address)) continue;
-      s.last = &watched;
-      return s.last;
+      found = &watched;
+      return found;
     }
   }
   return nullptr;
