@@ -4,6 +4,7 @@
 
 #include <opsmith/cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -74,7 +75,7 @@ static __global__ void count_digits(const int32_t* rows, int64_t points, int shi
   counts[threadIdx.x * int64_t{gridDim.x} + blockIdx.x] = count[threadIdx.x];
 }
 
-// Makes of each count the sum of those of the blocks before it: a block for each digit.
+// Makes of each count the sum of those of the blocks before it: a block for each digit that comes.
 static __global__ void add_up_blocks(int64_t blocks, const int32_t* unsorted, int32_t* counts,
                                      int32_t* totals) {
   __shared__ int32_t sums[kWarps];
@@ -92,19 +93,20 @@ static __global__ void add_up_blocks(int64_t blocks, const int32_t* unsorted, in
 }
 
 // Puts each point behind those of lower digits, and those of its digit that came before it. `order`
-// is null where point p is still p.
+// is null where point p is still p; digits from `digits` on come nowhere.
 static __global__ void place_points(const int32_t* rows, const int32_t* order, int64_t points,
-                                    int shift, const int32_t* unsorted, const int32_t* counts,
-                                    const int32_t* totals, int32_t* placed_rows,
-                                    int32_t* placed_order) {
+                                    int shift, int digits, const int32_t* unsorted,
+                                    const int32_t* counts, const int32_t* totals,
+                                    int32_t* placed_rows, int32_t* placed_order) {
   __shared__ int32_t sums[kWarps];
   __shared__ int32_t places[kWarps][kThreads];  // of each digit, for each warp
   if (*unsorted == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int32_t total;
   // Where the next point of this thread's digit goes.
-  int32_t next = sum_before(totals[threadIdx.x], sums, total) +
-                 counts[threadIdx.x * int64_t{gridDim.x} + blockIdx.x];
+  const int32_t own_total = static_cast<int>(threadIdx.x) < digits ? totals[threadIdx.x] : 0;
+  int32_t next =
+      sum_before(own_total, sums, total) + counts[threadIdx.x * int64_t{gridDim.x} + blockIdx.x];
   const int64_t begin = blockIdx.x * int64_t{kShare};
   const int64_t end = min(begin + kShare, points);
   for (int64_t first = begin; first < end; first += kThreads) {
@@ -179,12 +181,13 @@ class Segmenter {
                       rows, points, unsorted_);
       const unsigned blocks = opsmith::blocks_for(points, sorting::kShare);
       for (int shift = 0; shift < 31 && count_ >> shift > 0; shift += sorting::kBits) {
+        const auto digits = static_cast<int>(std::min<int64_t>((count_ >> shift) + 1, kThreads));
         opsmith::launch(ctx_, sorting::count_digits, blocks, kThreads, 0, from.rows, points, shift,
                         unsorted_, counts_.data());
-        opsmith::launch(ctx_, sorting::add_up_blocks, kThreads, kThreads, 0, int64_t{blocks},
+        opsmith::launch(ctx_, sorting::add_up_blocks, digits, kThreads, 0, int64_t{blocks},
                         unsorted_, counts_.data(), totals_.data());
         opsmith::launch(ctx_, sorting::place_points, blocks, kThreads, 0, from.rows, from.order,
-                        points, shift, unsorted_, counts_.data(), totals_.data(), to.rows,
+                        points, shift, digits, unsorted_, counts_.data(), totals_.data(), to.rows,
                         to.order);
         from = to;
         to = to.rows == sorted_[0].rows ? sorted_[1] : sorted_[0];
