@@ -19,7 +19,7 @@ from opsmith.checks.one_call_models import (
     OneCall,
     PureCall,
     SeveralCalls,
-    dynamic_shape,
+    dynamic_shapes,
     fixed_shape,
 )
 from opsmith.checks.protocol import Failure, Inapplicable
@@ -33,11 +33,13 @@ from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 class _CannotError(Exception):
     """A model could not be exported (its cause is an `ExportError`), or does not run."""
 
-    def failure(self, case: Case) -> Failure:
+    def failure(self, case: Case, *, dynamic: bool = False) -> Failure:
         """The failure that this is where nothing excuses it."""
         exported = not isinstance(self.__cause__, ExportError)
         code = "OPS-TARGET-RAISED" if exported else "OPS-TARGET-EXPORT"
-        return Failure(str(self), case, code=code)
+        failed = Failure(str(self), case, code=code)
+        failed.run_with = case if dynamic else None
+        return failed
 
 
 class ModelExports:
@@ -127,7 +129,7 @@ class ModelExports:
             cause = error.__cause__
             excused = self._proof.may_fix if dynamic else self._proof.may_refuse
             if not excused or not isinstance(cause, ExportError):
-                raise error.failure(cases[0]) from cause
+                raise error.failure(cases[0], dynamic=dynamic) from cause
             if dynamic:
                 self._trial.notes.append(f"exported fixed sizes: {_reason(cause)}")
                 self._sizes(cases[:1])
@@ -169,14 +171,21 @@ class ModelExports:
                 self._ran = True
                 for one, results in zip(given, found, strict=True):
                     if one is case:
-                        self._compare_one(one, results, truths[id(one)])
+                        changing = len(cases) > 1
+                        self._compare_one(one, results, truths[id(one)], changing=changing)
                     elif number == 0:
                         self._trial.count += 1
                         self._compare_telling(one, results, truths[id(one)])
 
-    def _compare_one(self, case: Case, results: list[Tensor], truth: Expected) -> None:
+    def _compare_one(
+        self, case: Case, results: list[Tensor], truth: Expected, *, changing: bool
+    ) -> None:
         what = f"{self._proof.what}, run with {shown_shapes(case)}"
-        self._trial.compare(results, truth, what)
+        try:
+            self._trial.compare(results, truth, what)
+        except Failure as failure:
+            failure.run_with = case if changing else None
+            raise
 
     def _compare_telling(self, case: Case, results: list[Tensor], truth: Expected) -> None:
         given = shown_facts(case)
@@ -192,12 +201,9 @@ class ModelExports:
         call = PureCall if self._proof.functional else OneCall
         groups = [case.make(trial.subject.device) for case in cases]
         shapes = [
-            [
-                dynamic_shape(trial.signature, name, value)
-                if dynamic and number == 0
-                else fixed_shape(value)
-                for name, value in group.items()
-            ]
+            dynamic_shapes(trial.signature, group)
+            if dynamic and number == 0
+            else list(map(fixed_shape, group.values()))
             for number, group in enumerate(groups)
         ]
         export(

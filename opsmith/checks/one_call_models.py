@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,11 @@ class SeveralCalls(nn.Module):
     def forward(self, *groups: Sequence[Any]) -> Any:
         """Make the calls; gives what each returned."""
         return tuple(call(*group) for call, group in zip(self._calls, groups, strict=True))
+
+
+def dynamic_shapes(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
+    """What ``dynamic_shapes`` takes for a call of which every open size may change."""
+    return [dynamic_shape(signature, name, value) for name, value in arguments.items()]
 
 
 def fixed_shape(value: Any) -> Any:

@@ -22,7 +22,7 @@ from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet
-from opsmith.checks.stored import ORIGIN, Stored, drop, file_for, store, stored_in
+from opsmith.checks.stored import ORIGIN, Stored, beside, drop, file_for, store, stored_in
 from opsmith.checks.subject import Subject, subject_on, subjects_of
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
@@ -336,7 +336,7 @@ def run_check(
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest
             seeded = failure.case.origin != ORIGIN
-            shown = _shown(trial, failure.case, kept)
+            shown = _shown(trial, failure, kept)
         trial.blame = failure.blame or trial.blame
     except Exception as error:
         status, message, code = "failed", trial.raised(error), trial.raises
@@ -364,18 +364,19 @@ def run_check(
     )
 
 
-def _shown(trial: Trial, case: Case, path: Path) -> str:
+def _shown(trial: Trial, failure: Failure, path: Path) -> str:
     """Python that shows a failing case; it is stored as well, where that is wanted or needed."""
 
-    def keep() -> Path:
-        store(path, Stored(case, trial.family))
-        return path
+    def keep(case: Case) -> Path:
+        place = path if case is failure.case else beside(path)
+        store(place, Stored(case, trial.family))
+        return place
 
     # A kernel that ran in this process may have changed whatever this needs.
     with contextlib.suppress(Exception):
-        if trial.settings.stores:
-            keep()
-        return snippet(trial.subject, case, trial.name, keep)
+        if trial.settings.stores and failure.case is not None:
+            keep(failure.case)
+        return snippet(trial, failure, keep)
     return ""
 
 

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.gradients import arriving_layout, leaves_of
+from opsmith.checks.protocol import Failure
 from opsmith.checks.repeat import file_of
-from opsmith.checks.subject import Subject
+from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
+from opsmith.checks.trial import Trial
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, is_float8
 from opsmith.operators.importing import module_name
@@ -22,26 +24,33 @@ from opsmith.operators.importing import module_name
 _SHORT = 16
 
 
-def snippet(subject: Subject, case: Case, check: str, keep: Callable[[], Path]) -> str:
-    """Python that calls operator and reference with the arguments of `case`, and compares.
+def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str:
+    """Python that calls operator and reference with the arguments of a failure, and compares.
+
+    On the way that the check took: those of gradients differentiate, those of targets export.
 
     Args:
-        subject: whose operator.
-        case: the arguments; small ones are written out.
-        check: which check failed: those of gradients differentiate.
-        keep: stores the case where it is not small, and says where.
+        trial: of the check that failed.
+        failure: with the arguments; small ones are written out.
+        keep: stores arguments where they are not small, and says where.
 
     Returns:
-        The text; empty for an operator in no file.
+        The text; empty for an operator in no file, and where no case shows the failure.
     """
-    file = file_of(subject)
-    if file is None:
+    file, case, check = file_of(trial.subject), failure.case, trial.name
+    if file is None or case is None:
         return ""
     folder, module = module_name(file)
     lines = ["import copy, sys", "from math import inf, nan", "import torch"]
-    lines += [f"sys.path.insert(0, {str(folder)!r})", *_import(subject.operator, module), ""]
-    lines += [*_arguments(case, keep), ""]
-    if check in ("gradient", "gradcheck"):
+    lines += [f"sys.path.insert(0, {str(folder)!r})", *_import(trial.operator, module), ""]
+    lines += [*_arguments(GIVEN, case, keep), ""]
+    if trial.route is not None:
+        run_with = GIVEN
+        if failure.run_with is not None:
+            run_with = OTHERS
+            lines += [*_arguments(OTHERS, failure.run_with, keep), ""]
+        lines += [*route_snippet(*trial.route, trial.operator, run_with), *_show()]
+    elif check in ("gradient", "gradcheck"):
         lines += _gradients(case)
     elif check == "double-backward":
         lines += _second_derivatives(case)
@@ -63,13 +72,13 @@ def _import(operator: Operator, module: str) -> list[str]:
     ]
 
 
-def _arguments(case: Case, keep: Callable[[], Path]) -> list[str]:
+def _arguments(name: str, case: Case, keep: Callable[[Case], Path]) -> list[str]:
     made = case.make()
     tensors = [tensor for _, tensor in Case(case.signature, made).tensors()]
     if case.same or not all(map(_is_short, tensors)):
-        return [f'arguments = torch.load({str(keep())!r})["arguments"]']
-    inner = [f"    {name!r}: {_literal(value)}," for name, value in made.items()]
-    return ["arguments = {", *inner, "}"]
+        return [f'{name} = torch.load({str(keep(case))!r})["arguments"]']
+    inner = [f"    {key!r}: {_literal(value)}," for key, value in made.items()]
+    return [f"{name} = {{", *inner, "}"]
 
 
 def _is_short(tensor: Tensor) -> bool:

@@ -71,10 +71,16 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
         return None
 
 
+def beside(path: Path) -> Path:
+    """Where the arguments are that an exported model is run with, after those in `path`."""
+    return path.with_stem(f"{path.stem}-others")
+
+
 def drop(path: Path) -> None:
     """Forget a case."""
-    with contextlib.suppress(OSError):
-        path.unlink()
+    for one in (path, beside(path)):
+        with contextlib.suppress(OSError):
+            one.unlink()
 
 
 def _schema(case: Case) -> str:

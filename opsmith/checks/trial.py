@@ -43,11 +43,13 @@ from opsmith.checks.tally import Tally
 from opsmith.checks.threads import threads
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
+from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.checks.remote import Caller
     from opsmith.checks.stored import Stored
+    from opsmith.targets import Route, Target
 
 #: What is wrong where a result does not stay what it was.
 CHANGED = (
@@ -74,6 +76,7 @@ class Trial:
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
         notes: what the report says beside the outcome.
+        route: the way to a target that the check takes; `None` where it takes none.
         blame: what a failure is about, where that is not the kernel: ``backward: file.py:7``.
         wrong: the code of a wrong value, where more is known than that it is wrong.
         raises: the code of an exception.
@@ -97,6 +100,7 @@ class Trial:
     refusal: str = ""
     error: float | None = None
     notes: list[str] = field(default_factory=list)
+    route: tuple[Target, Route] | None = None
     blame: str = ""
     wrong: str = ""
     raises: str = "OPS-CALL-RAISED"
@@ -440,5 +444,5 @@ class Trial:
 
 def _where(what: str, function: object) -> str:
     """``what: file.py:7``; empty where there is no function."""
-    code = getattr(function, "__code__", None)
-    return f"{what}: {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    written = where_written(function)
+    return f"{what}: {written}" if written else ""

@@ -24,6 +24,7 @@ from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.operator import op as declare
 from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators.written import where_written
 from opsmith.signature import Signature, hints, signature_of
 
 if TYPE_CHECKING:
@@ -308,7 +309,11 @@ def _adopt_function(
     if not operator.signature.mutated:
         operator.register_autograd(function.backward, setup_context=setup_context)
     if callable(getattr(function, "symbolic", None)):
-        operator.onnx_translations.append(OnnxTranslation(function.symbolic, symbolic=True))
+        operator.onnx_translations.append(
+            OnnxTranslation(
+                function.symbolic, symbolic=True, where=where_written(function.symbolic)
+            )
+        )
 
     def apply(*args: Any) -> Any:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from opsmith.operators.cost import Cost, CostRule
 from opsmith.operators.kernel import Kernel, PythonKernel
 from opsmith.operators.refusal import refusal
 from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 
@@ -165,7 +167,11 @@ class Operator(CustomOpDef):
                     f"{self.name}: register_onnx names {name!r}, which is not a parameter; "
                     f"there are {', '.join(self.signature.by_name)}"
                 )
-        self.onnx_translations.append(OnnxTranslation(how, opset, inputs, attributes or {}))
+        caller = sys._getframe(1)
+        where = where_written(how) or f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        self.onnx_translations.append(
+            OnnxTranslation(how, opset, inputs, attributes or {}, where=where)
+        )
         return None if isinstance(how, str) else how
 
     def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:

@@ -14,6 +14,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators import argument_gate, gate, registry
 from opsmith.operators.overlap import keep_apart
 from opsmith.operators.validation import Validator, checked_results, result_test
+from opsmith.operators.written import where_written
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import DefinedOperator
@@ -123,10 +124,7 @@ class PythonKernel:
     @property
     def where(self) -> str:
         """Where its source is, for messages."""
-        code = getattr(self.function, "__code__", None)
-        if code is None:
-            return repr(self.function)
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        return where_written(self.function) or repr(self.function)
 
     def build(self, operator: DefinedOperator) -> None:
         """See `Kernel.build`."""

@@ -20,6 +20,7 @@ class OnnxTranslation:
         attributes: with a name, the node's attributes: a parameter's name, a function of the
             arguments by name, or the value itself.
         symbolic: whether `how` takes a TorchScript graph.
+        where: the file and line that say it, for messages.
     """
 
     how: str | Callable[..., Any]
@@ -27,3 +28,4 @@ class OnnxTranslation:
     inputs: Sequence[str] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     symbolic: bool = False
+    where: str = ""

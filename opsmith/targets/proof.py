@@ -26,13 +26,20 @@ def _no_options(operator: Operator) -> Mapping[str, Any]:
     return {}
 
 
-def _call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+def _kernel(operator: Operator) -> str:
+    del operator
+    return ""
+
+
+def call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
+    """Call a loaded model as the model was called."""
     return model(*arguments)
 
 
-def _call_operator(
+def call_operator(
     loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
 ) -> Sequence[Tensor]:
+    """Call a loaded operator with PyTorch's tensors."""
     return loaded.runner.run(operator.name, arguments)
 
 
@@ -47,6 +54,8 @@ class Route:
         obstacle: why an operator with this kernel cannot go this way; `None` if it can.
         lacks: dtypes that the runtime does not have.
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
+        about: what of the author's is wrong where the results are, and where it is written
+            (``backward: file.py:7``); empty where that is the kernel.
         timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
     """
 
@@ -56,6 +65,7 @@ class Route:
     obstacle: Callable[[Operator, Kernel], str | None] = _none
     lacks: frozenset[str] = frozenset()
     flag: str = ""
+    about: Callable[[Operator], str] = _kernel
     timed: str = ""
 
 
@@ -72,7 +82,7 @@ class ModelProof(Route):
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
-    run: Callable[[LoadedModel, Sequence[Any]], Any] = _call_model
+    run: Callable[[LoadedModel, Sequence[Any]], Any] = call_model
     functional: bool = False
     may_refuse: bool = False
     may_fix: bool = False
@@ -88,7 +98,7 @@ class OperatorProof(Route):
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
-    run: Callable[[LoadedOperators, Operator, Mapping[str, Any]], Sequence[Tensor]] = _call_operator
+    run: Callable[[LoadedOperators, Operator, Mapping[str, Any]], Sequence[Tensor]] = call_operator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
 """Operators that are wrong for cases of every form that a snippet has to write out."""
 
+import sys
 from typing import Any
 
 import torch
-from jaxtyping import Complex64, Float32, Int
+from jaxtyping import Complex64, Float, Float32, Int
 from torch import Tensor
 
 import opsmith
@@ -98,6 +99,57 @@ def strided_slope(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
 def _(ctx: Any, grad: Tensor) -> Tensor:
     return grad * 2 if grad.is_contiguous() else grad * 3
 
+
+@opsmith.op("failing::translated")
+def translated(x: Float32[Tensor, "N"], slope: float) -> Float32[Tensor, "N"]:
+    return torch.where(x < 0, x * slope, x)
+
+
+translated.register_onnx("LeakyRelu", opset=16, attributes={"alpha": 0.25})
+TRANSLATED_AT = sys._getframe().f_lineno - 1
+
+
+@opsmith.op("failing::first_five")
+def first_five(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@first_five.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Any:
+    yield from ({"x": torch.arange(float(size))} for size in (3, 7))
+
+
+@first_five.register_onnx(opset=16)
+def first_five_to_onnx(op: Any, x: Any) -> Any:
+    return op.Mul(op.Slice(x, [0], [5]), 2.0)
+
+
+@opsmith.op("failing::trebled")
+def trebled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+trebled.register_kernel("cpu", source="native/trebled.cpp")
+
+
+@trebled.register_autograd
+def trebled_backward(ctx: Any, grad: Tensor) -> Tensor:
+    return grad * 4
+
+
+#: The checks of targets that fail, of each operator.
+ROUTES = {
+    translated: ["onnx-standard", "onnx-standard-torchscript"],
+    first_five: ["onnx-standard"],
+    trebled: [
+        "onnxruntime",
+        "onnx-library",
+        "aotinductor-cpp",
+        "jax-vmap",
+        "jax-gradient",
+        "python",
+    ],
+}
 
 ALL = {
     small: "reference",

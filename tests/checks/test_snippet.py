@@ -44,6 +44,50 @@ def test_a_snippet_can_be_pasted_into_a_fresh_python():
         assert done.stdout.count("tensor(") == 2
 
 
+@pytest.mark.parametrize(
+    ("operator", "check"),
+    [(operator, check) for operator, names in failing.ROUTES.items() for check in names],
+    ids=str,
+)
+@pytest.mark.usefixtures("brief_shrinking")
+def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
+    (row,) = (
+        row
+        for row in checks.run(operator, select=[check], isolate=False, examples=4).rows
+        if row.check == check
+    )
+    assert row.status == "failed", row.message
+    with pytest.raises(AssertionError, match=r"not close|not equal|do not match"):
+        exec(row.snippet, {})
+
+
+@pytest.mark.usefixtures("brief_shrinking")
+def test_a_wrong_translation_is_blamed_where_it_is_written():
+    for operator, line in (
+        (failing.translated, failing.TRANSLATED_AT),
+        (failing.first_five, failing.first_five_to_onnx.__code__.co_firstlineno),
+    ):
+        report = checks.run(operator, select=["onnx-standard"], isolate=False, examples=4)
+        (row,) = (row for row in report.rows if row.check == "onnx-standard")
+        blamed = f"ONNX translation: {failing.__file__}:{line}"
+        assert row.blame == blamed
+        assert f"\n  {blamed}\n" in row.explain()
+        assert "kernel:" not in row.explain()
+
+
+@pytest.mark.usefixtures("brief_shrinking")
+def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
+    report = checks.run(failing.first_five, select=["onnx-standard"], isolate=False, examples=4)
+    (row,) = (row for row in report.rows if row.check == "onnx-standard")
+    assert "dynamic_shapes=(tuple(dynamic_shapes(op.signature, arguments)),)" in row.snippet
+    # Exported with few rows, it is right for them.
+    given: dict = {}
+    with pytest.raises(AssertionError):
+        exec(row.snippet, given)
+    assert given["arguments"]["x"].shape == (3,)
+    assert given["others"]["x"].shape == (7,)
+
+
 def test_a_failing_case_is_tried_first_by_the_next_run(tmp_path):
     first = failure(failing.large, stores=True)
     assert len(list(tmp_path.rglob("*.pt"))) == 1

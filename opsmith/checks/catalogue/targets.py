@@ -47,7 +47,10 @@ _MOST = 8
 
 
 def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ...]:
-    """The dtypes in which the operator can go the way of `proof`, the favourite first."""
+    """The dtypes in which the operator can go the way of `proof`, the favourite first.
+
+    What fails from then on is about what the route says that it is about.
+    """
     obstacle = proof.obstacle(trial.operator, trial.subject.implementation)
     trial.need(obstacle is None, str(obstacle))
     missing = target.available()
@@ -55,6 +58,7 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     dtypes = (trial.subject.favourite, *trial.subject.dtypes)
     found = tuple(dict.fromkeys(name for name in dtypes if name not in proof.lacks))
     trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")
+    trial.blame = proof.about(trial.operator)
     return found
 
 
@@ -214,7 +218,7 @@ def _register(target: Target, proof: Route, order: int) -> None:
         imports=("torch._dynamo", *target.imports),
     )
     def run(trial: Trial) -> None:
-        trial.wrong = "OPS-TARGET-WRONG"
+        trial.wrong, trial.route = "OPS-TARGET-WRONG", (target, proof)
         match proof:
             case DirectProof():
                 _direct(target, proof, trial)

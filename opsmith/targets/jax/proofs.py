@@ -12,6 +12,7 @@ from opsmith.errors import CheckError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
 from opsmith.operators.kernel import Kernel
+from opsmith.operators.written import where_written
 from opsmith.signature import Parameter
 from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
@@ -117,6 +118,13 @@ def _no_batch(operator: Operator, kernel: Kernel) -> str | None:
     return obstacle(operator, kernel)
 
 
+def _derivative(operator: Operator) -> str:
+    rule = operator.rule
+    if rule.backward is not None:
+        return f"backward: {where_written(rule.backward)}"
+    return f"reference: {operator.kernels['reference'].where}"
+
+
 PROOFS: tuple[Route, ...] = (
     OperatorProof(
         name="jax",
@@ -137,6 +145,7 @@ PROOFS: tuple[Route, ...] = (
         summary="the function for JAX has right gradients",
         what="JAX",
         obstacle=_no_gradient,
+        about=_derivative,
         differentiate=_differentiated,
     ),
 )

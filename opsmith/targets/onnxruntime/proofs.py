@@ -72,9 +72,13 @@ def _proof(form: str, exporter: str) -> ModelProof:
     def options(operator: Operator) -> Mapping[str, Any]:
         found: dict[str, Any] = {"form": {operator.name: form}, "exporter": exporter}
         if form == "standard":
-            # The exporter's own, unless the form holds from a later one only.
-            found["opset"] = max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
+            found["opset"] = _opset(operator, exporter)
         return found
+
+    def about(operator: Operator) -> str:
+        if form == "inline":
+            return f"reference: {operator.kernels['reference'].where}"
+        return _translation(operator, exporter) if form == "standard" else ""
 
     return ModelProof(
         name=f"onnx-{form}{suffix}",
@@ -82,6 +86,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         what="the exported model",
         obstacle=obstacle,
         options=options,
+        about=about,
         functional=True,
         # What ONNX has no operators for, or what inlining fixes, is not anyone's fault.
         may_refuse=form == "inline",
@@ -96,6 +101,19 @@ def _writer(exporter: str) -> Any:
     from opsmith.targets.onnx import dynamo, torchscript
 
     return torchscript if exporter == "torchscript" else dynamo
+
+
+def _opset(operator: Operator, exporter: str) -> int:
+    """The exporter's own, unless the standard form holds from a later one only."""
+    return max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
+
+
+def _translation(operator: Operator, exporter: str) -> str:
+    from opsmith.targets.onnx.forms import translation_at
+
+    taken = translation_at(operator, _opset(operator, exporter))
+    assert taken is not None, "the route has an obstacle without one"
+    return f"ONNX translation: {taken.where}"
 
 
 def _first_opset(operator: Operator) -> int:
