@@ -25,7 +25,8 @@ from opsmith.kernels.build import build_library
 from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
-from opsmith.kernels.library import KernelSource, Library, defines_operator
+from opsmith.kernels.library import KernelSource, defines_operator
+from opsmith.kernels.loaded import Library
 from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
 from opsmith.kernels.units import INCLUDE, Generated, Unit
 

@@ -9,10 +9,11 @@ from opsmith.kernels import toolchain
 from opsmith.kernels.argument_struct import require_supported
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.languages.language import Language
+from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource, Library
+    from opsmith.kernels.library import KernelSource
 
 
 class Cpp(Language):
@@ -63,8 +64,6 @@ class Cpp(Language):
 
     def load(self, source: KernelSource, path: Path) -> Library:
         """See `Language.load`."""
-        from opsmith.kernels.library import Library
-
         return Library(source, path)
 
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource, Library
+    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.loaded import Library
     from opsmith.kernels.toolchain import Compiler
     from opsmith.kernels.units import Unit
 

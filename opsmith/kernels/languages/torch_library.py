@@ -17,7 +17,7 @@ from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
 from opsmith.kernels.languages.cuda import require_cuda
 from opsmith.kernels.languages.language import Language
-from opsmith.kernels.library import Library
+from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import INCLUDE, Generated, Unit
 
 if TYPE_CHECKING:
