@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith.errors import DeclarationError
+from opsmith.kernels import shipped
 from opsmith.kernels.build import build_library, find_library, included_by
 from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.loaded import Library
@@ -87,12 +88,20 @@ class KernelSource:
     def build(self) -> Path:
         """The path of the library that registers this kernel with PyTorch.
 
+        The one that came with an installed package is taken as long as its source is the same.
+
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
             MissingError: something that building needs is not there.
         """
+        there = self._shipped()
+        if there is not None:
+            return there
         self.language.require(self)
         return build_library(**self.language.library(self))
+
+    def _shipped(self) -> Path | None:
+        return shipped.find(self.path, self.signature.qualname, self.device)
 
     def build_beside(
         self,
@@ -138,11 +147,11 @@ class KernelSource:
 
     def built(self) -> Path | None:
         """What `build` would find without compiling, `None` where it would compile."""
-        return find_library(**self.language.library(self))
+        return self._shipped() or find_library(**self.language.library(self))
 
     def files(self) -> list[Path]:
         """The source, and what it included when it was built last, of what is the user's."""
-        library = self.built()
+        library = find_library(**self.language.library(self))
         return [self.path, *(included_by(library) if library is not None else ())]
 
     def load(self) -> Library:

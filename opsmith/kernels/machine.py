@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 from opsmith.errors import ArtifactError
-from opsmith.kernels.toolchain import architecture
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -36,6 +36,14 @@ _LEVELS = {
 }
 
 
+def architecture() -> str:
+    """The value of ``-march``, from ``OPSMITH_ARCH``; ``"native"`` unless it says otherwise.
+
+    ``OPSMITH_ARCH=generic`` leaves the flag out, for a library that is to run on other machines.
+    """
+    return os.environ.get("OPSMITH_ARCH", "native").strip() or "generic"
+
+
 def platform_name() -> str:
     """Where compiled libraries run: the system and the processor's family."""
     return f"{platform.system()}-{platform.machine()}"
@@ -48,9 +56,9 @@ def features(cpuinfo: Path = _CPUINFO) -> list[str]:
     return []
 
 
-def needed() -> list[str]:
-    """The instruction sets that code compiled now may use, as ``OPSMITH_ARCH`` has it."""
-    chosen = architecture()
+def needed(chosen: str | None = None) -> list[str]:
+    """The instruction sets that code may use which is compiled now, or for `chosen`."""
+    chosen = chosen or architecture()
     return features() if chosen == "native" else sorted(_LEVELS.get(chosen, ()))
 
 
@@ -77,14 +85,18 @@ def require(
     """
     if built_for != here:
         raise ArtifactError(f"{what} compiled for {built_for}, this machine is {here}. {remedy}.")
-    for _, words in _listed(cpuinfo):
-        lacking = sorted(set(needs).difference(words))
-        if lacking:
-            raise ArtifactError(
-                f"{what} compiled for a processor with {', '.join(lacking)}, which this one "
-                f"lacks. {remedy}, or with OPSMITH_ARCH set to a level that both processors have, "
-                "as in OPSMITH_ARCH=x86-64-v3, or =generic."
-            )
+    lacking_here = lacking(needs, cpuinfo)
+    if lacking_here:
+        raise ArtifactError(
+            f"{what} compiled for a processor with {', '.join(lacking_here)}, which this one "
+            f"lacks. {remedy}, or with OPSMITH_ARCH set to a level that both processors have, "
+            "as in OPSMITH_ARCH=x86-64-v3, or =generic."
+        )
+
+
+def lacking(needs: Iterable[str], cpuinfo: Path = _CPUINFO) -> list[str]:
+    """Which instruction sets this processor lacks, sorted; none where the system does not say."""
+    return [word for _, words in _listed(cpuinfo) for word in sorted(set(needs).difference(words))]
 
 
 @cache

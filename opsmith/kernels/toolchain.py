@@ -118,11 +118,3 @@ def executable(tool: str, what: str) -> str:
             f"{what}: needs {tool}, which is not installed. Get it: pip install {tool}"
         )
     return path
-
-
-def architecture() -> str:
-    """The value of ``-march``, from ``OPSMITH_ARCH``; ``"native"`` unless it says otherwise.
-
-    ``OPSMITH_ARCH=generic`` leaves the flag out, for a library that is to run on other machines.
-    """
-    return os.environ.get("OPSMITH_ARCH", "native").strip() or "generic"

@@ -25,7 +25,7 @@ class Toolset:
     Attributes:
         compiler: for C++.
         nvcc: for CUDA, where some is compiled.
-        architecture: see `toolchain.architecture`.
+        architecture: see `machine.architecture`.
         cuda_architecture: see `nvcc.cuda_architectures`; empty without CUDA.
         paths: PyTorch's folders, where it is installed.
     """
@@ -83,7 +83,7 @@ def find_toolset(what: str, *, cuda: bool = False) -> Toolset:
     return Toolset(
         compiler=toolchain.find_compiler(what),
         nvcc=find_nvcc(what) if cuda else None,
-        architecture=toolchain.architecture(),
+        architecture=machine.architecture(),
         cuda_architecture=cuda_architectures() if cuda else "",
         paths=torch_paths(),
     )

@@ -100,7 +100,7 @@ def _compile(
 
 def machine_settings() -> dict[str, Any]:
     """What inductor is told so that it compiles for the processor that kernels are built for."""
-    chosen = toolchain.architecture()
+    chosen = machine.architecture()
     if chosen == "native":
         return {}
     config = torch._inductor.config
@@ -156,7 +156,7 @@ def _key(
             "inductor": _inductor_settings(),
             "settings": settings,
             "processor": machine.processor(),
-            "march": toolchain.architecture(),
+            "march": machine.architecture(),
             "operators": [
                 [item.operator.name, item.device, item.proxy, item.tag, _tags(item)]
                 for item in plans

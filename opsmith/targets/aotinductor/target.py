@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, machine, toolchain
+from opsmith.kernels import HOST, machine
 from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
@@ -116,7 +116,7 @@ class AOTInductor(ModelTarget):
                 "sizes": _postfix(model),
                 "machine": {
                     "architecture": platform.machine(),
-                    "march": toolchain.architecture(),
+                    "march": machine.architecture(),
                     "features": machine.needed(),
                 },
             },
@@ -145,7 +145,7 @@ class AOTInductor(ModelTarget):
 def _how(device: str) -> list[str]:
     return [
         f"`{MODEL}` is compiled for PyTorch {torch.__version__} on {device}, {platform.machine()} "
-        f"({toolchain.architecture() or 'this processor'}). In Python:",
+        f"({machine.architecture() or 'this processor'}). In Python:",
         "",
         "```python",
         "import opsmith",

@@ -1,0 +1,198 @@
+"""A wheel: the package's files, the libraries of its kernels, and what serves its operators."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsmith.errors import ExportError
+from opsmith.kernels import KernelSource, machine, shipped
+from opsmith.kernels.build import build_library
+from opsmith.kernels.files import digest
+from opsmith.kernels.version import version as own_version
+from opsmith.wheels import carried, project
+from opsmith.wheels.platforms import Platform, compiling_for, find_platform
+from opsmith.wheels.project import Project
+
+#: The first moment that a zip file can say, so that two builds are the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def build_wheel(
+    source: Path,
+    out: Path,
+    *,
+    platform: str = "x86_64",
+    levels: Sequence[str] | None = None,
+    name: str | None = None,
+    version: str | None = None,
+    report: Path | None = None,
+) -> Path:
+    """Build a wheel for every Python and PyTorch that opsmith knows, on one platform.
+
+    Args:
+        source: a folder with a ``pyproject.toml``, or one file that declares operators.
+        out: the folder that the wheel comes into.
+        platform: ``"x86_64"`` or ``"aarch64"``; Linux with glibc 2.28 or later.
+        levels: what kernels are compiled for; by default all that the platform has.
+        name: for a file, the distribution's name.
+        version: for a file, the distribution's version.
+        report: what ``opsmith check --report`` wrote of the operators, to be carried along.
+
+    Returns:
+        The wheel.
+
+    Raises:
+        ExportError: something of the package can be in no wheel.
+        BuildError: a kernel does not compile.
+        MissingError: what builds wheels is not installed.
+    """
+    project.require_tools()
+    found = project.read(source, name, version)
+    kind = find_platform(platform)
+    files = _python(found)
+    listed, libraries = _libraries(found, kind, levels or kind.levels)
+    files.update(libraries)
+    files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
+    if report is not None:
+        files[f"{shipped.FOLDER}/report.json"] = report.read_bytes()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".opsmith-wheel-") as folder:
+        made = _write(found, kind, files, Path(folder))
+        _audit(made, kind)
+        if kind.machine == machine.platform_name().partition("-")[2]:
+            _try(made, found, listed["libraries"])
+        final = out / made.name
+        os.replace(made, final)
+    return final
+
+
+def _python(found: Project) -> dict[str, bytes]:
+    """The package's own files, and opsmith's modules."""
+    files = {}
+    for path, place in found.files.items():
+        data = (found.root / path).read_bytes()
+        if place.suffix == ".py":
+            data = carried.adapted(data.decode(), place).encode()
+        files[place.as_posix()] = data
+    for name, text in carried.modules().items():
+        files[name] = text.encode()
+    return files
+
+
+def _libraries(
+    found: Project, kind: Platform, levels: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What is said of the libraries, and them."""
+    entries, sources, files = [], {}, {}
+    for level in levels:
+        with compiling_for(kind, level):
+            for kernel in found.kernels:
+                if kernel.device != "cpu":
+                    continue
+                place = found.place_of(kernel.path).as_posix()
+                library = _compiled(kernel)
+                file = f"libraries/{level}/{library.name}"
+                data = library.read_bytes()
+                files[f"{shipped.FOLDER}/{file}"] = data
+                sources[place] = digest(kernel.path)
+                entries.append(
+                    {
+                        "source": place,
+                        "operator": kernel.signature.qualname,
+                        "device": kernel.device,
+                        "machine": kind.machine,
+                        "level": level,
+                        "needs": machine.needed(level),
+                        "file": file,
+                        "sha256": hashlib.sha256(data).hexdigest(),
+                    }
+                )
+    return {"opsmith": own_version(), "sources": sources, "libraries": entries}, files
+
+
+def _compiled(kernel: KernelSource) -> Path:
+    """The library of a kernel, by the compiler that the environment names now."""
+    kernel.language.require(kernel)
+    return build_library(**kernel.language.library(kernel))
+
+
+def _write(found: Project, kind: Platform, files: Mapping[str, bytes], folder: Path) -> Path:
+    from wheel.wheelfile import WheelFile
+
+    stem = f"{found.name.replace('-', '_')}-{found.version}"
+    info = f"{stem}.dist-info"
+    tag = f"py3-none-{kind.tag}"
+    everything = {f"{found.package}/{place}": data for place, data in files.items()}
+    everything[f"{info}/METADATA"] = found.metadata().encode()
+    everything[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: opsmith {own_version()}\n"
+        f"Root-Is-Purelib: false\nTag: {tag}\n"
+    ).encode()
+    path = folder / f"{stem}-{tag}.whl"
+    with WheelFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for place, data in sorted(everything.items()):
+            entry = zipfile.ZipInfo(place, _TIME)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            wheel.writestr(entry, data)
+    return path
+
+
+def _audit(path: Path, kind: Platform) -> None:
+    """Refuse a wheel that its tag says too much of.
+
+    Raises:
+        ExportError: with what auditwheel says.
+    """
+    run = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", "--json", str(path)],
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode != 0:
+        raise ExportError(f"auditwheel cannot read {path.name}: {run.stderr.strip()}")
+
+
+def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> None:
+    """Import the package as it comes from the wheel, in a process that has no opsmith.
+
+    Raises:
+        ExportError: it does not import, or a library does not load.
+    """
+    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as folder:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+        kernels = sorted({f"{one['operator']} {one['device']}" for one in libraries})
+        run = subprocess.run(
+            [sys.executable, "-c", _TRY, folder, found.package, *kernels],
+            capture_output=True,
+            text=True,
+        )
+    if run.returncode != 0:
+        raise ExportError(
+            f"{found.package}: does not work as it comes from the wheel, without opsmith:\n\n"
+            f"{(run.stderr or run.stdout).strip()}"
+        )
+
+
+_TRY = """
+import importlib, sys
+folder, package, *kernels = sys.argv[1:]
+sys.path.insert(0, folder)
+sys.modules["opsmith"] = None
+importlib.import_module(package)
+registry = importlib.import_module(f"{package}._opsmith.operators.registry")
+for kernel in kernels:
+    name, device = kernel.split()
+    operator = registry.get(name)
+    operator.kernels[device].build(operator)
+"""

@@ -1,0 +1,86 @@
+"""The modules of opsmith that an installed package carries, and how its own import them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from opsmith.errors import ExportError
+from opsmith.kernels.version import version
+from opsmith.targets import vendor
+
+_RUNTIME = Path(__file__).with_name("runtime")
+_INSTEAD = {
+    "kernels": "kernels.py",
+    "kernels.languages.torch_library": "torch_library.py",
+    "operators.gate": "gate.py",
+    "operators.argument_gate": "argument_gate.py",
+    "operators.triton_kernel": "triton_kernel.py",
+}
+
+
+def modules() -> dict[str, str]:
+    """The text of each module by its path within the package."""
+    found = vendor.modules(
+        ["operators.operator", "signature"],
+        instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
+    )
+    first = (_RUNTIME / "__init__.py").read_text(encoding="utf-8")
+    found[f"{vendor.FOLDER}/__init__.py"] = first.replace("{version}", version())
+    return found
+
+
+def adapted(text: str, module: Path) -> str:
+    """The text of a package's module, whose opsmith is the one that came with the package.
+
+    Args:
+        text: as its author wrote it.
+        module: its path within the package.
+
+    Raises:
+        ExportError: it imports a module of opsmith's that no package carries.
+    """
+    lines = text.splitlines(keepends=True)
+    dots = "." * len(module.parts)
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        new = _import(node, dots, module)
+        if new is None:
+            continue
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        before, after = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        # As many lines as there were, so that messages name the author's.
+        lines[first : last + 1] = [before + new + after, *["\n"] * (last - first)]
+        lines = "".join(lines).splitlines(keepends=True)
+    return "".join(lines)
+
+
+def _import(node: ast.Import | ast.ImportFrom, dots: str, module: Path) -> str | None:
+    """The statement in place of one that imports opsmith, `None` for every other."""
+    if isinstance(node, ast.Import):
+        ours = [alias for alias in node.names if alias.name.partition(".")[0] == "opsmith"]
+        if not ours:
+            return None
+        statements = []
+        others = [ast.unparse(alias) for alias in node.names if alias not in ours]
+        if others:
+            statements.append(f"import {', '.join(others)}")
+        for alias in ours:
+            _require_carried(alias.name, module, node.lineno)
+            statements.append(f"from {dots} import {vendor.FOLDER} as {alias.asname or 'opsmith'}")
+        return "; ".join(statements)
+    if node.level or (node.module or "").partition(".")[0] != "opsmith":
+        return None
+    _require_carried(node.module or "", module, node.lineno)
+    names = ", ".join(ast.unparse(alias) for alias in node.names)
+    return f"from {dots}{vendor.FOLDER} import {names}"
+
+
+def _require_carried(name: str, module: Path, line: int) -> None:
+    if name != "opsmith":
+        raise ExportError(
+            f"{module}, line {line}: imports {name}, and a wheel carries what `import opsmith` "
+            "gives for declarations. Import names from opsmith itself, and keep what checks or "
+            "exports in modules outside the package."
+        )

@@ -1,0 +1,207 @@
+"""What becomes a wheel: a package with a ``pyproject.toml``, or one file of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opsmith.errors import ExportError, MissingError
+from opsmith.kernels import KernelSource
+from opsmith.operators import Operator
+from opsmith.operators.importing import declared_by, import_module
+from opsmith.operators.kernel import NativeKernel
+from opsmith.operators.operator import DefinedOperator
+
+_LEFT_OUT = ("__pycache__", ".git")
+_HEADERS = ("*.h", "*.hpp", "*.cuh")
+_NEEDED = ("torch>=2.10", "jaxtyping>=0.3", "numpy")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A package that declares operators.
+
+    Attributes:
+        name: the distribution's.
+        version: its version.
+        package: the package's, which is imported.
+        root: the folder of the package's files.
+        files: them, relative to `root`, with the places that they get within the package.
+        operators: what the package declares when it is imported.
+        table: ``[project]`` of the ``pyproject.toml``, if there is one.
+    """
+
+    name: str
+    version: str
+    package: str
+    root: Path
+    files: dict[Path, Path]
+    operators: tuple[Operator, ...]
+    table: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> list[KernelSource]:
+        """The compiled kernels.
+
+        Raises:
+            ExportError: one of them can be in no wheel; says which, and why.
+        """
+        found = []
+        for operator in self.operators:
+            if not isinstance(operator, DefinedOperator):
+                raise ExportError(
+                    f"{operator.name}: is adopted, so the library that defines it is not the "
+                    "package's to carry. Declare it with opsmith.op to ship it."
+                )
+            for kernel in operator.kernels.values():
+                source = kernel.entry
+                if isinstance(kernel, NativeKernel) and source is None:
+                    raise ExportError(
+                        f'{operator.name} ({kernel.device}): has api="torch", and such sources '
+                        "bind to one PyTorch. Write the kernel against <opsmith/kernel.h>."
+                    )
+                if kernel.dissolves:
+                    raise ExportError(
+                        f"{operator.name} ({kernel.device}): is in Triton, which wheels do not "
+                        "carry yet."
+                    )
+                if source is not None:
+                    found.append(source)
+        return found
+
+    def place_of(self, path: Path) -> Path:
+        """Where a file of the package is within it.
+
+        Raises:
+            ExportError: the file is not the package's.
+        """
+        if not path.is_relative_to(self.root) or path.relative_to(self.root) not in self.files:
+            raise ExportError(
+                f"{path}: lies outside the package {self.package} ({self.root}), so a wheel "
+                "cannot carry it. Move it into the package."
+            )
+        return self.files[path.relative_to(self.root)]
+
+    def metadata(self) -> str:
+        """The text of ``METADATA``, which says what the package needs.
+
+        Raises:
+            ExportError: the ``pyproject.toml`` is wrong; says how.
+        """
+        import pyproject_metadata
+
+        table = {"name": self.name, "version": self.version, **self.table}
+        given = list(table.get("dependencies", []))
+        table["dependencies"] = [*(d for d in given if not _is_opsmith(d)), *_missing(given)]
+        table.setdefault("requires-python", ">=3.10")
+        try:
+            read = pyproject_metadata.StandardMetadata.from_pyproject(
+                {"project": table}, self.root.parent
+            )
+        except pyproject_metadata.ConfigurationError as error:
+            raise ExportError(f"pyproject.toml: {error}") from error
+        return str(read.as_rfc822())
+
+
+def read(source: Path, name: str | None = None, version: str | None = None) -> Project:
+    """The project of a folder with a ``pyproject.toml``, or of one Python file.
+
+    Args:
+        source: the folder or file.
+        name: the distribution's name, for a file; by default the file's.
+        version: its version, for a file; by default 0.1.0.
+
+    Raises:
+        ExportError: it is neither, or declares no operator.
+    """
+    source = source.resolve()
+    if source.is_file() and source.suffix == ".py":
+        return _of_file(source, name, version)
+    if (source / "pyproject.toml").is_file():
+        return _of_folder(source)
+    raise ExportError(
+        f"{source}: is neither a Python file nor a folder with a pyproject.toml. "
+        "`opsmith wheel op.py` makes a wheel of one file."
+    )
+
+
+def _of_file(path: Path, name: str | None, version: str | None) -> Project:
+    operators = declared_by(import_module(str(path)))
+    if not operators:
+        raise ExportError(f"{path}: declares no operator; declare one with @opsmith.op(...)")
+    files = {Path(path.name): Path("__init__.py")}
+    project = Project(
+        name or path.stem.replace("_", "-"),
+        version or "0.1.0",
+        path.stem,
+        path.parent,
+        files,
+        operators,
+    )
+    beside = [kernel.path for kernel in project.kernels]
+    for pattern in _HEADERS if beside else ():
+        beside += path.parent.glob(pattern)
+    for file in sorted(beside):
+        if file.is_relative_to(path.parent):
+            files[file.relative_to(path.parent)] = file.relative_to(path.parent)
+    return project
+
+
+def _of_folder(folder: Path) -> Project:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text).get("project", {})
+    for key in ("name", "version"):
+        if key not in table:
+            raise ExportError(f"{folder / 'pyproject.toml'}: [project] has no {key}")
+    package = table["name"].replace("-", "_")
+    places = [place for place in (folder / "src", folder) if (place / package).is_dir()]
+    if not places:
+        raise ExportError(
+            f"{folder}: there is no package {package}/ or src/{package}/, which the project's "
+            f"name {table['name']!r} means"
+        )
+    root = places[0] / package
+    operators = declared_by(import_module(str(root / "__init__.py")))
+    if not operators:
+        raise ExportError(
+            f"{package}: importing it declares no operator. Import the modules that do in "
+            f"{root / '__init__.py'}."
+        )
+    files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    kept = {path: path for path in sorted(files) if not set(path.parts) & set(_LEFT_OUT)}
+    return Project(table["name"], table["version"], package, root, kept, operators, table)
+
+
+def _is_opsmith(requirement: str) -> bool:
+    from packaging.requirements import Requirement
+
+    return Requirement(requirement).name == "opsmith"
+
+
+def _missing(given: Sequence[str]) -> list[str]:
+    from packaging.requirements import Requirement
+
+    named = {Requirement(one).name for one in given}
+    return [one for one in _NEEDED if Requirement(one).name not in named]
+
+
+def require_tools() -> None:
+    """Ask for what writes wheels.
+
+    Raises:
+        MissingError: it is not installed.
+    """
+    import importlib.util
+
+    for module in ("wheel", "pyproject_metadata", "auditwheel", "ziglang"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingError(
+                f"opsmith wheel needs {module}, which is not installed: "
+                'pip install "opsmith[wheel]"'
+            )

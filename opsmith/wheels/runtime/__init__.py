@@ -1,0 +1,56 @@
+"""What operators of an installed package import as opsmith: opsmith itself, or what came with them.
+
+With opsmith installed its checks and exports know the operators; without it they need none of it.
+"""
+
+import sys
+from types import ModuleType
+
+
+def _installed() -> ModuleType | None:
+    """The installed opsmith, if it is one that reads what this was written for."""
+    try:
+        import opsmith
+    except ImportError:
+        return None
+    return opsmith if opsmith.__version__.split(".")[:2] == VERSION.split(".")[:2] else None
+
+
+VERSION = "{version}"
+
+_opsmith = _installed()
+if _opsmith is not None:
+    sys.modules[__name__] = _opsmith
+else:
+    from .errors import ArgumentError, DeclarationError, MissingError, OpsmithError
+    from .operators.base import Operator
+    from .operators.cost import Cost
+    from .operators.operator import op
+    from .signature import (
+        Between,
+        Extent,
+        Index,
+        NonDifferentiable,
+        Positive,
+        Sorted,
+        Starts,
+        Total,
+    )
+
+    __all__ = [
+        "ArgumentError",
+        "Between",
+        "Cost",
+        "DeclarationError",
+        "Extent",
+        "Index",
+        "MissingError",
+        "NonDifferentiable",
+        "Operator",
+        "OpsmithError",
+        "Positive",
+        "Sorted",
+        "Starts",
+        "Total",
+        "op",
+    ]

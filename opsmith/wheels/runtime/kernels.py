@@ -1,0 +1,75 @@
+"""In an installed package, in place of ``opsmith.kernels``: nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from opsmith.errors import BuildError
+from opsmith.kernels import shipped
+from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
+from opsmith.kernels.loaded import Library
+from opsmith.signature.model import Signature
+
+__all__ = [
+    "DEVICES",
+    "HOST",
+    "Device",
+    "KernelSource",
+    "Library",
+    "find_device",
+    "get_device",
+]
+
+
+class _Language:
+    """What `NativeKernel` asks of a language."""
+
+    has_entry = True
+
+    def emulated(self, source: KernelSource) -> None:
+        """Nothing is compiled for the CPU in place of its device."""
+        del source
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel whose library came with the package; its attributes are those of opsmith's."""
+
+    signature: Signature
+    device: str
+    path: Path
+    api: str = "opsmith"
+    strided: bool | tuple[str, ...] = False
+    flags: tuple[str, ...] = ()
+    language: ClassVar[_Language] = _Language()
+
+    @property
+    def what(self) -> str:
+        """The kernel, for messages."""
+        return f"{self.signature.qualname} ({self.device})"
+
+    def shares_library(self, other: KernelSource) -> bool:
+        """Each has its own."""
+        del other
+        return False
+
+    def build(self) -> Path:
+        """The path of the library.
+
+        Raises:
+            BuildError: none came for this kernel.
+            MissingError: none of them runs on this machine.
+        """
+        found = shipped.find(self.path, self.signature.qualname, self.device)
+        if found is None:
+            raise BuildError(
+                f"{self.what}: no library came with {self.path.parent} for {self.path.name} as it "
+                "is. To compile it, pip install opsmith."
+            )
+        return found
+
+    def load(self) -> Library:
+        """Load the library into this process; the kernel is not registered yet."""
+        return Library(self, self.build())
