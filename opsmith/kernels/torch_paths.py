@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -29,9 +31,27 @@ class TorchPaths:
         return (self.library / "libtorch_cuda.so").exists()
 
 
-@cache
+_instead: list[Path] = []
+
+
+@contextmanager
+def linked_in_place(library: Path) -> Iterator[None]:
+    """Within a ``with`` block, link libraries of this folder in place of PyTorch's."""
+    _instead.append(library)
+    try:
+        yield
+    finally:
+        _instead.pop()
+
+
 def torch_paths() -> TorchPaths | None:
     """The installed PyTorch's folders, `None` where there is none."""
+    found = _installed()
+    return replace(found, library=_instead[-1]) if found is not None and _instead else found
+
+
+@cache
+def _installed() -> TorchPaths | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+import platform as host
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,7 +33,7 @@ def build_wheel(
     source: Path,
     out: Path,
     *,
-    platform: str = "x86_64",
+    platform: str = "native",
     levels: Sequence[str] | None = None,
     name: str | None = None,
     version: str | None = None,
@@ -41,7 +44,8 @@ def build_wheel(
     Args:
         source: a folder with a ``pyproject.toml``, or one file that declares operators.
         out: the folder that the wheel comes into.
-        platform: ``"x86_64"`` or ``"aarch64"``; Linux with glibc 2.28 or later.
+        platform: ``"x86_64"`` or ``"aarch64"``, for every Linux with glibc 2.28 or later; or
+            ``"native"``, for Linux as old as this machine's compiler allows.
         levels: what kernels are compiled for; by default all that the platform has.
         name: for a file, the distribution's name.
         version: for a file, the distribution's version.
@@ -55,9 +59,9 @@ def build_wheel(
         BuildError: a kernel does not compile.
         MissingError: what builds wheels is not installed.
     """
-    project.require_tools()
-    found = project.read(source, name, version)
     kind = find_platform(platform)
+    project.require_tools(cross=bool(kind.target))
+    found = project.read(source, name, version)
     files = _python(found)
     listed, libraries = _libraries(found, kind, levels or kind.levels)
     files.update(libraries)
@@ -66,9 +70,15 @@ def build_wheel(
         files[f"{shipped.FOLDER}/report.json"] = report.read_bytes()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".opsmith-wheel-") as folder:
-        made = _write(found, kind, files, Path(folder))
-        _audit(made, kind)
-        if kind.machine == machine.platform_name().partition("-")[2]:
+        made = _write(found, kind.tag or f"linux_{kind.machine}", files, Path(folder))
+        oldest = _audited(made)
+        if not kind.tag:
+            made = _write(found, oldest, files, Path(folder))
+        elif _glibc(oldest) > _glibc(kind.tag):
+            raise ExportError(
+                f"{found.name}: its libraries need {oldest}, and the wheel is for {kind.tag}"
+            )
+        if kind.machine == host.machine():
             _try(made, found, listed["libraries"])
         final = out / made.name
         os.replace(made, final)
@@ -125,21 +135,23 @@ def _compiled(kernel: KernelSource) -> Path:
     return build_library(**kernel.language.library(kernel))
 
 
-def _write(found: Project, kind: Platform, files: Mapping[str, bytes], folder: Path) -> Path:
-    from wheel.wheelfile import WheelFile
-
+def _write(found: Project, tag: str, files: Mapping[str, bytes], folder: Path) -> Path:
     stem = f"{found.name.replace('-', '_')}-{found.version}"
     info = f"{stem}.dist-info"
-    tag = f"py3-none-{kind.tag}"
+    tag = f"py3-none-{tag}"
     everything = {f"{found.package}/{place}": data for place, data in files.items()}
     everything[f"{info}/METADATA"] = found.metadata().encode()
     everything[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: opsmith {own_version()}\n"
         f"Root-Is-Purelib: false\nTag: {tag}\n"
     ).encode()
+    record = f"{info}/RECORD"
+    rows = [f"{place},sha256={_encoded(data)},{len(data)}" for place, data in everything.items()]
+    everything[record] = "\n".join([*sorted(rows), f"{record},,", ""]).encode()
     path = folder / f"{stem}-{tag}.whl"
-    with WheelFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for place, data in sorted(everything.items()):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        # What installs reads the metadata last, where it costs least to find.
+        for place, data in sorted(everything.items(), key=lambda item: (info in item[0], item[0])):
             entry = zipfile.ZipInfo(place, _TIME)
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -147,11 +159,16 @@ def _write(found: Project, kind: Platform, files: Mapping[str, bytes], folder: P
     return path
 
 
-def _audit(path: Path, kind: Platform) -> None:
-    """Refuse a wheel that its tag says too much of.
+def _encoded(data: bytes) -> str:
+    digest_ = hashlib.sha256(data).digest()
+    return base64.urlsafe_b64encode(digest_).decode().rstrip("=")
+
+
+def _audited(path: Path) -> str:
+    """The oldest Linux that a wheel's libraries run on, as tags say it.
 
     Raises:
-        ExportError: with what auditwheel says.
+        ExportError: the libraries need others than PyTorch's and the system's.
     """
     run = subprocess.run(
         [sys.executable, "-m", "auditwheel", "show", "--json", str(path)],
@@ -160,6 +177,19 @@ def _audit(path: Path, kind: Platform) -> None:
     )
     if run.returncode != 0:
         raise ExportError(f"auditwheel cannot read {path.name}: {run.stderr.strip()}")
+    said = json.loads(run.stdout)
+    foreign = [name for name in said["external_libs"] if not name.startswith("libtorch")]
+    if foreign:
+        raise ExportError(
+            f"{path.name}: its libraries need {', '.join(foreign)}, which no wheel may expect to "
+            "be there. Link them statically, or compile their sources in."
+        )
+    return str(said["sym_tag"])
+
+
+def _glibc(tag: str) -> tuple[int, ...]:
+    """The version of glibc in a tag."""
+    return tuple(int(word) for word in re.findall(r"_(\d+)_(\d+)_", tag)[0])
 
 
 def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> None:

@@ -25,7 +25,7 @@ def modules() -> dict[str, str]:
         ["operators.operator", "signature"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
     )
-    first = (_RUNTIME / "__init__.py").read_text(encoding="utf-8")
+    first = (_RUNTIME / "package.py").read_text(encoding="utf-8")
     found[f"{vendor.FOLDER}/__init__.py"] = first.replace("{version}", version())
     return found
 

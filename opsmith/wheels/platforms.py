@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from opsmith.errors import ExportError
+from opsmith.kernels import toolchain
 from opsmith.kernels.files import cache_folder, write_atomically
+from opsmith.kernels.torch_paths import linked_in_place
 
 
 @dataclass(frozen=True)
@@ -17,57 +22,68 @@ class Platform:
     """One platform.
 
     Attributes:
-        tag: as wheels say it.
+        name: as the user says it.
         machine: the processor's family, as `platform.machine` says it.
-        target: as the compiler says it, with the oldest C library that serves.
         levels: what kernels are compiled for, values of ``-march``.
+        target: as Zig's compiler says it, with the oldest C library that serves; empty for the
+            compiler of this machine.
+        tag: as wheels say it; empty where the libraries decide.
     """
 
-    tag: str
+    name: str
     machine: str
-    target: str
     levels: tuple[str, ...]
+    target: str = ""
+    tag: str = ""
 
 
+_LEVELS = {"x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4"), "aarch64": ("armv8-a",)}
 PLATFORMS = {
-    platform.machine: platform
-    for platform in (
-        Platform(
-            "manylinux_2_28_x86_64",
-            "x86_64",
-            "x86_64-linux-gnu.2.28",
-            ("x86-64-v2", "x86-64-v3", "x86-64-v4"),
+    one.name: one
+    for one in (
+        *(
+            Platform(name, name, levels, f"{name}-linux-gnu.2.28", f"manylinux_2_28_{name}")
+            for name, levels in _LEVELS.items()
         ),
-        Platform("manylinux_2_28_aarch64", "aarch64", "aarch64-linux-gnu.2.28", ("armv8-a",)),
+        Platform("native", platform.machine(), _LEVELS.get(platform.machine(), ("generic",))),
     )
 }
 
 
 def find_platform(name: str) -> Platform:
-    """A platform by its machine or its tag.
+    """A platform by its name or its tag.
 
     Raises:
         ExportError: there is no such platform.
     """
-    for platform in PLATFORMS.values():
-        if name in (platform.machine, platform.tag):
-            return platform
+    for one in PLATFORMS.values():
+        if name in (one.name, one.tag):
+            return one
     raise ExportError(f"there is no platform {name!r}; there are {', '.join(PLATFORMS)}")
 
 
 @contextmanager
-def compiling_for(platform: Platform, level: str) -> Iterator[None]:
-    """Within a ``with`` block, build libraries for a platform in place of this machine."""
-    compiler = cache_folder() / "wheels" / f"c++-{platform.target}"
-    write_atomically(compiler, _SCRIPT.format(python=sys.executable, target=platform.target))
-    compiler.chmod(0o755)
-    stub = _torch_stub(platform)
+def compiling_for(kind: Platform, level: str) -> Iterator[None]:
+    """Within a ``with`` block, build libraries for a platform in place of this machine's Python."""
+    given = {name: os.environ.get(name, "") for name in ("CXXFLAGS", "LDFLAGS")}
     chosen = {
-        "CXX": str(compiler),
-        "CXXFLAGS": "",
-        "LDFLAGS": f"-Wl,-z,undefs -Wl,--no-as-needed {stub}",
+        "CXXFLAGS": f"{given['CXXFLAGS']} -DOPSMITH_OWN_CXX_RUNTIME",
+        "LDFLAGS": f"{given['LDFLAGS']} {_LINK}",
         "OPSMITH_ARCH": level,
     }
+    if kind.target:
+        chosen["CXX"] = _compiler(kind)
+    with linked_in_place(_torch_stub(kind)), _environment(chosen):
+        yield
+
+
+# What PyTorch gives is found when a library is loaded; see `_torch_stub`. The compiler's C++
+# library is part of it, whatever the machine that it comes to has.
+_LINK = "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -static-libstdc++ -static-libgcc"
+
+
+@contextmanager
+def _environment(chosen: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in chosen}
     os.environ.update(chosen)
     try:
@@ -80,15 +96,21 @@ def compiling_for(platform: Platform, level: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# Zig names processors with underscores, and knows no option that is for GNU's linker alone.
+def _compiler(kind: Platform) -> str:
+    path = cache_folder() / "wheels" / f"c++-{kind.target}"
+    write_atomically(path, _SCRIPT.format(python=sys.executable, target=kind.target))
+    path.chmod(0o755)
+    return str(path)
+
+
+# Zig names processors with underscores.
 _SCRIPT = """#!/bin/sh
 # Written by opsmith: a C++ compiler for {target}.
 for word do
   shift
   case $word in
     -march=armv8-a) ;;
-    -march=*) set -- "$@" "$(printf %s "$word" | tr - _ | sed 's/^_march/-march/')" ;;
-    -Wl,-z,undefs) set -- "$@" -Wl,-z,undefs ;;
+    -march=*) set -- "$@" "-march=$(printf %s "${{word#-march=}}" | tr - _)" ;;
     *) set -- "$@" "$word" ;;
   esac
 done
@@ -96,20 +118,19 @@ exec "{python}" -m ziglang c++ -target {target} "$@"
 """
 
 
-def _torch_stub(platform: Platform) -> str:
-    """A library of the name of PyTorch's, for the linker: the libraries need the real one by it.
+def _torch_stub(kind: Platform) -> Path:
+    """A folder with a library that has the name of PyTorch's, by which libraries need that one.
 
     The real one may be for another machine, and wants a newer C library than the platform has.
     """
-    import subprocess
-
-    folder = cache_folder() / "wheels" / platform.machine
+    folder = cache_folder() / "wheels" / kind.name
     library = folder / "libtorch_cpu.so"
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        source = folder / "torch_cpu.c"
-        write_atomically(source, "/* Stands for PyTorch's library when a wheel is linked. */\n")
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", platform.target, "-shared"]
-        named = ["-Wl,-soname,libtorch_cpu.so", "-nostdlib", "-o", str(library), str(source)]
-        subprocess.run([*command, *named], check=True)
-    return str(library)
+        source = folder / "torch_cpu.cpp"
+        write_atomically(source, "// Stands for PyTorch's library when a wheel is linked.\n")
+        compiler = _compiler(kind) if kind.target else toolchain.find_compiler("opsmith wheel").path
+        options = ["-shared", "-nostdlib", "-Wl,-soname,libtorch_cpu.so"]
+        made = library.with_name(f".{os.getpid()}.so")
+        subprocess.run([compiler, *options, "-o", str(made), str(source)], check=True)
+        os.replace(made, library)
+    return folder

@@ -191,15 +191,18 @@ def _missing(given: Sequence[str]) -> list[str]:
     return [one for one in _NEEDED if Requirement(one).name not in named]
 
 
-def require_tools() -> None:
+def require_tools(*, cross: bool) -> None:
     """Ask for what writes wheels.
+
+    Args:
+        cross: whether to compile for other machines than this.
 
     Raises:
         MissingError: it is not installed.
     """
     import importlib.util
 
-    for module in ("wheel", "pyproject_metadata", "auditwheel", "ziglang"):
+    for module in ("pyproject_metadata", "auditwheel", *(["ziglang"] if cross else [])):
         if importlib.util.find_spec(module) is None:
             raise MissingError(
                 f"opsmith wheel needs {module}, which is not installed: "
