@@ -21,6 +21,7 @@ help:
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
+	@echo "make wheels  install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
 	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
 	@echo "make lint    the same without the tests"
@@ -34,7 +35,7 @@ help:
 	  { echo "opsmith needs Python 3.10 or newer; set PYTHON=... (found $$($(PYTHON) --version))" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view,jax,python]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,view,jax,python,wheel]'
 	@touch $@
 
 .PHONY: demo
@@ -71,6 +72,12 @@ GPU_PYTHON ?= $(PYTHON)
 .PHONY: gpu
 gpu:
 	$(GPU_PYTHON) benchmarks/gpu/run.py
+
+# Zig's compiler builds wheels for every Linux, and for Arm.
+.PHONY: wheels
+wheels: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
+	OPSMITH_REQUIRE_ZIG=1 $(BIN)/python -m pytest tests/wheels
 
 # Compiles, so no GPU is needed; PyTorch may be one without CUDA.
 .PHONY: nvcc

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import artifacts, bench, extra, output
+from opsmith.cli import artifacts, bench, extra, output, wheel
 from opsmith.errors import MissingError, OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -484,4 +484,5 @@ def guide() -> None:
 
 
 bench.register(app, Files, AsJson, Debug)
+wheel.register(app, Debug)
 artifacts.register(app, Debug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from torch.library import Library
 from opsmith import kernels
 from opsmith.errors import DeclarationError
 from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.operators import autograd, gate
+from opsmith.operators import autograd, gate, registry
 from opsmith.operators.argument_gate import ArgumentGate
 from opsmith.signature import Signature
 
@@ -40,8 +41,8 @@ class Registration:
         forget_definition(signature.qualname)
         if _has_schema(signature.qualname):
             raise DeclarationError(
-                f"{signature.qualname}: PyTorch already has an operator of this name, which "
-                "opsmith did not define. Give yours another name."
+                f"{signature.qualname}: PyTorch already has an operator of this name, "
+                f"{_definer(signature.qualname)}. Give yours another name."
             )
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
@@ -187,6 +188,19 @@ def _has_schema(qualname: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _definer(qualname: str) -> str:
+    """Who defined an operator that is not among ours, as far as it can be told."""
+    for name, module in list(sys.modules.items()):
+        # Installed packages bring an opsmith of their own along.
+        if name.endswith("opsmith.operators.registry") and module is not registry:
+            other = module.find(qualname)
+            if other is not None:
+                code = getattr(other.reference, "__code__", None)
+                where = code.co_filename if code is not None else other.reference.__module__
+                return f"declared in {where}"
+    return "which opsmith did not define"
 
 
 def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag, ...]:

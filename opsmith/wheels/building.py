@@ -68,6 +68,7 @@ def build_wheel(
     files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
         files[f"{shipped.FOLDER}/report.json"] = report.read_bytes()
+    files = {f"{found.package}/{place}": data for place, data in files.items()}
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".opsmith-wheel-") as folder:
         made = _write(found, kind.tag or f"linux_{kind.machine}", files, Path(folder))
@@ -83,6 +84,21 @@ def build_wheel(
         final = out / made.name
         os.replace(made, final)
     return final
+
+
+def build_editable(source: Path, out: Path) -> Path:
+    """Build a wheel that only points at the project's folder, where kernels are built when needed.
+
+    Args:
+        source: a folder with a ``pyproject.toml``.
+        out: the folder that the wheel comes into.
+
+    Returns:
+        The wheel, which needs opsmith where it is installed.
+    """
+    found = project.read(source)
+    pointer = {f"_{found.package}.pth": f"{found.root.parent}\n".encode()}
+    return _write(found, "any", pointer, out, needs_opsmith=True)
 
 
 def _python(found: Project) -> dict[str, bytes]:
@@ -135,20 +151,26 @@ def _compiled(kernel: KernelSource) -> Path:
     return build_library(**kernel.language.library(kernel))
 
 
-def _write(found: Project, tag: str, files: Mapping[str, bytes], folder: Path) -> Path:
-    stem = f"{found.name.replace('-', '_')}-{found.version}"
-    info = f"{stem}.dist-info"
+def _write(
+    found: Project,
+    tag: str,
+    files: Mapping[str, bytes],
+    folder: Path,
+    *,
+    needs_opsmith: bool = False,
+) -> Path:
+    info = f"{found.stem}.dist-info"
     tag = f"py3-none-{tag}"
-    everything = {f"{found.package}/{place}": data for place, data in files.items()}
-    everything[f"{info}/METADATA"] = found.metadata().encode()
+    everything = dict(files)
+    everything[f"{info}/METADATA"] = found.metadata(needs_opsmith=needs_opsmith).encode()
     everything[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: opsmith {own_version()}\n"
-        f"Root-Is-Purelib: false\nTag: {tag}\n"
+        f"Root-Is-Purelib: {'true' if tag.endswith('any') else 'false'}\nTag: {tag}\n"
     ).encode()
     record = f"{info}/RECORD"
     rows = [f"{place},sha256={_encoded(data)},{len(data)}" for place, data in everything.items()]
     everything[record] = "\n".join([*sorted(rows), f"{record},,", ""]).encode()
-    path = folder / f"{stem}-{tag}.whl"
+    path = folder / f"{found.stem}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         # What installs reads the metadata last, where it costs least to find.
         for place, data in sorted(everything.items(), key=lambda item: (info in item[0], item[0])):

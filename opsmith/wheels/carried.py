@@ -49,7 +49,9 @@ def adapted(text: str, module: Path) -> str:
         if new is None:
             continue
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        before, after = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        # Columns count bytes.
+        before = lines[first].encode()[: node.col_offset].decode()
+        after = lines[last].encode()[node.end_col_offset :].decode()
         # As many lines as there were, so that messages name the author's.
         lines[first : last + 1] = [before + new + after, *["\n"] * (last - first)]
         lines = "".join(lines).splitlines(keepends=True)

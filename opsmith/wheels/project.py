@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,11 @@ class Project:
     files: dict[Path, Path]
     operators: tuple[Operator, ...]
     table: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """What the files of its distributions are called."""
+        return f"{re.sub(r'[-_.]+', '_', self.name).lower()}-{self.version}"
 
     @property
     def kernels(self) -> list[KernelSource]:
@@ -84,8 +90,11 @@ class Project:
             )
         return self.files[path.relative_to(self.root)]
 
-    def metadata(self) -> str:
+    def metadata(self, *, needs_opsmith: bool = False) -> str:
         """The text of ``METADATA``, which says what the package needs.
+
+        Args:
+            needs_opsmith: whether opsmith is to be there too.
 
         Raises:
             ExportError: the ``pyproject.toml`` is wrong; says how.
@@ -94,7 +103,8 @@ class Project:
 
         table = {"name": self.name, "version": self.version, **self.table}
         given = list(table.get("dependencies", []))
-        table["dependencies"] = [*(d for d in given if not _is_opsmith(d)), *_missing(given)]
+        kept = [one for one in given if needs_opsmith or not _is_opsmith(one)]
+        table["dependencies"] = [*kept, *_missing(given)]
         table.setdefault("requires-python", ">=3.10")
         try:
             read = pyproject_metadata.StandardMetadata.from_pyproject(

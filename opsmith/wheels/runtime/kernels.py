@@ -72,4 +72,4 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
-        return Library(self, self.build())
+        return Library(self, self.build())  # type: ignore[arg-type]  # stands for opsmith's own

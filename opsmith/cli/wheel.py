@@ -1,0 +1,57 @@
+"""`opsmith wheel`: parses, calls, prints."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+
+
+def register(app: typer.Typer, debug_option: Any) -> None:
+    """Add the command to the application."""
+
+    @app.command()
+    def wheel(
+        source: Annotated[
+            Path, typer.Argument(help="A folder with a pyproject.toml, or one Python file.")
+        ],
+        out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the wheel goes.")] = Path(
+            "dist"
+        ),
+        platform: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="x86_64 or aarch64, for every Linux with glibc 2.28 or later; or native, as "
+                "this machine's compiler has it; repeat."
+            ),
+        ] = None,
+        level: Annotated[
+            list[str] | None,
+            typer.Option(metavar="MARCH", help="Compile for this processor alone; repeat."),
+        ] = None,
+        name: Annotated[str | None, typer.Option(help="For a file: the distribution.")] = None,
+        version: Annotated[str | None, typer.Option(help="For a file; 0.1.0.")] = None,
+        report: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", help="What `opsmith check --json` wrote, to carry along."),
+        ] = None,
+        debug: debug_option = False,
+    ) -> None:
+        """Build a wheel that needs no compiler and no opsmith where it is installed.
+
+        One wheel serves every Python from 3.10 and every PyTorch from 2.10.
+        """
+        from opsmith.wheels import build_wheel
+
+        for one in platform or ["native"]:
+            made = build_wheel(
+                source,
+                out,
+                platform=one,
+                levels=level,
+                name=name,
+                version=version,
+                report=report,
+            )
+            output.say(f"{made}  {made.stat().st_size / 1e6:.1f} MB")

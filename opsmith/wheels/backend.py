@@ -1,0 +1,93 @@
+"""A build backend by PEP 517 and PEP 660, for ``pip install .``, ``python -m build`` and others.
+
+In a ``pyproject.toml``::
+
+    [build-system]
+    requires = ["opsmith[wheel]"]
+    build-backend = "opsmith.wheels.backend"
+
+The front end's folder is the project's. ``config_settings`` may name a platform and levels:
+``pip install . -C platform=x86_64 -C level=x86-64-v3``.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsmith.wheels import building, project
+
+Settings = Mapping[str, Any] | None
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
+    """See PEP 517."""
+    del metadata_directory
+    settings = config_settings or {}
+    level = settings.get("level")
+    made = building.build_wheel(
+        Path.cwd(),
+        Path(wheel_directory),
+        platform=settings.get("platform", "native"),
+        levels=[level] if isinstance(level, str) else level,
+    )
+    return made.name
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: Settings = None
+) -> str:
+    """See PEP 517: what the package needs, before anything is compiled."""
+    del config_settings
+    return _metadata(metadata_directory, needs_opsmith=False)
+
+
+def prepare_metadata_for_build_editable(
+    metadata_directory: str, config_settings: Settings = None
+) -> str:
+    """See PEP 660."""
+    del config_settings
+    return _metadata(metadata_directory, needs_opsmith=True)
+
+
+def _metadata(folder: str, *, needs_opsmith: bool) -> str:
+    found = project.read(Path.cwd())
+    info = Path(folder, f"{found.stem}.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text(found.metadata(needs_opsmith=needs_opsmith), encoding="utf-8")
+    return info.name
+
+
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
+    """See PEP 660: kernels are built in place, and opsmith is needed where it is installed."""
+    del config_settings, metadata_directory
+    return building.build_editable(Path.cwd(), Path(wheel_directory)).name
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    """See PEP 517."""
+    del config_settings
+    found = project.read(Path.cwd())
+    stem = found.stem
+    path = Path(sdist_directory) / f"{stem}.tar.gz"
+    files = {Path("pyproject.toml"): Path.cwd() / "pyproject.toml"}
+    for name in ("README.md", "LICENSE"):
+        if (Path.cwd() / name).is_file():
+            files[Path(name)] = Path.cwd() / name
+    for file in found.files:
+        files[(found.root / file).relative_to(Path.cwd())] = found.root / file
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for place, file in sorted(files.items()):
+            archive.add(file, f"{stem}/{place.as_posix()}", recursive=False)
+        data = found.metadata().encode()
+        entry = tarfile.TarInfo(f"{stem}/PKG-INFO")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    return path.name

@@ -1,0 +1,10 @@
+"""Operators that the tests of wheels ship."""
+
+import opsmith as smith
+from sample_ops.squares import weighted_square, weighted_square_backward
+
+from .picks import pick
+
+__all__ = ["Operator", "pick", "weighted_square", "weighted_square_backward"]
+
+Operator = smith.Operator

@@ -1,0 +1,6 @@
+#pragma once
+
+template <typename T>
+T square(T value) {
+  return value * value;
+}

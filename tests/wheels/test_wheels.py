@@ -1,0 +1,318 @@
+"""Wheels: what is in them, and that they work where there is neither opsmith nor a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from opsmith.errors import BuildError, ExportError, MissingError
+from opsmith.kernels import machine, shipped
+from opsmith.wheels import build_wheel, carried
+from opsmith.wheels.platforms import find_platform
+
+SAMPLE = Path(__file__).with_name("sample")
+LEVEL = find_platform("native").levels[0]
+
+WITHOUT = """
+import sys
+sys.modules["opsmith"] = None
+"""
+USE = """
+import torch
+from sample_ops import Operator, pick, weighted_square
+
+x, weight = torch.randn(3, 2, requires_grad=True), torch.tensor([2.0, 3.0])
+out = weighted_square(x, weight)
+assert torch.equal(out, weight * (x * x)), out
+out.sum().backward()
+torch.testing.assert_close(x.grad, (2 * weight * x).detach())
+assert isinstance(pick, Operator)
+compiled = torch.compile(weighted_square, fullgraph=True, backend="aot_eager")
+assert torch.equal(compiled(x, weight), out)
+assert torch.equal(torch.vmap(weighted_square, (0, None))(x[None], weight)[0], out)
+assert pick(torch.arange(4.0), torch.tensor([3, 1])).tolist() == [3, 1]
+for arguments in (
+    (torch.ones(3), torch.tensor([7])),
+    (torch.tensor([-1.0, 1.0]), torch.tensor([1, 0])),
+    (torch.ones(3, dtype=torch.float64), torch.tensor([0])),
+):
+    try:
+        pick(*arguments)
+    except RuntimeError as error:
+        print(error)
+    else:
+        raise AssertionError(arguments)
+print("calls", weighted_square.kernels["cpu"].calls)
+print("library", pick.kernels["cpu"].library.path)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(SAMPLE, tmp_path_factory.mktemp("wheel"), levels=[LEVEL])
+
+
+@pytest.fixture
+def site(wheel: Path, tmp_path: Path) -> Path:
+    """The wheel, installed into a folder of its own."""
+    folder = tmp_path / "site"
+    install(wheel, folder)
+    return folder
+
+
+def install(wheel: Path, folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run([*pip, "--no-deps", "--target", str(folder), str(wheel)], check=True)
+
+
+def run(site: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": str(site), **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.slow
+def test_it_works_without_opsmith_a_compiler_or_a_cache(site: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = run(
+        site, WITHOUT + USE, PATH=str(empty), HOME=str(empty), OPSMITH_CACHE=str(empty / "cache")
+    )
+    assert done.returncode == 0, done.stderr
+    _, value, thrown, dtype = done.stdout.split("sample::pick: ")
+    assert value.startswith("argument 'rows' has value 7 at index 0, expected 0 <= value < 3 (N).")
+    assert thrown == "a negative element\n"
+    assert dtype.startswith("argument 'x' has dtype float64, expected float32.")
+    assert f"libraries/{LEVEL}/" in done.stdout
+    assert "calls 3" in done.stdout
+    assert not (empty / "cache").exists()
+
+
+@pytest.mark.slow
+def test_with_opsmith_its_operators_are_opsmiths_and_nothing_is_compiled(
+    site: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    text = """
+        import opsmith, sample_ops
+        from opsmith.operators.importing import import_operators
+        names = [operator.name for operator in import_operators("sample_ops").operators]
+        assert "sample::pick" in names, names
+        assert isinstance(sample_ops.pick, opsmith.Operator)
+        print(sample_ops.pick.build("cpu")[0])
+    """
+    done = run(site, text, OPSMITH_CACHE=str(cache), PATH="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith(str(site / "sample_ops" / "_opsmith"))
+    assert not (cache / "libraries" / "sample__pick__cpu").exists()
+
+
+@pytest.mark.slow
+def test_a_source_that_was_changed_is_compiled_again(site: Path, tmp_path: Path) -> None:
+    source = site / "sample_ops" / "kernels" / "pick.cpp"
+    source.write_text(source.read_text().replace("a negative element", "below zero"))
+    text = "import sample_ops; print(sample_ops.pick.build('cpu')[0])"
+    done = run(site, text, OPSMITH_CACHE=str(tmp_path / "cache"))
+    assert done.stdout.startswith(str(tmp_path / "cache")), done.stderr
+    alone = run(site, WITHOUT + text)
+    assert (
+        "sample::pick (cpu): no library came with" in alone.stderr
+        and "for pick.cpp as it is. To compile it, pip install opsmith." in alone.stderr
+    )
+
+
+@pytest.mark.slow
+def test_it_holds_what_it_says(wheel: Path) -> None:
+    files = contents(wheel)
+    assert wheel.name.startswith("sample_ops-1.2-py3-none-manylinux_2_")
+    listed = json.loads(files["sample_ops/_opsmith/libraries.json"])
+    assert {(one["operator"], one["level"]) for one in listed["libraries"]} == {
+        ("sample::pick", LEVEL),
+        ("sample::weighted_square", LEVEL),
+    }
+    for one in listed["libraries"]:
+        data = files[f"sample_ops/_opsmith/{one['file']}"]
+        assert hashlib.sha256(data).hexdigest() == one["sha256"]
+        assert one["needs"] == machine.needed(LEVEL)
+    metadata = files["sample_ops-1.2.dist-info/METADATA"].decode()
+    needs = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
+    assert [line.split(": ")[1].split(">")[0] for line in needs] == ["torch", "jaxtyping", "numpy"]
+    # The author's lines are where they were, for messages.
+    ours = (SAMPLE / "src/sample_ops/squares.py").read_text().splitlines()
+    theirs = files["sample_ops/squares.py"].decode().splitlines()
+    assert len(ours) == len(theirs)
+    assert ours.index("def setup_context(ctx, inputs, output):") == theirs.index(
+        "def setup_context(ctx, inputs, output):"
+    )
+    assert not any("import opsmith" in line for line in theirs)
+
+
+@pytest.mark.slow
+def test_two_builds_are_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    assert build_wheel(SAMPLE, tmp_path, levels=[LEVEL]).read_bytes() == wheel.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+
+
+@pytest.mark.slow
+def test_two_packages_with_operators_of_one_name_are_told_apart(wheel: Path, site: Path) -> None:
+    other = site / "other_ops"
+    shutil.copytree(site / "sample_ops", other)
+    for path in other.glob("*.py"):
+        path.write_text(path.read_text().replace("sample_ops", "other_ops"))
+    done = run(site, WITHOUT + "import sample_ops, other_ops")
+    first = site / "sample_ops" / "squares.py"
+    assert (
+        "sample::weighted_square: PyTorch already has an operator of this name, declared in "
+        f"{first}. Give yours another name." in done.stderr
+    )
+    assert str(other / "squares.py") in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("editable", [False, True])
+def test_pip_installs_the_folder(tmp_path: Path, editable: bool) -> None:
+    folder, venv = tmp_path / "sample", tmp_path / "venv"
+    shutil.copytree(SAMPLE, folder)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = [str(venv / "bin" / "python")]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    words = ["--no-deps", "--no-build-isolation", *(["-e"] if editable else []), str(folder)]
+    setting = ["-C", f"level={LEVEL}"]
+    here = [path for path in sys.path if path and not path.startswith(str(SAMPLE))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+    subprocess.run(
+        [*pip, "--python", *python, "install", *setting, *words], check=True, env=environment
+    )
+    done = subprocess.run(
+        [*python, "-c", "import sample_ops; print(sample_ops.__file__)"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    place = folder if editable else venv
+    assert done.stdout.strip().startswith(str(place)), done.stdout
+
+
+def test_an_sdist_holds_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tarfile
+
+    from opsmith.wheels import backend
+
+    monkeypatch.chdir(SAMPLE)
+    name = backend.build_sdist(str(tmp_path))
+    with tarfile.open(tmp_path / name) as archive:
+        names = archive.getnames()
+    assert name == "sample_ops-1.2.tar.gz"
+    for expected in ("PKG-INFO", "pyproject.toml", "src/sample_ops/kernels/square.h"):
+        assert f"sample_ops-1.2/{expected}" in names
+
+
+@pytest.mark.parametrize(
+    ("text", "adapted"),
+    [
+        ("import opsmith\n", "from .. import _opsmith as opsmith\n"),
+        ("import os, opsmith as o\n", "import os; from .. import _opsmith as o\n"),
+        ("from opsmith import (\n  op,\n)\nx = 1\n", "from .._opsmith import op\n\n\nx = 1\n"),
+        ("if True:\n    from opsmith import op as f  # why\n",
+         "if True:\n    from .._opsmith import op as f  # why\n"),
+        ("import numpy\nfrom . import opsmith\n", "import numpy\nfrom . import opsmith\n"),
+        ('"""import opsmith"""\n', '"""import opsmith"""\n'),
+        ("é = 1; import opsmith\n", "é = 1; from .. import _opsmith as opsmith\n"),
+    ],
+)  # fmt: skip
+def test_imports_of_opsmith_become_those_of_what_came_along(text: str, adapted: str) -> None:
+    assert carried.adapted(text, Path("inner/module.py")) == adapted
+
+
+def test_an_import_that_no_wheel_carries_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"a\.py, line 2: imports opsmith\.testing, and a wheel"):
+        carried.adapted("x = 1\nimport opsmith.testing\n", Path("a.py"))
+
+
+def test_what_cannot_be_a_wheel_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="is neither a Python file nor a folder with a pyproject"):
+        build_wheel(tmp_path, tmp_path)
+    with pytest.raises(ExportError, match="there is no platform 'mips'; there are x86_64, aarch64"):
+        build_wheel(SAMPLE, tmp_path, platform="mips")
+    plain = tmp_path / "declares_nothing.py"
+    plain.write_text("x = 1\n")
+    with pytest.raises(ExportError, match=r"declares no operator; declare one with @opsmith\.op"):
+        build_wheel(plain, tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "absent"\nversion = "1"\n')
+    with pytest.raises(ExportError, match="there is no package absent/ or src/absent/"):
+        build_wheel(tmp_path, tmp_path)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """An installed package with one kernel, whose libraries are only listed."""
+    folder = tmp_path / "pack"
+    (folder / "_opsmith" / "libraries").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "k.cpp").write_text("//\n")
+    entries = []
+    for level in ("low", "high"):
+        library = folder / "_opsmith" / "libraries" / f"{level}.so"
+        library.write_bytes(level.encode())
+        entries.append(
+            {
+                "source": "k.cpp",
+                "operator": "a::b",
+                "device": "cpu",
+                "machine": machine.platform_name().partition("-")[2],
+                "level": level,
+                "needs": [level],
+                "file": f"libraries/{level}.so",
+                "sha256": hashlib.sha256(level.encode()).hexdigest(),
+            }
+        )
+    entries[1]["needs"] = ["low", "high"]
+    sources = {"k.cpp": hashlib.sha256(b"//\n").hexdigest()}
+    listed = {"opsmith": "0", "sources": sources, "libraries": entries}
+    (folder / "_opsmith" / "libraries.json").write_text(json.dumps(listed))
+    return folder
+
+
+def test_the_library_for_the_highest_level_of_this_processor_is_taken(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def processor(*has: str) -> None:
+        monkeypatch.setattr(machine, "lacking", lambda needs: sorted(set(needs) - set(has)))
+
+    def found(device: str = "cpu") -> str | None:
+        path = shipped.find(package / "k.cpp", "a::b", device)
+        return None if path is None else path.stem
+
+    processor("low", "high")
+    assert (found(), found("cuda")) == ("high", None)
+    processor("low")
+    assert found() == "low"
+    processor()
+    with pytest.raises(
+        MissingError, match=r"a::b \(cpu\): pack has libraries for high, low, and .* without low\. "
+    ):
+        found()
+    processor("low")
+    (package / "_opsmith" / "libraries" / "low.so").write_bytes(b"other")
+    with pytest.raises(BuildError, match=r"low\.so is damaged\. Install the package again\."):
+        found()
+    (package / "k.cpp").write_text("// changed\n")
+    assert found() is None
