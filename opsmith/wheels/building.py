@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import KernelSource, machine, shipped
+from opsmith.kernels import HOST, KernelSource, machine, shipped
 from opsmith.kernels.build import build_library
 from opsmith.kernels.files import digest
 from opsmith.kernels.version import version as own_version
@@ -122,7 +122,7 @@ def _libraries(
     for level in levels:
         with compiling_for(kind, level):
             for kernel in found.kernels:
-                if kernel.device != "cpu":
+                if kernel.device != HOST:
                     continue
                 place = found.place_of(kernel.path).as_posix()
                 library = _compiled(kernel)

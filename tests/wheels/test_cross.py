@@ -9,9 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_wheels import LEVEL, SAMPLE, USE, WITHOUT, contents, install, run
 
 from opsmith.wheels import build_wheel
-from test_wheels import LEVEL, SAMPLE, USE, WITHOUT, contents, install, run
 
 if importlib.util.find_spec("ziglang") is None:
     if os.environ.get("OPSMITH_REQUIRE_ZIG"):
