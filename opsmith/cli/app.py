@@ -91,15 +91,26 @@ def new(
     parent: Annotated[
         Path, typer.Option("--dir", help="Where to make the operator's folder.")
     ] = Path(),
+    package: Annotated[
+        bool,
+        typer.Option(
+            "--package", help="NAME is a package's, with operators to ship; PACKAGE::OPERATOR too."
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Write a working operator to edit: declaration, C++ kernel, test."""
     from opsmith.cli import new as new_operator
 
-    folder = new_operator.write(new_operator.parse_name(name), parent)
-    for file in sorted(folder.iterdir()):
+    if package:
+        folder = new_operator.write_package(new_operator.parse_package(name), parent)
+        hint = f"pip install --no-build-isolation -e {folder}  &&  opsmith wheel {folder}"
+    else:
+        folder = new_operator.write(new_operator.parse_name(name), parent)
+        hint = f"opsmith check {folder / folder.name}.py"
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         print(file)
-    output.say(f"\nTry it:  opsmith check {folder / folder.name}.py")
+    output.say(f"\nTry it:  {hint}")
 
 
 @app.command()

@@ -11,6 +11,7 @@ from opsmith.errors import OpsmithError
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _DEFAULT_NAMESPACE = "my_ops"
+_DEFAULT_OPERATOR = "scale_rows"
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 #: Namespaces that PyTorch or C++ uses for itself.
 _TAKEN = frozenset({"aten", "at", "c10", "opsmith", "prim", "prims", "quantized", "std", "torch"})
@@ -88,15 +89,36 @@ def _refuse_bad_identifier(part: str, text: str) -> None:
         raise NewError(f"{shown} is a keyword of {language}; choose another name")
 
 
+def parse_package(text: str) -> OperatorName:
+    """Read `package` or `package::operator`; the package is the namespace.
+
+    Raises:
+        NewError: as `parse_name`.
+    """
+    return parse_name(text if "::" in text else f"{text}::{_DEFAULT_OPERATOR}")
+
+
 def write(name: OperatorName, parent: Path) -> Path:
-    """Write the folder `parent/<name>` and return it.
+    """Write the folder `parent/<name>` with one operator, and return it.
 
     Raises:
         NewError: the folder exists already, or cannot be made.
     """
+    return _write("operator", name, parent / name.name)
+
+
+def write_package(name: OperatorName, parent: Path) -> Path:
+    """Write the folder `parent/<namespace>` with a package that becomes a wheel, and return it.
+
+    Raises:
+        NewError: the folder exists already, or cannot be made.
+    """
+    return _write("package", name, parent / name.namespace)
+
+
+def _write(kind: str, name: OperatorName, folder: Path) -> Path:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    folder = parent / name.name
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True
     )
@@ -107,7 +129,13 @@ def write(name: OperatorName, parent: Path) -> Path:
     except OSError as error:
         raise NewError(f"cannot make {folder}: {error.strerror}") from error
     for template in sorted(environment.list_templates()):
-        written = folder / template.removesuffix(".j2").replace("NAME", name.name)
+        if not template.startswith(f"{kind}/"):
+            continue
+        place = template.removeprefix(f"{kind}/").removesuffix(".j2")
+        for word, meant in (("NAME", name.name), ("PACKAGE", name.namespace), ("DOT", ".")):
+            place = place.replace(word, meant)
+        written = folder / place
+        written.parent.mkdir(parents=True, exist_ok=True)
         text = environment.get_template(template).render(ns=name.namespace, name=name.name)
         written.write_text(text, encoding="utf-8")
     return folder

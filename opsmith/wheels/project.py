@@ -28,6 +28,7 @@ class Project:
         name: the distribution's.
         version: its version.
         package: the package's, which is imported.
+        folder: what the paths in the ``pyproject.toml`` are relative to.
         root: the folder of the package's files.
         files: them, relative to `root`, with the places that they get within the package.
         operators: what the package declares when it is imported.
@@ -37,6 +38,7 @@ class Project:
     name: str
     version: str
     package: str
+    folder: Path
     root: Path
     files: dict[Path, Path]
     operators: tuple[Operator, ...]
@@ -108,7 +110,7 @@ class Project:
         table.setdefault("requires-python", ">=3.10")
         try:
             read = pyproject_metadata.StandardMetadata.from_pyproject(
-                {"project": table}, self.root.parent
+                {"project": table}, self.folder
             )
         except pyproject_metadata.ConfigurationError as error:
             raise ExportError(f"pyproject.toml: {error}") from error
@@ -146,6 +148,7 @@ def _of_file(path: Path, name: str | None, version: str | None) -> Project:
         name or path.stem.replace("_", "-"),
         version or "0.1.0",
         path.stem,
+        path.parent,
         path.parent,
         files,
         operators,
@@ -185,7 +188,7 @@ def _of_folder(folder: Path) -> Project:
         )
     files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
     kept = {path: path for path in sorted(files) if not set(path.parts) & set(_LEFT_OUT)}
-    return Project(table["name"], table["version"], package, root, kept, operators, table)
+    return Project(table["name"], table["version"], package, folder, root, kept, operators, table)
 
 
 def _is_opsmith(requirement: str) -> bool:

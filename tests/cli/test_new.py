@@ -64,3 +64,34 @@ def test_a_file_where_the_folder_should_be_is_named(cli, tmp_path):
     outcome = cli("new", "my_op", "--dir", tmp_path / "file")
     assert outcome.code == 2
     assert outcome.stderr == f"error: cannot make {tmp_path / 'file/my_op'}: Not a directory\n"
+
+
+def test_a_package_is_written_that_becomes_a_wheel(cli, tmp_path):
+    from opsmith.wheels import project
+
+    outcome = cli("new", "--package", "road_ops", "--dir", tmp_path)
+    assert outcome.code == 0
+    folder = tmp_path / "road_ops"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert files == [
+        ".github/workflows/wheels.yml",
+        "README.md",
+        "pyproject.toml",
+        "src/road_ops/__init__.py",
+        "src/road_ops/scale_rows.cpp",
+        "src/road_ops/scale_rows.py",
+        "tests/test_scale_rows.py",
+    ]
+    found = project.read(folder)
+    assert [operator.name for operator in found.operators] == ["road_ops::scale_rows"]
+    assert [kernel.path.name for kernel in found.kernels] == ["scale_rows.cpp"]
+    assert "Name: road-ops" in found.metadata()
+
+
+def test_a_package_may_name_its_operator(cli, tmp_path):
+    assert cli("new", "--package", "road::pool", "--dir", tmp_path).code == 0
+    assert (tmp_path / "road" / "src" / "road" / "pool.cpp").is_file()
+    outcome = cli("new", "--package", "torch", "--dir", tmp_path)
+    assert outcome.stderr == (
+        "error: the namespace 'torch' belongs to others; choose one of your own\n"
+    )
