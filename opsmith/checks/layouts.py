@@ -9,7 +9,9 @@ CONTIGUOUS = "contiguous"
 TRANSPOSED = "transposed"
 SLICED = "sliced"
 EXPANDED = "expanded"
+GIVEN = "as given"
 
+#: Those that are sampled.
 LAYOUTS = (CONTIGUOUS, TRANSPOSED, SLICED, EXPANDED)
 
 
@@ -21,7 +23,8 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
         layout: ``transposed`` reverses the order of the dimensions in memory; ``sliced`` is a view
             into a larger buffer, with an offset and gaps that hold poison (NaN, or the type's
             largest value), so that a kernel that reads past its strides is found out; ``expanded``
-            gives stride 0 to a dimension along which the values are equal.
+            gives stride 0 to a dimension along which the values are equal; ``as given`` copies the
+            memory, and keeps the strides.
 
     Returns:
         The copy; contiguous where the layout is not possible (see `possible`).
@@ -31,6 +34,10 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
         return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
     if layout in (SLICED, TRANSPOSED):
         return _sliced(tensor)
+    if layout == GIVEN:
+        memory = tensor.untyped_storage().clone()
+        place = tensor.storage_offset(), tensor.shape, tensor.stride()
+        return tensor.new_empty(0).set_(memory, *place)
     dim = constant_dim(tensor) if layout == EXPANDED else None
     if dim is not None:
         return tensor.narrow(dim, 0, 1).clone().expand(tensor.shape)
@@ -40,6 +47,8 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
 def taken(tensor: Tensor, layout: str) -> str:
     """The layout that `lay_out` gives where `layout` is asked for: a vector is not transposed."""
     if tensor.numel() == 0 or (layout == EXPANDED and constant_dim(tensor) is None):
+        return CONTIGUOUS
+    if layout == GIVEN and tensor.is_contiguous() and not tensor.storage_offset():
         return CONTIGUOUS
     return SLICED if layout == TRANSPOSED and tensor.dim() < 2 else layout
 

@@ -36,6 +36,7 @@ class Failure(Exception):
         case: the arguments of the call; `None` where no single call shows it.
         run_with: what an exported model was run with, where its sizes may change and `case` is what
             it was exported with; `None` where none may.
+        beside: those of a second call that it takes; `None` where it takes none.
         code: what kind of failure it is, for programs: see `opsmith.checks.failures`.
         blame: what it is about, and where that is written, if that is not the kernel.
         crashed: whether the process that the kernel ran in ended.
@@ -48,6 +49,7 @@ class Failure(Exception):
         super().__init__(message)
         self.case = case
         self.run_with: Case | None = None
+        self.beside: Case | None = None
         self.code = code
         self.blame = ""
         self.crashed = self.final = False

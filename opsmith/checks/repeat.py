@@ -19,13 +19,13 @@ def file_of(subject: Subject) -> Path | None:
 
 
 def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool = True) -> str:
-    """The command line that runs a check as it ran; empty for a notebook.
+    """The command line that runs a check as it ran; empty for a notebook, or given cases.
 
     All that decides the outcome is in it: the seed, and whatever was set otherwise than the
     command line sets it. Without a seed (`seeded`) it begins with the case that failed before.
     """
     path = file_of(subject)
-    if path is None:
+    if path is None or settings.given:
         return ""
     relative = os.path.relpath(path)
     file = str(path) if relative.startswith("..") else relative

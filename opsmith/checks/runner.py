@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from opsmith.checks.case import Case
+from opsmith.checks.given import keep_given
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
 from opsmith.checks.remote import Caller
@@ -41,6 +43,7 @@ def run(
     operators: Operator | Iterable[Operator],
     *,
     select: Sequence[str] | None = None,
+    cases: Sequence[Mapping[str, Any]] = (),
     flags: Sequence[str] = (),
     seed: int = 0,
     examples: int = 60,
@@ -60,6 +63,8 @@ def run(
         operators: what to check.
         select: names of checks; all by default, but those that a flag asks for. Compiled kernels
             are built in any case.
+        cases: arguments by name to check one operator with, as they lie in memory, in place of the
+            author's cases and of samples; two that differ in sizes alone for what takes a pair.
         flags: asks for further checks: ``"cpp"`` for those in C++ programs.
         seed: decides every sample.
         examples: how many cases a check samples, shared among the dtypes.
@@ -82,10 +87,14 @@ def run(
         A row for each check of each kernel.
 
     Raises:
+        ValueError: `cases` come with several operators.
+        ArgumentError: they do not fit the declaration.
         UnknownCheckError: `select` names no check, or a flag asks for none.
         MissingError: hypothesis is not installed, or a device that was asked for.
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
+    if cases and len(many) != 1:
+        raise ValueError(f"cases are the arguments of one operator, and there are {len(many)}")
     _require_devices(devices)
     plan = planned(many, select, flags, devices)
     settings = Settings(
@@ -102,6 +111,10 @@ def run(
     with Worker() as worker:
         # It is gone with the worker, however that ends.
         shared = replace(settings, shared=str(worker.folder / "shared"))
+        if cases:
+            given = worker.folder / "given.pt"
+            keep_given(cases, many[0], given)
+            shared = replace(shared, given=str(given))
 
         def run_row(position: int, worker: Worker) -> Row | None:
             subject, check = plan[position]
@@ -408,6 +421,8 @@ def _no_case(trial: Trial) -> str:
     hint = "Say what arguments may be (Index, Between, Extent), or give cases: register_cases."
     if trial.refused:
         return f"the reference refuses every sampled case, the last with: {trial.refusal}\n{hint}"
+    if trial.settings.given:
+        return "no case that was given is one for this"
     if trial.operator.only_registered_cases:
         return "the functions given to register_cases(only=True) yield no case for this"
     return f"no arguments could be sampled that fit the declaration.\n{hint}"

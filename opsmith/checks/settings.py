@@ -18,6 +18,8 @@ class Settings:
             there is none.
         stores: whether failing cases are kept for later runs.
         recalls: whether those that are kept are tried first.
+        given: a file with the cases to run in place of all others, see `opsmith.checks.given`;
+            empty where there is none.
         devices: the device types that were asked for; none where all that are here are checked.
     """
 
@@ -28,4 +30,5 @@ class Settings:
     shared: str = ""
     stores: bool = False
     recalls: bool = False
+    given: str = ""
     devices: tuple[str, ...] = ()

@@ -15,19 +15,25 @@ from opsmith.checks.gradients import arriving_layout, leaves_of
 from opsmith.checks.protocol import Failure
 from opsmith.checks.repeat import file_of
 from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
+from opsmith.checks.settings import Settings
+from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, is_float8
 from opsmith.operators.importing import module_name
 
+#: Checks whose failure one call shows.
+_ONE_CALL = ("reference", "layouts", "sizes")
 #: Up to this many elements of memory a tensor is written out.
 _SHORT = 16
 
 
 def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str:
-    """Python that calls operator and reference with the arguments of a failure, and compares.
+    """Python that shows a failure with the arguments of one call.
 
-    On the way that the check took: those of gradients differentiate, those of targets export.
+    Where that takes no more than a call, a gradient, or an export, it makes the same with the
+    reference, and compares; anything else (a compiler, guarded memory, several calls) is the
+    check's to do again.
 
     Args:
         trial: of the check that failed.
@@ -37,12 +43,9 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
     Returns:
         The text; empty for an operator in no file, and where no case shows the failure.
     """
-    file, case, check = file_of(trial.subject), failure.case, trial.name
-    if file is None or case is None:
+    lines, case, check = _beginning(trial.subject), failure.case, trial.name
+    if not lines or case is None:
         return ""
-    folder, module = module_name(file)
-    lines = ["import copy, sys", "from math import inf, nan", "import torch"]
-    lines += [f"sys.path.insert(0, {str(folder)!r})", *_import(trial.operator, module), ""]
     lines += [*_arguments(GIVEN, case, keep), ""]
     if trial.route is not None:
         run_with = GIVEN
@@ -54,9 +57,34 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
         lines += _gradients(case)
     elif check == "double-backward":
         lines += _second_derivatives(case)
-    else:
+    elif check in _ONE_CALL:
         lines += _values(case)
+    else:
+        names = GIVEN
+        if failure.beside is not None:
+            names = f"{GIVEN}, {OTHERS}"
+            lines += [*_arguments(OTHERS, failure.beside, keep), ""]
+        lines += _again(check, [f"cases=[{names}]"], trial.settings)
     return "\n".join(lines)
+
+
+def repeated(subject: Subject, check: str, settings: Settings) -> str:
+    """Python that shows a failure which takes the calls before it: it runs the whole check."""
+    lines = _beginning(subject)
+    if lines:
+        words = [f"seed={settings.seed}", f"examples={settings.examples}"]
+        lines += _again(check, words, settings)
+    return "\n".join(lines)
+
+
+def _beginning(subject: Subject) -> list[str]:
+    """Lines that import the operator; none for one in no file."""
+    file = file_of(subject)
+    if file is None:
+        return []
+    folder, module = module_name(file)
+    lines = ["import copy, sys", "from math import inf, nan", "import torch"]
+    return [*lines, f"sys.path.insert(0, {str(folder)!r})", *_import(subject.operator, module), ""]
 
 
 def _import(operator: Operator, module: str) -> list[str]:
@@ -123,6 +151,22 @@ def _values(case: Case) -> list[str]:
             f"right = right, [theirs[name] for name in {written!r}]",
         ]
     return [*lines, *_show()]
+
+
+def _again(check: str, words: list[str], settings: Settings) -> list[str]:
+    """The check itself."""
+    words = [f"select=[{check!r}]", *words]
+    if settings.time_limit != Settings().time_limit:
+        words.append(f"time_limit={settings.time_limit:g}")
+    if settings.devices:
+        words.append(f"devices={list(settings.devices)!r}")
+    return [
+        "from opsmith import checks",
+        "",
+        f"report = checks.run(op, {', '.join(words)})",
+        "print(report.explain())",
+        "assert report.ok",
+    ]
 
 
 def _gradients(case: Case) -> list[str]:

@@ -70,7 +70,7 @@ def telling_cases(
     """
     author = [case for case in trial.author_cases(dtype) if case.numel <= MODEST]
     found = [case for case in author if keep is None or keep(case)]
-    if not trial.operator.only_registered_cases and _varies(trial.signature):
+    if not trial.only_registered and _varies(trial.signature):
         sampled = _sampled(trial, replace(wanted, dtype=dtype))
         found += [case for case in sampled if keep is None or keep(case)]
     return _Choice(trial, found).choose()

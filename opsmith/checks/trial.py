@@ -32,6 +32,7 @@ from opsmith.checks.expected import (
     require_accepted,
     run_reference,
 )
+from opsmith.checks.given import given_cases
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.raised import raised
 from opsmith.checks.replay import Replay
@@ -125,6 +126,11 @@ class Trial:
         """The operator's signature."""
         return self.subject.signature
 
+    @property
+    def only_registered(self) -> bool:
+        """Whether nothing is sampled: all cases are the author's, or given."""
+        return self.operator.only_registered_cases or bool(self.settings.given)
+
     def some(self, part: int) -> int:
         """A part of the examples to sample, at least one."""
         return max(1, self.settings.examples // part)
@@ -165,7 +171,7 @@ class Trial:
         for dtype in every:
             if registered_cases:
                 self._author(body, dtype, most, keep, adapt)
-            if not self.operator.only_registered_cases and total:
+            if not self.only_registered and total:
                 strategy = cases(self.signature, replace(wanted or Wanted(), dtype=dtype))
                 kept = strategy.filter(keep) if keep is not None else strategy
                 self._sampled(
@@ -193,7 +199,7 @@ class Trial:
             by_author = pair_of(self.operator, self.author_cases(dtype))
             if by_author is not None:
                 self._two(body, by_author)
-            if self.operator.only_registered_cases or not examples:
+            if self.only_registered or not examples:
                 continue
             strategy = pairs(self.signature, replace(wanted, dtype=dtype)).filter(self._is_dynamic)
             self._sampled(
@@ -206,7 +212,10 @@ class Trial:
         return self.count > before
 
     def author_cases(self, dtype: str | None, seeds: int = 1) -> list[Case]:
-        """The author's cases, the smallest first."""
+        """The author's cases, the smallest first, or those that are given in their place."""
+        if self.settings.given:
+            given = given_cases(self.operator, self.settings.given)
+            return [case for case in given if case.dtype in (dtype, None)]
         return author_cases(self.operator, dtype, self.settings.seed, seeds)
 
     def _recall(
@@ -231,12 +240,13 @@ class Trial:
         adapt: Callable[[Case], Case] | None,
     ) -> None:
         # Where nothing is sampled, the author's cases of other seeds take its place.
-        seeds = 3 if self.operator.only_registered_cases and most is None else 1
+        given = bool(self.settings.given)
+        seeds = 3 if self.operator.only_registered_cases and most is None and not given else 1
         kept = [c for c in self.author_cases(dtype, seeds) if keep is None or keep(c)]
         if most is not None:
             kept = few_of(kept, most)
         for case in kept:
-            self._one(body, adapt(case) if adapt is not None else case)
+            self._one(body, adapt(case) if adapt is not None and not given else case)
 
     def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
         different = shapes_of(pair[0]) != shapes_of(pair[1])
@@ -287,7 +297,11 @@ class Trial:
             raise failed from error
 
     def _two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
-        self._one(lambda first: body(first, pair[1]), pair[0])
+        try:
+            self._one(lambda first: body(first, pair[1]), pair[0])
+        except Failure as failure:
+            failure.beside = pair[1] if failure.case is pair[0] else None
+            raise
 
     def _refuse(self, case: Case, error: RefusedError) -> None:
         self.count -= 1

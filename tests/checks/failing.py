@@ -151,6 +151,41 @@ ROUTES = {
     ],
 }
 
+
+@opsmith.op("failing::undeclared")
+def undeclared(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+@undeclared.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    result = x * 2
+    x.zero_()
+    return result
+
+
+@opsmith.op("failing::same")
+def same(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x + y
+
+
+@same.register_kernel("cpu")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return x + y if x.data_ptr() != y.data_ptr() else x + 1 + y
+
+
+@opsmith.op("failing::sizes_fixed")
+def sizes_fixed(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+@sizes_fixed.register_autograd
+def _(ctx: Any, grad: Tensor) -> Tensor:
+    rows, columns = (int(size) for size in grad.shape)
+    return grad.new_full((rows, columns), 2.0) * grad
+
+
+#: What a snippet that makes one call shows, and by which check.
 ALL = {
     small: "reference",
     strided: "layouts",

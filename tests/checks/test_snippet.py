@@ -4,11 +4,13 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import crashing
 import failing
 import pytest
 import torch
 
 from opsmith import checks
+from opsmith.errors import ArgumentError
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +88,56 @@ def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
         exec(row.snippet, given)
     assert given["arguments"]["x"].shape == (3,)
     assert given["others"]["x"].shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("operator", "check", "code"),
+    [
+        (failing.undeclared, "mutation", "OPS-MUTATION-UNDECLARED"),
+        (failing.sizes_fixed, "compile", "OPS-COMPILE-AGAIN"),
+        (crashing.segfault, "mutation", "OPS-CALL-CRASH"),
+        (crashing.hang, "mutation", "OPS-CALL-HANG"),
+        (crashing.stale, "reference", "OPS-STATE-EARLIER"),
+        (crashing.late, "mutation", "OPS-CALL-CRASH"),
+    ],
+    ids=lambda one: getattr(one, "name", one),
+)
+def test_what_one_call_does_not_show_the_check_shows_again(operator, check, code, capsys):
+    (row,) = checks.run(operator, select=[check], time_limit=5.0).rows
+    assert row.code == code
+    with pytest.raises(AssertionError):
+        exec(row.snippet, {})
+    shown = capsys.readouterr().out
+    assert f"check {check!r} failed" in shown
+    assert row.message.splitlines()[0].partition(" (")[0] in shown
+
+
+def test_cases_that_are_given_are_the_only_ones_and_keep_their_strides():
+    x = torch.arange(6.0).view(2, 3)
+    settings = {"select": ["reference", "mutation"], "isolate": False}
+    report = checks.run(failing.strided, cases=[{"x": x}], **settings)
+    assert report.ok
+    assert [row.cases for row in report.rows] == [1, 1]
+    wrong, right = checks.run(failing.strided, cases=[{"x": x.t()}], **settings).rows
+    assert wrong.status == "failed"
+    assert wrong.case == ("x: float32 (3, 2) as given [[0, 3], [1, 4], [2, 5]] (given)")
+    assert (right.status, right.cases) == ("passed", 1)
+
+
+def test_cases_that_are_given_may_be_one_tensor():
+    x = torch.ones(3)
+    ran = []
+    for arguments in ({"x": x, "y": x}, {"x": x, "y": x.clone()}):
+        (row,) = checks.run(failing.same, cases=[arguments], select=["reference"]).rows
+        ran.append(row.status)
+    assert ran == ["failed", "passed"]
+
+
+def test_cases_that_do_not_fit_are_refused_at_once():
+    with pytest.raises(ArgumentError, match="'x'"):
+        checks.run(failing.strided, cases=[{"x": torch.ones(2)}])
+    with pytest.raises(ValueError, match="arguments of one operator, and there are 2"):
+        checks.run([failing.strided, failing.large], cases=[{"x": torch.ones(2)}])
 
 
 def test_a_failing_case_is_tried_first_by_the_next_run(tmp_path):

@@ -129,7 +129,7 @@ def cuda_on_cpu(trial: Trial) -> None:
 
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
     favourite = (dtypes[0],)
-    if not trial.operator.only_registered_cases:
+    if not trial.only_registered:
         small = Wanted(sizes=(0, 1))
         trial.each(one, dtypes=favourite, wanted=small, examples=6, registered_cases=False)
         # Sizes around those of warps and blocks.

@@ -75,7 +75,7 @@ def triton_interpreter(trial: Trial) -> None:
     trial.each(one, dtypes=favourite, examples=trial.some(5))
     # The interpreter is slow, and a dtype is one more of the same programs.
     trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
-    if not operator.only_registered_cases:
+    if not trial.only_registered:
         families = [(Wanted(sizes=(0, 1)), 6)]
         for cohort in (
             *cohorts.served(operator.sizes),

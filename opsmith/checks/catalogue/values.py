@@ -37,7 +37,7 @@ def reference(trial: Trial) -> None:
     """Every dtype of the kernel, contiguous arguments; then what normal sampling does not reach."""
     trial.each(lambda case: _agrees(trial, case))
     counts = {"normal": trial.count}
-    if not trial.operator.only_registered_cases:
+    if not trial.only_registered:
         for cohort, dtype, examples in _cohorts(trial):
             if not examples:
                 continue
@@ -156,6 +156,6 @@ def sizes(trial: Trial) -> None:
     trial.need(
         trial.count,
         "no registered case has a size of 0 or 1, and register_cases(only=True) allows no others"
-        if trial.operator.only_registered_cases
+        if trial.only_registered
         else "no argument has a dimension",
     )

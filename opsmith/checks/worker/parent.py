@@ -23,6 +23,7 @@ from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
 from opsmith.checks.report import Row
 from opsmith.checks.settings import Settings
+from opsmith.checks.snippet import repeated
 from opsmith.checks.subject import Subject
 from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.memory import bound_for
@@ -33,6 +34,8 @@ from opsmith.errors import OpsmithError
 _CRASHES, _CRASH_SECONDS = 20, 30.0
 #: How much longer than a call a check may be silent that limits its kernel's calls itself.
 _SLACK_SECONDS = 10.0
+#: The key of no case.
+_NONE = "none"
 #: What importing the user's modules may take at least, on a machine that may be busy.
 _IMPORT_SECONDS = 20.0
 
@@ -115,24 +118,34 @@ class Worker(Supervised):
             running, end = self._ask(request, limit + (_SLACK_SECONDS if check.apart else 0.0))
             if isinstance(end, Row):
                 if worst is None or end.status == "failed":
-                    end = self._beside_fresh(check, end, request, limit)
+                    whole = repeated(subject, check.name, settings)
+                    end = self._beside_fresh(check, end, request, limit, whole)
                     return replace(end, seconds=time.monotonic() - started)
                 # It crashed before and not now; that it did is what counts.
-                return self._row(check, subject, settings, worst, started, " (not every time)")
+                shown = self._shown(request, limit, worst[0].key)
+                note = " (not every time)"
+                return self._row(check, subject, settings, worst, started, note, shown)
             if worst is None or running.size <= worst[0].size:
                 worst = (running, end)
             self.hung = end.hung
             late = time.monotonic() - started > _CRASH_SECONDS
             known = running.key in crashed
-            if late or not end.again or not running.key or known or len(crashed) >= _CRASHES:
-                note = ""
+            tried = len(crashed)
+            if running.key:
+                crashed[running.key] = (end.how, end.code)
+            if late or not end.again or not running.key or known or tried >= _CRASHES:
+                note, shown = "", self._shown(request, limit, worst[0].key)
                 if end.again and self._is_right_alone(request, limit, worst[0].key, crashed):
-                    note = _INNOCENT
-                return self._row(check, subject, settings, worst, started, note)
-            crashed[running.key] = (end.how, end.code)
+                    note, shown = _INNOCENT, repeated(subject, check.name, settings)
+                return self._row(check, subject, settings, worst, started, note, shown)
 
-    def _beside_fresh(self, check: Check, row: Row, request: dict[str, Any], limit: float) -> Row:
-        """A row, and whether its failing call is right where no other was made before it."""
+    def _beside_fresh(
+        self, check: Check, row: Row, request: dict[str, Any], limit: float, whole: str
+    ) -> Row:
+        """A row, and whether its failing call is right where no other was made before it.
+
+        Then `whole`, Python that runs the whole check, is what shows it.
+        """
         key, failed = self._replay.key, self._replay.failed
         crashed = key in request["crashed"] or self._replay.crashed
         # What compiles makes more than one call, and takes long.
@@ -143,7 +156,7 @@ class Worker(Supervised):
         first, *said = row.message.split("\n")
         lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
         code = row.code if crashed else "OPS-STATE-EARLIER"
-        return replace(row, message="\n".join(lines), code=code)
+        return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
     def _is_right_alone(
         self, request: dict[str, Any], limit: float, key: str, failed: Iterable[str]
@@ -155,6 +168,17 @@ class Worker(Supervised):
         _, end = self._ask({**request, "crashed": crashed, "alone": key}, limit)
         return isinstance(end, Row) and self._replay.right
 
+    def _shown(self, request: dict[str, Any], limit: float, key: str) -> str:
+        """Python that shows a crash: what a process prints that runs nothing, and comes to it."""
+        if not key:
+            return ""
+        # Of a case that crashes in one of several calls, those before are made again.
+        case, _, doing = key.partition(" ")
+        hung = self.hung
+        _, end = self._ask({**request, "alone": case if doing else _NONE}, limit)
+        self.hung = hung
+        return end.snippet if isinstance(end, Row) else ""
+
     def _row(
         self,
         check: Check,
@@ -163,6 +187,7 @@ class Worker(Supervised):
         worst: tuple[_Running, End],
         started: float,
         note: str = "",
+        shown: str = "",
     ) -> Row:
         running, end = worst
         before = "" if running.key or check.name == "build" else ", before the first case"
@@ -179,6 +204,7 @@ class Worker(Supervised):
             command=command_of(subject, check.name, settings),
             where=subject.implementation.where,
             code=end.code,
+            snippet=shown,
         )
 
     # --- the processes -----------------------------------------------------------------------
