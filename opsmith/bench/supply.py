@@ -26,7 +26,7 @@ from opsmith.checks.subject import Subject, registered
 from opsmith.checks.values import fill
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import Operator
-from opsmith.operators.arguments import every_tensor_in
+from opsmith.operators.arguments import every_tensor_in, holds_tensors, map_named_tensors
 from opsmith.operators.values import check_values
 from opsmith.signature import bind
 
@@ -81,15 +81,7 @@ class Batch:
 
     def arguments(self, number: int) -> Arguments:
         """The set of one call."""
-        found: Arguments = {}
-        for name, value in self.first.items():
-            if isinstance(value, Tensor):
-                found[name] = self.blocks[name][number]
-            elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
-                found[name] = [self.blocks[f"{name}[{i}]"][number] for i in range(len(value))]
-            else:
-                found[name] = value
-        return found
+        return map_named_tensors(self.first, lambda name, _: self.blocks[name][number])
 
 
 @dataclass
@@ -233,8 +225,8 @@ def _of_case(operator: Operator, dtype: str | None, number: int, first: Argument
             return None
         case = _copied(found)
         alike = _shapes(case) == _shapes(first)
-        plain = [value for value in case.values() if not _holds_tensors(value)]
-        same = plain == [value for value in first.values() if not _holds_tensors(value)]
+        plain = [value for value in case.values() if _is_plain(value)]
+        same = plain == [value for value in first.values() if _is_plain(value)]
         return case if alike and same else None
 
     scaled = frozenset() if operator.only_registered_cases else _scalable(operator, first)
@@ -281,19 +273,13 @@ def _refilled(case: Case, seed: int) -> Arguments | None:
 
 
 def _copied(arguments: Mapping[str, Any]) -> Arguments:
-    return {
-        name: value.clone(memory_format=torch.contiguous_format)
-        if isinstance(value, Tensor)
-        else [item.clone(memory_format=torch.contiguous_format) for item in value]
-        if _holds_tensors(value)
-        else value
-        for name, value in arguments.items()
-    }
+    return map_named_tensors(
+        arguments, lambda _, tensor: tensor.clone(memory_format=torch.contiguous_format)
+    )
 
 
-def _holds_tensors(value: Any) -> bool:
-    many = isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
-    return isinstance(value, Tensor) or many
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, Tensor) and not holds_tensors(value)
 
 
 def _shapes(arguments: Mapping[str, Any]) -> list[Any]:

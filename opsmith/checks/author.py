@@ -11,6 +11,7 @@ from opsmith.checks.case import Case
 from opsmith.checks.expected import run_reference
 from opsmith.checks.subject import registered
 from opsmith.operators import Operator
+from opsmith.operators.arguments import holds_tensors
 from opsmith.signature import bind, result_shapes
 
 #: How many elements a registered case may have for checks that run a case many times.
@@ -101,7 +102,7 @@ def _skeleton(case: Case) -> Any:
     for name, value in case.values.items():
         if isinstance(value, Tensor):
             parts.append((name, value.dim(), value.dtype))
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+        elif holds_tensors(value):
             parts.append((name, tuple((item.dim(), item.dtype) for item in value)))
         else:
             parts.append((name, repr(value)))

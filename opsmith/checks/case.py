@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,14 @@ from torch import Tensor
 
 from opsmith.checks import layouts
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import dtype_name, every_tensor_in, generic_dtype
+from opsmith.operators.arguments import (
+    dtype_name,
+    every_tensor_in,
+    generic_dtype,
+    holds_tensors,
+    map_named_tensors,
+    map_tensors,
+)
 from opsmith.signature import Signature, TensorInfo
 
 #: Up to this many elements a tensor's values are shown.
@@ -45,12 +53,7 @@ class Case:
         made: dict[str, Any] = {}
         for name, value in self.values.items():
             layout = self.layouts.get(name, layouts.CONTIGUOUS)
-            if isinstance(value, Tensor):
-                made[name] = layouts.lay_out(value.to(device), layout)
-            elif _is_tensors(value):
-                made[name] = [layouts.lay_out(item.to(device), layout) for item in value]
-            else:
-                made[name] = value
+            made[name] = map_tensors(value, functools.partial(_laid_out, layout, device))
         if self.same:
             one, other = self.same
             if self.shift:
@@ -69,14 +72,10 @@ class Case:
 
     def described(self) -> dict[str, Any]:
         """The arguments as `opsmith.signature.bind` takes them: tensors by shape and dtype."""
-        return {
-            name: TensorInfo(tuple(value.shape), dtype_name(value.dtype))
-            if isinstance(value, Tensor)
-            else [TensorInfo(tuple(item.shape), dtype_name(item.dtype)) for item in value]
-            if _is_tensors(value)
-            else value
-            for name, value in self.values.items()
-        }
+        return map_named_tensors(
+            self.values,
+            lambda _, tensor: TensorInfo(tuple(tensor.shape), dtype_name(tensor.dtype)),
+        )
 
     @property
     def dtype(self) -> str | None:
@@ -104,7 +103,7 @@ class Case:
             layout = self.layouts.get(name, layouts.CONTIGUOUS)
             if isinstance(value, Tensor):
                 parts.append(f"{name}: {show_tensor(value, layout)}")
-            elif _is_tensors(value):
+            elif holds_tensors(value):
                 inner = ", ".join(show_tensor(item, layout) for item in value)
                 parts.append(f"{name}: [{inner}]")
             else:
@@ -119,6 +118,10 @@ class Case:
                 else f"; {one} and {other} are the same tensor"
             )
         return f"{text} ({self.origin})" if self.origin else text
+
+
+def _laid_out(layout: str, device: str, tensor: Tensor) -> Tensor:
+    return layouts.lay_out(tensor.to(device), layout)
 
 
 def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
@@ -141,11 +144,3 @@ def show_values(values: Any) -> str:
     if isinstance(values, list):
         return "[" + ", ".join(show_values(value) for value in values) + "]"
     return f"{values:.4g}" if isinstance(values, float | complex) else str(values)
-
-
-def _is_tensors(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(item, Tensor) for item in value)
-    )

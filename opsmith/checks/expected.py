@@ -49,7 +49,14 @@ from torch import Tensor
 from opsmith.checks.layouts import plain
 from opsmith.checks.rounding import RandomRounding, with_precision
 from opsmith.operators import Operator
-from opsmith.operators.arguments import flatten, is_float8, output_names
+from opsmith.operators.arguments import (
+    every_tensor_in,
+    flatten,
+    holds_tensors,
+    is_float8,
+    map_tensors,
+    output_names,
+)
 
 _PROBES = 6
 _STEP = 1e-9
@@ -227,19 +234,17 @@ class Expected:
 
 def widen(value: Any) -> Any:
     """`value` with floating tensors in double precision, contiguous, on the CPU."""
-    if isinstance(value, Tensor):
-        own = plain(value)
+
+    def wide(tensor: Tensor) -> Tensor:
+        own = plain(tensor)
         return own.to(_WIDE.get(own.dtype, own.dtype))
-    if _is_list(value):
-        return [widen(item) for item in value]
-    return value
+
+    return map_tensors(value, wide)
 
 
 def narrow(value: Any) -> Any:
     """`value` with tensors contiguous, on the CPU, in their own dtypes."""
-    if isinstance(value, Tensor):
-        return plain(value)
-    return [plain(item) for item in value] if _is_list(value) else value
+    return map_tensors(value, plain)
 
 
 def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
@@ -343,7 +348,7 @@ def _is_double(arguments: Mapping[str, Any]) -> bool:
 
 def _coarse(value: Any) -> Any:
     """`value` with half the precision where double precision cannot show its rounding."""
-    if _is_list(value):
+    if holds_tensors(value):
         return [_coarse(item) for item in value]
     if not isinstance(value, Tensor) or value.dtype not in _HALVED:
         return value
@@ -354,13 +359,11 @@ def _coarse(value: Any) -> Any:
 
 def _narrowed(value: Any) -> Any:
     """`value` in a dtype whose rounding double precision shows."""
-    if _is_list(value):
-        return [_narrowed(item) for item in value]
-    return value.to(_HALVED.get(value.dtype, value.dtype)) if isinstance(value, Tensor) else value
+    return map_tensors(value, lambda tensor: tensor.to(_HALVED.get(tensor.dtype, tensor.dtype)))
 
 
 def _jitter(value: Any, generator: torch.Generator) -> Any:
-    if _is_list(value):
+    if holds_tensors(value):
         return [_jitter(item, generator) for item in value]
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
@@ -370,7 +373,7 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
 
 
 def _replace_special(value: Any, number: float) -> Any:
-    if _is_list(value):
+    if holds_tensors(value):
         return [_replace_special(item, number) for item in value]
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
@@ -379,7 +382,7 @@ def _replace_special(value: Any, number: float) -> Any:
 
 def _nudge(value: Any, generator: torch.Generator) -> Any:
     """`value` moved off where it is, zeros too."""
-    if _is_list(value):
+    if holds_tensors(value):
         return [_nudge(item, generator) for item in value]
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
@@ -430,7 +433,7 @@ def _probe(
 
 
 def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
-    if _is_list(value):
+    if holds_tensors(value):
         return [_move(item, generator, cauchy) for item in value]
     if not isinstance(value, Tensor) or not _is_inexact(value):
         return value
@@ -462,20 +465,10 @@ def _size(value: Tensor) -> Tensor:
     return value.abs().to(torch.float64)
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
-
-
 def _is_inexact(value: Tensor) -> bool:
     # PyTorch rounds to float8, and computes nothing in it.
     return (value.is_floating_point() or value.is_complex()) and not is_float8(value.dtype)
 
 
 def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in arguments.values():
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif _is_list(value):
-            found.extend(value)
-    return found
+    return [tensor for _, tensor in every_tensor_in(arguments)]

@@ -17,7 +17,7 @@ from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
 from opsmith.checks.trial import Trial
 from opsmith.operators import Operator
-from opsmith.operators.arguments import is_float8
+from opsmith.operators.arguments import is_float8, map_named_tensors
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import FLOAT8
 
@@ -41,22 +41,19 @@ def leaves_of(
     """
     leaves: dict[str, Tensor] = {}
 
-    def leaf(name: str, value: Any) -> Any:
-        if not isinstance(value, Tensor) or not is_differentiable(value):
+    def is_stored(name: str) -> bool:
+        type_ = signature.by_name[name].tensor_type
+        return type_ is not None and set(type_.dtypes.names) <= set(FLOAT8)
+
+    unreached = {name for name in arguments if is_stored(name)} | set(signature.nondifferentiable)
+
+    def leaf(name: str, value: Tensor) -> Tensor:
+        if name.partition("[")[0] in unreached or not is_differentiable(value):
             return value
         leaves[name] = value.detach().requires_grad_()
         return leaves[name]
 
-    own: dict[str, Any] = {}
-    for name, value in arguments.items():
-        type_ = signature.by_name[name].tensor_type
-        stored = type_ is not None and set(type_.dtypes.names) <= set(FLOAT8)
-        if stored or name in signature.nondifferentiable:
-            own[name] = value
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
-            own[name] = [leaf(f"{name}[{n}]", item) for n, item in enumerate(value)]
-        else:
-            own[name] = leaf(name, value)
+    own = map_named_tensors(arguments, leaf)
     if alone:
         for name in set(leaves) - {alone}:
             leaves.pop(name).requires_grad_(False)

@@ -54,6 +54,33 @@ def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]
                     yield f"{name}[{position}]", item
 
 
+def holds_tensors(value: Any) -> bool:
+    """Whether an argument is a list of tensors; an empty list is not told from one of numbers."""
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """An argument with `change` applied to it, or to each of a list, where it is of tensors."""
+    if isinstance(value, Tensor):
+        return change(value)
+    return [change(item) for item in value] if holds_tensors(value) else value
+
+
+def map_named_tensors(
+    arguments: Mapping[str, Any], change: Callable[[str, Tensor], Any]
+) -> dict[str, Any]:
+    """`arguments` with ``change(name, tensor)`` for every tensor, called ``x`` or ``xs[0]``."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            found[name] = change(name, value)
+        elif holds_tensors(value):
+            found[name] = [change(f"{name}[{n}]", item) for n, item in enumerate(value)]
+        else:
+            found[name] = value
+    return found
+
+
 def _info(value: Any, name: str, signature: Signature) -> TensorInfo:
     if not isinstance(value, Tensor):
         raise ArgumentError(

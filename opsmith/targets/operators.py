@@ -13,7 +13,7 @@ from torch import Tensor
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES, flatten, output_names
+from opsmith.operators.arguments import DTYPES, flatten, map_tensors, output_names
 from opsmith.operators.importing import declared_by, import_operators
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.artifact import Agreement
@@ -139,14 +139,7 @@ def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
 
 
 def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [item.clone() for item in value]
-        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
-        else value.clone()
-        if isinstance(value, Tensor)
-        else value
-        for name, value in arguments.items()
-    }
+    return {name: map_tensors(value, Tensor.clone) for name, value in arguments.items()}
 
 
 def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], list[str]]:

@@ -14,7 +14,7 @@ from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.arguments import dtype_name, holds_tensors
 from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -84,7 +84,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
 
 
 def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
-    if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+    if holds_tensors(value):
         return [_fake_value(mode, f"{name}[{n}]", item, symbolic) for n, item in enumerate(value)]
     if not isinstance(value, Tensor):
         return value

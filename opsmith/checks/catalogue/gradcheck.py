@@ -17,6 +17,7 @@ from opsmith.checks.gradients import is_differentiable, leaves_of
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
+from opsmith.operators.arguments import map_named_tensors
 
 #: With more elements than this gradcheck compares random projections, not every element.
 _SLOW_ELEMENTS = 40
@@ -89,15 +90,10 @@ def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
     generator = torch.Generator().manual_seed(0)
 
     def moved(signs: Mapping[str, Tensor], by: float) -> list[Tensor]:
-        def move(name: str, value: Any) -> Any:
+        def move(name: str, value: Tensor) -> Tensor:
             return value + by * signs[name] if name in signs else value
 
-        values = {
-            name: [move(f"{name}[{n}]", item) for n, item in enumerate(value)]
-            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
-            else move(name, value)
-            for name, value in case.values.items()
-        }
+        values = map_named_tensors(case.values, move)
         with torch.no_grad():
             if by:
                 trial.run(replace(case, values=values).make(trial.subject.device))
@@ -159,12 +155,7 @@ def _as_function(trial: Trial, case: Case) -> tuple[Callable[..., Any], tuple[Te
 
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(leaves, inputs, strict=True))
-        own = {
-            name: [given.get(f"{name}[{n}]", item) for n, item in enumerate(value)]
-            if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor)
-            else given.get(name, value)
-            for name, value in arguments.items()
-        }
+        own = map_named_tensors(arguments, given.get)
         results = flatten(trial.signature, trial.call(own), own)
         return tuple(result for result in results if result.dtype in _DOUBLE)
 

@@ -21,6 +21,7 @@ from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.kernels.devices import host_reads
 from opsmith.operators import Operator
+from opsmith.operators.arguments import map_tensors
 
 _FILLS = (0xFF, 0x7F)
 _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
@@ -68,11 +69,7 @@ def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
     def taken(name: str, value: Any) -> Any:
         if strided is True or (strided is not False and name in strided):
             return value
-        if isinstance(value, Tensor):
-            return value.contiguous()
-        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
-            return [item.contiguous() for item in value]
-        return value
+        return map_tensors(value, Tensor.contiguous)
 
     return {name: taken(name, value) for name, value in arguments.items()}
 

@@ -26,6 +26,7 @@ from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
+from opsmith.operators.arguments import holds_tensors
 
 _KERNEL = "candidate"
 #: How many calls look for one that is wrong after others; the seed adds up to as many.
@@ -253,7 +254,7 @@ def _variants(case: Case) -> Iterator[Case]:
 
 def _turned(value: Any, first: int) -> Any:
     """A floating tensor with its elements from `first` on turned around by one."""
-    if isinstance(value, list) and value and isinstance(value[0], Tensor):
+    if holds_tensors(value):
         turned = [_turned(item, first) for item in value]
         return turned if any(a is not b for a, b in zip(turned, value, strict=True)) else value
     if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < first + 2:

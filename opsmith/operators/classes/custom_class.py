@@ -14,6 +14,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import autograd
+from opsmith.operators.arguments import map_named_tensors, map_tensors
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
 from opsmith.operators.kernel import Kernel, source_path
@@ -134,7 +135,7 @@ class CustomClass:
         if not self.__instancecheck__(instance):
             raise OpsmithError(f"{instance!r} is not an object of {self.name}")
         flattened: Any = instance
-        return {name: _copy(value) for name, value in flattened.__obj_flatten__()}
+        return {name: map_tensors(value, _copy) for name, value in flattened.__obj_flatten__()}
 
     def moved(
         self,
@@ -153,14 +154,10 @@ class CustomClass:
             dtype: what the floating point tensors become.
         """
 
-        def move(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return value.to(device, dtype if value.is_floating_point() else None)
-            if isinstance(value, list) and value and isinstance(value[0], Tensor):
-                return [move(item) for item in value]
-            return value
+        def move(_: str, value: Tensor) -> Tensor:
+            return value.to(device, dtype if value.is_floating_point() else None)
 
-        return self(**{name: move(value) for name, value in self.state(instance).items()})
+        return self(**map_named_tensors(self.state(instance), move))
 
     def libraries(self) -> tuple[Path, Path]:
         """What a program without Python loads, in this order, to have the class.
@@ -274,12 +271,8 @@ class Method:
         }
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    if isinstance(value, list) and value and isinstance(value[0], Tensor):
-        return [_copy(item) for item in value]
-    return value
+def _copy(value: Tensor) -> Tensor:
+    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def _operator(declared: Declared, method: MethodModel) -> DefinedOperator | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import DTYPES
+from opsmith.operators.arguments import DTYPES, holds_tensors
 from opsmith.signature import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.class_model import RESULT_DTYPES, Returned
 
@@ -171,7 +171,7 @@ def _device(values: Sequence[Any]) -> torch.device:
     for value in values:
         if isinstance(value, Tensor):
             return value.device
-        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+        if holds_tensors(value):
             return value[0].device
     return torch.device(HOST)
 

@@ -27,7 +27,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from opsmith.errors import ExportError
-from opsmith.operators.arguments import DTYPES
+from opsmith.operators.arguments import DTYPES, holds_tensors
 from opsmith.operators.classes.custom_class import CustomClass, class_of
 from opsmith.operators.classes.fake import method_arguments
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
@@ -176,7 +176,7 @@ class _Lowering:
         for name, field in owner.state(value).items():
             if isinstance(field, Tensor):
                 opened[name] = constant(field, name)
-            elif isinstance(field, list) and field and isinstance(field[0], Tensor):
+            elif holds_tensors(field):
                 opened[name] = [constant(t, f"{name}_{i}") for i, t in enumerate(field)]
             else:
                 opened[name] = field

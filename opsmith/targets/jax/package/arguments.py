@@ -136,17 +136,16 @@ def _number(signature: Signature, name: str, kind: str, value: Any) -> Any:
             f"a Python {kind}, fixed while compiling. Mark it as static, as in "
             f'jax.jit(f, static_argnames=("{argument}",)), or call outside of the transformation.'
         )
-    wrong = _refused(signature, name, value, kind)
     if kind == "str" or isinstance(value, str):
         if kind == "str" and isinstance(value, str):
             return value
-        raise wrong
+        raise _refused(signature, name, value, kind)
     try:
         if kind != "int":
             return bool(value) if kind == "bool" else float(value)
         number = operator.index(value)
     except (TypeError, ValueError):
-        raise wrong from None
+        raise _refused(signature, name, value, kind) from None
     if not -(2**63) <= number < 2**63:
         raise ArgumentError(
             f"{signature.qualname}: argument {name!r} is {number}, expected an int of 64 bits."
