@@ -19,9 +19,9 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.base import Operator
+from opsmith.operators.decorator import op as declare
 from opsmith.operators.foreign_fake import give_fake
 from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.operator import op as declare
 from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.operators.written import where_written

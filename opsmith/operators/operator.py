@@ -1,13 +1,12 @@
-"""`opsmith.op`: from a decorated function to an operator that the PyTorch dispatcher knows."""
+"""An operator of our own: what its author registers with it, and PyTorch's dispatcher."""
 
 from __future__ import annotations
 
 import functools
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -16,10 +15,10 @@ from opsmith.kernels import KernelSource, get_device
 from opsmith.operators import (
     autocast,
     autograd,
+    declared_backward,
     registry,
     triton_kernel,
     vmap,
-    written_schema,
 )
 from opsmith.operators.base import Operator
 from opsmith.operators.fake import checked_fake, fake_kernel
@@ -31,7 +30,7 @@ from opsmith.operators.kernel import (
     source_path,
 )
 from opsmith.operators.registration import Registration
-from opsmith.signature import Signature, signature_of
+from opsmith.signature import Signature
 
 
 class DefinedOperator(Operator):
@@ -309,6 +308,52 @@ class DefinedOperator(Operator):
         self.rule = autograd.Rule(backward, setup_context, self.rule.reference)
         return backward
 
+    def register_backward(
+        self,
+        backward: Operator,
+        /,
+        *,
+        grads: Mapping[str, int | str],
+        saves: Sequence[str] | None = None,
+    ) -> None:
+        """Register an operator that gives the gradients, in place of a function.
+
+        Its parameters are found by name: those of this one's arguments and ``result`` are saved
+        for it, ``grad`` is the result's gradient. Where there are several results they are called
+        ``result_NAME`` and ``grad_NAME``.
+
+        Args:
+            backward: the operator, of opsmith's.
+            grads: which result of `backward`, by position or name, is the gradient of which
+                argument; others have none.
+            saves: what is saved, if it is to be compared with what `backward` takes.
+
+        Raises:
+            DeclarationError: the two do not fit each other, or the operator mutates its arguments.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::square")
+            ... def square(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            ...     return x * x
+            >>> @opsmith.op("docs::square_backward")
+            ... def square_backward(
+            ...     grad: Float[Tensor, "N"], x: Float[Tensor, "N"]
+            ... ) -> Float[Tensor, "N"]:
+            ...     return 2 * x * grad
+            >>> square.register_backward(square_backward, grads={"x": 0})
+            >>> x = torch.ones(2, requires_grad=True)
+            >>> square(x).sum().backward()
+            >>> x.grad
+            tensor([2., 2.])
+        """
+        found = declared_backward.declared(self, backward, saves, grads)
+        rule = found.rule(self.rule)
+        assert rule.backward is not None
+        self.register_autograd(rule.backward, setup_context=rule.setup_context)
+
     def register_vmap(self, function: Callable[..., Any] | None = None, /) -> Any:
         """Register a batching rule in place of the derived one; usable as a decorator.
 
@@ -335,144 +380,3 @@ class DefinedOperator(Operator):
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
-
-
-@overload
-def op(
-    qualname: str,
-    function: None = None,
-    /,
-    *,
-    mutates_args: Iterable[str] = ...,
-    data_dependent: Sequence[str] = ...,
-    parallel_dims: Sequence[str] = ...,
-    autograd: str | None = ...,
-    device_types: str | Sequence[str] | None = ...,
-    schema: str | None = ...,
-    tags: Sequence[torch.Tag] = ...,
-) -> Callable[[Callable[..., Any]], DefinedOperator]: ...
-
-
-@overload
-def op(
-    qualname: str,
-    function: Callable[..., Any],
-    /,
-    *,
-    mutates_args: Iterable[str] = ...,
-    data_dependent: Sequence[str] = ...,
-    parallel_dims: Sequence[str] = ...,
-    autograd: str | None = ...,
-    device_types: str | Sequence[str] | None = ...,
-    schema: str | None = ...,
-    tags: Sequence[torch.Tag] = ...,
-) -> DefinedOperator: ...
-
-
-def op(
-    qualname: str,
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    mutates_args: Iterable[str] = (),
-    data_dependent: Sequence[str] = (),
-    parallel_dims: Sequence[str] = (),
-    autograd: str | None = None,
-    device_types: str | Sequence[str] | None = None,
-    schema: str | None = None,
-    tags: Sequence[torch.Tag] = (),
-) -> Any:
-    """Declare an operator; reads like ``torch.library.custom_op``.
-
-    The decorated function's annotations are the declaration, its body is the reference.
-
-    Args:
-        qualname: ``namespace::name``.
-        function: the reference; without it this is a decorator.
-        mutates_args: names of the arguments that the operator writes into.
-        data_dependent: names of result dimensions that only the data decides.
-        parallel_dims: the author's claim that each slice along these dimensions is computed on its
-            own; rules for vmap follow from it, and checks test it.
-        autograd: ``"reference"`` takes every derivative from the reference, which must then be
-            differentiable PyTorch. A backward registered by hand goes before it in reverse mode.
-        device_types: the only device types that the reference runs on; all by default.
-        schema: ``"(Tensor x, int k=1) -> Tensor"``: the types of what has no annotation. What has
-            one must agree with it.
-        tags: further ``torch.Tag`` s.
-
-    Returns:
-        An `Operator`.
-
-    Raises:
-        DeclarationError: quoting the annotation that cannot be taken.
-
-    Example:
-        >>> import opsmith
-        >>> from jaxtyping import Float
-        >>> from torch import Tensor
-        >>> @opsmith.op("docs::double", autograd="reference")
-        ... def double(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        ...     return x * 2
-        >>> double(torch.ones(2))
-        tensor([2., 2.])
-    """
-    if function is None:
-        return functools.partial(
-            op,
-            qualname,
-            mutates_args=mutates_args,
-            data_dependent=data_dependent,
-            parallel_dims=parallel_dims,
-            autograd=autograd,
-            device_types=device_types,
-            schema=schema,
-            tags=tags,
-        )
-    if autograd not in (None, "reference"):
-        raise DeclarationError(
-            f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd for a '
-            "backward written by hand"
-        )
-    signature = signature_of(
-        function if schema is None else written_schema.annotated(function, qualname, schema),
-        qualname,
-        mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
-        data_dependent=data_dependent,
-        parallel_dims=parallel_dims,
-    )
-    if schema is not None:
-        written_schema.refuse_others(signature, schema)
-    for parameter in signature.tensors:
-        if parameter.keyword_only:
-            raise DeclarationError(
-                f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and PyTorch's "
-                "vmap and autograd take tensors by position. Move it before the '*'."
-            )
-    if autograd and signature.mutated:
-        raise DeclarationError(
-            f'{qualname}: autograd="reference", but a mutating operator has no gradient'
-        )
-    _warn_of_a_clash(qualname, function)
-    return DefinedOperator(
-        signature,
-        function,
-        rule=_rule(autograd),
-        device_types=[device_types] if isinstance(device_types, str) else device_types,
-        tags=tags,
-    )
-
-
-def _rule(reference: str | None) -> autograd.Rule:
-    return autograd.Rule(reference=reference == "reference")
-
-
-def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
-    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
-    earlier = registry.find(qualname)
-    if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
-        return
-    warnings.warn(
-        f"{qualname} was declared in {earlier.reference.__module__} and is now declared again in "
-        f"{function.__module__}; the later one takes its place",
-        stacklevel=4,
-    )

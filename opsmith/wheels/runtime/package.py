@@ -25,7 +25,7 @@ else:
     from .errors import ArgumentError, DeclarationError, MissingError, OpsmithError
     from .operators.base import Operator
     from .operators.cost import Cost
-    from .operators.operator import op
+    from .operators.decorator import op
     from .signature import (
         Between,
         Extent,

@@ -1,0 +1,153 @@
+"""`opsmith.op`: from a decorated function to an operator that the PyTorch dispatcher knows."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+import torch
+
+from opsmith.errors import DeclarationError
+from opsmith.operators import registry, written_schema
+from opsmith.operators.autograd import Rule
+from opsmith.operators.operator import DefinedOperator
+from opsmith.signature import signature_of
+
+
+@overload
+def op(
+    qualname: str,
+    function: None = None,
+    /,
+    *,
+    mutates_args: Iterable[str] = ...,
+    data_dependent: Sequence[str] = ...,
+    parallel_dims: Sequence[str] = ...,
+    autograd: str | None = ...,
+    device_types: str | Sequence[str] | None = ...,
+    schema: str | None = ...,
+    tags: Sequence[torch.Tag] = ...,
+) -> Callable[[Callable[..., Any]], DefinedOperator]: ...
+
+
+@overload
+def op(
+    qualname: str,
+    function: Callable[..., Any],
+    /,
+    *,
+    mutates_args: Iterable[str] = ...,
+    data_dependent: Sequence[str] = ...,
+    parallel_dims: Sequence[str] = ...,
+    autograd: str | None = ...,
+    device_types: str | Sequence[str] | None = ...,
+    schema: str | None = ...,
+    tags: Sequence[torch.Tag] = ...,
+) -> DefinedOperator: ...
+
+
+def op(
+    qualname: str,
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: Iterable[str] = (),
+    data_dependent: Sequence[str] = (),
+    parallel_dims: Sequence[str] = (),
+    autograd: str | None = None,
+    device_types: str | Sequence[str] | None = None,
+    schema: str | None = None,
+    tags: Sequence[torch.Tag] = (),
+) -> Any:
+    """Declare an operator; reads like ``torch.library.custom_op``.
+
+    The decorated function's annotations are the declaration, its body is the reference.
+
+    Args:
+        qualname: ``namespace::name``.
+        function: the reference; without it this is a decorator.
+        mutates_args: names of the arguments that the operator writes into.
+        data_dependent: names of result dimensions that only the data decides.
+        parallel_dims: the author's claim that each slice along these dimensions is computed on its
+            own; rules for vmap follow from it, and checks test it.
+        autograd: ``"reference"`` takes every derivative from the reference, which must then be
+            differentiable PyTorch. A backward registered by hand goes before it in reverse mode.
+        device_types: the only device types that the reference runs on; all by default.
+        schema: ``"(Tensor x, int k=1) -> Tensor"``: the types of what has no annotation. What has
+            one must agree with it.
+        tags: further ``torch.Tag`` s.
+
+    Returns:
+        An `Operator`.
+
+    Raises:
+        DeclarationError: quoting the annotation that cannot be taken.
+
+    Example:
+        >>> import opsmith
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.op("docs::double", autograd="reference")
+        ... def double(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        ...     return x * 2
+        >>> double(torch.ones(2))
+        tensor([2., 2.])
+    """
+    if function is None:
+        return functools.partial(
+            op,
+            qualname,
+            mutates_args=mutates_args,
+            data_dependent=data_dependent,
+            parallel_dims=parallel_dims,
+            autograd=autograd,
+            device_types=device_types,
+            schema=schema,
+            tags=tags,
+        )
+    if autograd not in (None, "reference"):
+        raise DeclarationError(
+            f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd for a '
+            "backward written by hand"
+        )
+    signature = signature_of(
+        function if schema is None else written_schema.annotated(function, qualname, schema),
+        qualname,
+        mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
+        data_dependent=data_dependent,
+        parallel_dims=parallel_dims,
+    )
+    if schema is not None:
+        written_schema.refuse_others(signature, schema)
+    for parameter in signature.tensors:
+        if parameter.keyword_only:
+            raise DeclarationError(
+                f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and PyTorch's "
+                "vmap and autograd take tensors by position. Move it before the '*'."
+            )
+    if autograd and signature.mutated:
+        raise DeclarationError(
+            f'{qualname}: autograd="reference", but a mutating operator has no gradient'
+        )
+    _warn_of_a_clash(qualname, function)
+    return DefinedOperator(
+        signature,
+        function,
+        rule=Rule(reference=autograd == "reference"),
+        device_types=[device_types] if isinstance(device_types, str) else device_types,
+        tags=tags,
+    )
+
+
+def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
+    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
+    earlier = registry.find(qualname)
+    if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
+        return
+    warnings.warn(
+        f"{qualname} was declared in {earlier.reference.__module__} and is now declared again in "
+        f"{function.__module__}; the later one takes its place",
+        stacklevel=4,
+    )
