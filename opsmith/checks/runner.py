@@ -35,6 +35,8 @@ from opsmith.operators import Operator
 
 #: After a kernel hung, its other checks get this part of the time, and not less than so much.
 _LESS, _LEAST_SECONDS = 0.1, 1.0
+#: Checks that draw whatever the declaration allows; where they find no case, none does.
+_DRAW_ALL = ("dispatch", "reference")
 #: After this many checks of a kernel hung, the others are not run.
 _HANGS = 3
 
@@ -236,9 +238,11 @@ class _History:
     Attributes:
         broken: whether it does not build.
         hung: the checks that hung.
+        caseless: the check that found no arguments that the reference takes.
     """
 
     broken: bool = False
+    caseless: str = ""
     hung: list[str] = field(default_factory=list)
 
     @property
@@ -246,9 +250,17 @@ class _History:
         """Why a further check is not run; empty where it is."""
         if self.broken:
             return "not built"
+        if self.caseless:
+            return f"not run, since {self.caseless} found no arguments that the reference takes"
         if len(self.hung) >= _HANGS:
             return f"not run, since {', '.join(self.hung)} hung. By itself: --check NAME"
         return ""
+
+    def learn(self, row: Row) -> None:
+        """Take what came of a check."""
+        self.broken |= row.check == "build" and row.status == "failed"
+        if row.check in _DRAW_ALL and row.code == "OPS-CASES-NONE":
+            self.caseless = row.check
 
 
 def _row(
@@ -259,7 +271,7 @@ def _row(
     if row is None:
         row = _isolated(check, subject, settings, worker, history)
     if row is not None:
-        history.broken |= check.name == "build" and row.status == "failed"
+        history.learn(row)
     return row
 
 
@@ -268,7 +280,7 @@ def _here(check: Check, subject: Subject, settings: Settings, history: _History)
     row = _not_run(check, subject, history)
     if row is None:
         row = run_check(check, subject, settings, lambda *_: None, {})
-    history.broken |= check.name == "build" and row.status == "failed"
+    history.learn(row)
     return row
 
 

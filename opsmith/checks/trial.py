@@ -58,8 +58,17 @@ CHANGED = (
     "again, or that is an argument's"
 )
 
+#: So many samples the reference may refuse, before it took one, until no more are drawn.
+_MOST_REFUSED = 100
+
 Announce = Callable[[str, str, int], None]
 """Takes a case's description, its key and its size before the case runs."""
+
+
+class _NothingTakenError(Exception):
+    """The reference refused so many samples that looking for one which it takes is given up."""
+
+    final = True
 
 
 @dataclass
@@ -113,6 +122,7 @@ class Trial:
     recalled: Stored | None = None
     family: int = 0
     _sampled_seconds: float = 0.0
+    _before: tuple[int, int] = (0, 0)
     _disagrees: bool = False
     _earlier: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
 
@@ -267,9 +277,10 @@ class Trial:
         # Every check and dtype has its own samples, whichever others run.
         seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
         started = time.monotonic()
+        self._before = self.count, self.refused
         found = search(strategy, test, examples=examples, seed=seed, seconds=left, size=size)
         self._sampled_seconds += time.monotonic() - started
-        if found is not None:
+        if found is not None and not isinstance(found[1], _NothingTakenError):
             raise found[1]
 
     def _one(self, body: Callable[[Case], None], case: Case) -> None:
@@ -314,6 +325,9 @@ class Trial:
             ) from error
         self.refused += 1
         self.refusal = str(error)
+        count, refused = self._before
+        if self.count == count and self.refused - refused >= _MOST_REFUSED:
+            raise _NothingTakenError
         hypothesis.reject()
 
     def enter(self, case: Case, doing: str = "") -> None:

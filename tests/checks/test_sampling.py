@@ -6,8 +6,9 @@ from jaxtyping import Float, Float32, Int32, Shaped, UInt8
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, Extent, Index, testing
+from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks import layouts
+from opsmith.checks.expected import RefusedError
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
@@ -146,3 +147,41 @@ def test_registered_cases_alone():
     assert cases[0].origin == "no. 2 of some"
     assert {float(case.values["x"][0]) for case in cases} == {0.0, 1.0, 2.0}
     assert "no. 2 of some, seed 2" in {case.origin for case in cases}
+
+
+@opsmith.op("sampling::refuses")
+def refuses(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    asked.append(x.shape[0])
+    raise ValueError("N has to be prime and even and odd")
+
+
+asked: list[int] = []
+
+
+def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_once():
+    asked.clear()
+    select = ["dispatch", "reference", "mutation"]
+    first, *others = checks.run(refuses, select=select, isolate=False).rows
+    assert (first.status, first.code) == ("failed", "OPS-CASES-NONE")
+    assert "refuses every sampled case, the last with: ValueError: N has to be" in first.message
+    assert {(row.status, row.message) for row in others} == {
+        (
+            "not applicable",
+            "not run, since dispatch found no arguments that the reference takes",
+        )
+    }
+    # In its own dtype and in double precision.
+    assert len(asked) == 200
+
+
+def test_a_reference_that_takes_few_samples_is_not_given_up():
+    taken = []
+
+    def one(case):
+        if case.values["x"].shape[0] != 5:
+            raise RefusedError("not five")
+        taken.append(case)
+
+    trial = Trial(subjects_of(refuses)[0], "reference", Settings(examples=10))
+    trial.each(one)
+    assert taken
