@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -131,6 +132,30 @@ def _(x: Tensor) -> Tensor:
         os.setsid()
         Path(os.environ["OPSMITH_TEST_SPAWNED"]).write_text(str(os.getpid()))
         time.sleep(600)
+    return x * 2
+
+
+@opsmith.op("crashing::forks")
+def forks(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@forks.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    copy = os.fork()
+    if copy and x.shape[0] < 4:
+        os.waitpid(copy, 0)
+    return x * 2 if copy or x.shape[0] > 3 else os._exit(0)
+
+
+@opsmith.op("crashing::starts_a_program")
+def starts_a_program(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+@starts_a_program.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    subprocess.Popen(["sleep", "100"])
     return x * 2
 
 

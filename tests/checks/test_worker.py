@@ -123,6 +123,20 @@ def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
     assert rows[crashing.double.name, "reference"].status == "passed"
 
 
+def test_a_kernel_that_forks_is_named_wherever_it_runs():
+    report = checks.run(crashing.forks, select=["reference", "mutation"])
+    for row in report.rows:
+        assert row.status == "failed"
+        assert row.code == "OPS-CALL-FORK"
+        assert row.message.startswith("forked the process that called it: a copy of that is there")
+        # A copy that has ended before the call does is nobody's matter.
+        assert row.case.startswith("x: float32 (4,)")
+
+
+def test_a_kernel_that_starts_a_program_has_not_forked():
+    assert checks.run(crashing.starts_a_program, select=["reference", "mutation"]).ok
+
+
 def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     pid = tmp_path / "pid"
     monkeypatch.setenv("OPSMITH_TEST_SPAWNED", str(pid))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.forks import FORK_CODE
 from opsmith.checks.harness.build import Build
 from opsmith.checks.harness.places import innermost
 from opsmith.operators.arguments import DTYPES, dtype_name
@@ -90,6 +91,7 @@ _SAID = {
     "accessed memory": "OPS-MEMORY-BOUNDS",
     "allocates ": "OPS-MEMORY-LEAK",
     "left ": "OPS-AFTER-SETTING",
+    "forked ": FORK_CODE,
 }
 #: What the emulation of CUDA puts before its words, and a bar.
 _KINDS = {

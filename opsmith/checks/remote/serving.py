@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from opsmith.checks.forks import FORK_CODE, FORKED, Forks
 from opsmith.checks.gradients import COTANGENTS, differentiate
 from opsmith.checks.protocol import Failure
 from opsmith.checks.raised import raised
@@ -85,6 +86,7 @@ def serve(answers: int, source: Source) -> None:
     os.close(null)
     calls = _Calls(source)
     for line in requests:
+        forks = Forks()
         request = json.loads(line)
         payload = requests.read(request.get("bytes", 0))
         data = b""
@@ -97,6 +99,8 @@ def serve(answers: int, source: Source) -> None:
             reply = {"event": "failed", "message": str(failure), "code": failure.code}
         except BaseException as error:
             reply = {"event": "failed", "message": raised(error)[:_MESSAGE], "code": ""}
+        if forks.happened():
+            reply, data = {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
         answer(answers, request=request["number"], bytes=len(data), **reply)
         write_all(answers, data)
 

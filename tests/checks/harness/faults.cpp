@@ -2,6 +2,7 @@
 #include <opsmith/kernel.h>
 #include "doubled.h"
 
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <cfenv>
@@ -95,6 +96,7 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
     worker.detach();
   }
   if (fault == "exit") std::exit(86);
+  if (fault == "fork" && fork() < 0) ctx.fail("cannot fork");
   if (fault == "hang") std::this_thread::sleep_for(std::chrono::seconds(60));
   if (fault == "fail") ctx.fail("no ", n, " today");
   if (fault == "shift")

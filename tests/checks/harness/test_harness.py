@@ -157,6 +157,15 @@ def test_a_kernel_that_ends_the_process_or_does_not_return_is_said_to(build):
         call(build, "hang", Phase(), seconds=1.0)
 
 
+def test_a_kernel_that_forks_is_named_and_its_copy_writes_no_results(build):
+    several = call(build, "fork", Phase(), Phase(seed=1, threads=3), Phase(together=True))
+    for one, again in zip(several[:2], call(build, "", Phase(), Phase()), strict=True):
+        assert torch.equal(one.results[0], again.results[0])
+    (words,) = several[0].seen
+    assert words.startswith("forked the process that called it")
+    assert harness.code_of(words) == "OPS-CALL-FORK"
+
+
 def test_the_message_of_a_kernel_that_fails_arrives(build):
     (one,) = call(build, "fail", Phase())
     assert one.refused == "harness_faults::doubled: no 10 today"

@@ -4,6 +4,7 @@
 #include "memory.h"
 
 #include <dirent.h>
+#include <sys/wait.h>
 
 #include <cfenv>
 #include <chrono>
@@ -23,6 +24,7 @@ struct State {
   uint64_t denormals = flush_bits();
   int64_t threads = entries("/proc/self/task");
   int64_t files = entries("/proc/self/fd");
+  bool children = has_children();
 
   // The state after a call. The system lists a thread for a moment after it was joined.
   static State after(const State& before) {
@@ -46,6 +48,10 @@ struct State {
     if (files > before.files) {
       found.push_back("left " + count(files - before.files, "file") + " open");
     }
+    if (children && !before.children) {
+      found.push_back(
+          "forked the process that called it, or started a program, and did not wait for its end");
+    }
 #ifndef OPSMITH_HARNESS_SANITIZED  // a sanitizer starts threads of its own
     if (threads > before.threads) {
       found.push_back("left " + count(threads - before.threads, "thread") +
@@ -56,6 +62,11 @@ struct State {
   }
 
  private:
+  static bool has_children() {
+    siginfo_t ended;
+    return waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
+  }
+
   static std::string count(int64_t number, const char* what) {
     return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
   }

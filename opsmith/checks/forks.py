@@ -1,0 +1,57 @@
+"""Whether a kernel forked its process: the copy goes on with what only one may do.
+
+A program that a kernel starts (a compiler) is no copy.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: The flag of a process that began as a copy and is one still: PF_FORKNOEXEC of Linux.
+_COPY = 0x40
+_FLAGS_AFTER_NAME = 6
+
+FORKED = (
+    "forked the process that called it: a copy of that is there after the call, and may return "
+    "from it too. Start a thread or a program instead, or wait for the copy's end in the call"
+)
+
+FORK_CODE = "OPS-CALL-FORK"
+
+
+class Forks:
+    """Tells whether the process that made this has been forked since."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._before = _copies()
+
+    def happened(self) -> bool:
+        """Whether there is a copy of this process that was not there before; a copy ends here."""
+        if os.getpid() != self._process:
+            os._exit(0)
+        return not _copies() <= self._before
+
+
+def _copies() -> set[str]:
+    """The children that are copies of this process, ended ones too; none where nobody can tell."""
+    return {child for child in _children() if _is_copy(child)}
+
+
+def _children() -> set[str]:
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").glob("*/children"):
+        try:
+            found.update(thread.read_text().split())
+        except OSError:  # the thread has ended
+            continue
+    return found
+
+
+def _is_copy(process: str) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return bool(int(stat.rpartition(")")[2].split()[_FLAGS_AFTER_NAME]) & _COPY)
