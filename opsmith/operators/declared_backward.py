@@ -10,6 +10,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
 from opsmith.signature import Signature
+from opsmith.signature.dtypes import COMPLEX, FLOATING
 from opsmith.signature.model import NO_DEFAULT, Parameter, TensorListType, TensorType
 
 _GRAD, _RESULT = "grad", "result"
@@ -49,6 +50,22 @@ class DeclaredBackward:
     backward: Operator
     given: tuple[Given, ...]
     gradients: tuple[int | None, ...]
+
+    @property
+    def recordable(self) -> bool:
+        """Whether calls can be recorded without Python; else the same is done in it."""
+        signature = self.forward.signature
+        results = [result.type for result in signature.results]
+        lists = [
+            parameter.is_tensor_list
+            for parameter, place in zip(signature.parameters, self.gradients, strict=True)
+            if place is not None
+        ]
+        wanted = [results[one.position] for one in self.given if one.kind == "gradient"]
+        return not any(lists) and all(
+            isinstance(type_, TensorType) and set(type_.dtypes.names) <= set(FLOATING + COMPLEX)
+            for type_ in [*wanted, *results]
+        )
 
     def rule(self, before: Rule) -> Rule:
         """The same in the contract of ``torch.library.register_autograd``."""

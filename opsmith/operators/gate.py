@@ -21,6 +21,7 @@ from opsmith.kernels import progress
 
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
+    from opsmith.operators.declared_backward import DeclaredBackward
 
 _NAMESPACE = "opsmith_derivative"
 _WHAT = "the autograd gate (once for this PyTorch)"
@@ -47,29 +48,61 @@ def built_beside() -> Iterator[None]:
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The built gate, or `None` where it cannot be built."""
+    library = _built("autograd_gate", _WHAT)
+    if library is not None:
+        library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        library.opsmith_gate_open.restype = ctypes.c_void_p
+    return library
+
+
+@functools.cache
+def load_recorder() -> ctypes.CDLL | None:
+    """The built gate that records declared backwards, or `None` where it cannot be built."""
+    library = _built("recorder", "the recorder of gradients (once for this PyTorch)")
+    if library is not None:
+        text, count = ctypes.c_char_p, ctypes.c_uint64
+        positions = ctypes.POINTER(ctypes.c_int64)
+        library.opsmith_recorder_open.argtypes = [
+            *(text, text, text, text, positions, count),
+            *(positions, text, count, count),
+        ]
+        library.opsmith_recorder_open.restype = ctypes.c_void_p
+    return library
+
+
+def _built(name: str, what: str) -> ctypes.CDLL | None:
     try:
         path = kernels.build_library(
-            "autograd_gate",
-            sources=[Path(__file__).with_name("autograd_gate.cpp")],
+            name,
+            sources=[Path(__file__).with_name(f"{name}.cpp")],
             torch="full",
             flags=("-O1",),
-            what=_WHAT,
+            what=what,
         )
     except OpsmithError:
         return None
     library = ctypes.CDLL(str(path))
-    library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
-    library.opsmith_gate_open.restype = ctypes.c_void_p
     library.opsmith_gate_close.argtypes = [ctypes.c_void_p]
     library.opsmith_gate_error.restype = ctypes.c_char_p
     return library
 
 
 class Gate:
-    """The gate before one operator, open until `close`."""
+    """The gate before one operator, open until `close`.
+
+    Args:
+        library: what `load` gave; what `load_recorder` gave, for a declared backward.
+        operator: the operator.
+        derivative: the Python function for calls that need a derivative.
+        declared: the backward to record, if it is declared.
+    """
 
     def __init__(
-        self, library: ctypes.CDLL, operator: Operator, derivative: Callable[..., Any]
+        self,
+        library: ctypes.CDLL,
+        operator: Operator,
+        derivative: Callable[..., Any],
+        declared: DeclaredBackward | None = None,
     ) -> None:
         signature = operator.signature
         self._library = library
@@ -79,9 +112,11 @@ class Gate:
         self._derivative = Library(_NAMESPACE, "FRAGMENT")
         self._derivative.define(name + signature.schema().removeprefix(signature.name))
         self._derivative.impl(name, derivative, "Autograd", with_keyset=True)
-        self._handle = library.opsmith_gate_open(
-            signature.qualname.encode(), f"{_NAMESPACE}::{name}".encode()
-        )
+        names = signature.qualname.encode(), f"{_NAMESPACE}::{name}".encode()
+        if declared is None:
+            self._handle = library.opsmith_gate_open(*names)
+        else:
+            self._handle = library.opsmith_recorder_open(*names, *_plan(declared))
         if not self._handle:
             raise OpsmithError(f"{signature.qualname}: {library.opsmith_gate_error().decode()}")
 
@@ -89,3 +124,25 @@ class Gate:
         """Take the gate away."""
         self._library.opsmith_gate_close(self._handle)
         self._derivative._destroy()
+
+
+def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:
+    """A declared backward as ``opsmith_recorder_open`` takes it."""
+    signature = declared.forward.signature
+    known = {one.name: one for one in declared.given}
+    given = [known.get(parameter.name) for parameter in declared.backward.signature.parameters]
+    gradients = [-1 if place is None else place for place in declared.gradients]
+    differentiable = "".join(
+        "d" if parameter.name not in signature.nondifferentiable else "-"
+        for parameter in signature.parameters
+    )
+    return (
+        declared.backward.name.encode(),
+        "".join("d" if one is None else one.kind[0] for one in given).encode(),
+        (ctypes.c_int64 * len(given))(*(0 if one is None else one.position for one in given)),
+        len(given),
+        (ctypes.c_int64 * len(gradients))(*gradients),
+        differentiable.encode(),
+        len(gradients),
+        len(signature.results),
+    )

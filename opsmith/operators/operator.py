@@ -21,6 +21,7 @@ from opsmith.operators import (
     vmap,
 )
 from opsmith.operators.base import Operator
+from opsmith.operators.declared_backward import DeclaredBackward
 from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import (
     Kernel,
@@ -48,6 +49,7 @@ class DefinedOperator(Operator):
         self._registration = Registration(signature, tags)
         super().__init__(signature, reference, self._registration.overload)
         self.rule = rule
+        self.declared_backward: DeclaredBackward | None = None
         self._disabled_kernel: set[str] = set()
 
         own = self.kernels["reference"]
@@ -300,13 +302,20 @@ class DefinedOperator(Operator):
         """
         if backward is None:
             return functools.partial(self.register_autograd, setup_context=setup_context)
+        self._refuse_a_gradient_of_mutation()
+        self._differentiate(autograd.Rule(backward, setup_context, self.rule.reference), None)
+        return backward
+
+    def _refuse_a_gradient_of_mutation(self) -> None:
         if self.signature.mutated:
             raise DeclarationError(
                 f"{self.name}: mutates {self.signature.mutated[0].name!r}; a mutating operator has "
                 "no gradient. Declare a functional one, and mutate around it."
             )
-        self.rule = autograd.Rule(backward, setup_context, self.rule.reference)
-        return backward
+
+    def _differentiate(self, rule: autograd.Rule, declared: DeclaredBackward | None) -> None:
+        self.rule, self.declared_backward = rule, declared
+        self._registration.autograd_again(self)
 
     def register_backward(
         self,
@@ -349,10 +358,9 @@ class DefinedOperator(Operator):
             >>> x.grad
             tensor([2., 2.])
         """
-        found = declared_backward.declared(self, backward, saves, grads)
-        rule = found.rule(self.rule)
-        assert rule.backward is not None
-        self.register_autograd(rule.backward, setup_context=rule.setup_context)
+        self._refuse_a_gradient_of_mutation()
+        declared = declared_backward.declared(self, backward, saves, grads)
+        self._differentiate(declared.rule(self.rule), declared)
 
     def register_vmap(self, function: Callable[..., Any] | None = None, /) -> Any:
         """Register a batching rule in place of the derived one; usable as a decorator.

@@ -19,6 +19,7 @@ from opsmith.signature import Signature
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
     from opsmith.operators.kernel import NativeKernel
+    from opsmith.operators.operator import DefinedOperator
 
 _CURRENT: dict[str, Registration] = {}
 
@@ -137,15 +138,29 @@ class Registration:
                 "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
             )
 
-    def native_autograd(self, operator: Operator) -> None:
-        """Let calls that need no derivative pass the Autograd key without entering Python."""
+    def native_autograd(self, operator: DefinedOperator) -> None:
+        """Let calls pass the Autograd key without entering Python.
+
+        Those do that need no derivative, and those whose backward is declared and can be recorded.
+        """
         if self._gate is not None:
             return
-        opened = gate.load()
+        declared = operator.declared_backward
+        recorder = gate.load_recorder() if declared and declared.recordable else None
+        opened = gate.load() if recorder is None else recorder
         if opened is None:
             return
         self._withdraw("Autograd")
-        self._gate = gate.Gate(opened, operator, autograd.derivative_kernel(operator))
+        derivative = autograd.derivative_kernel(operator)
+        self._gate = gate.Gate(opened, operator, derivative, declared if recorder else None)
+
+    def autograd_again(self, operator: DefinedOperator) -> None:
+        """Let calls know another backward."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+            self.autograd(operator)
+            self.native_autograd(operator)
 
     def withdraw(self) -> None:
         """Take everything back."""

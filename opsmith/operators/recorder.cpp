@@ -1,0 +1,250 @@
+// The gate at the Autograd key for an operator whose backward is declared to be an operator: a call
+// that needs a gradient is recorded here, and its backward calls the other operator, all in C++.
+//
+// It is to autograd what PyTorch's own derivatives are, so that hooks on saved tensors, double
+// backward and torch.func see it as one. Like the other gate it uses PyTorch's C++ interface, is
+// built once per PyTorch version, and where it cannot be built the Python function does the same.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <mutex>
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// Later releases of PyTorch count references within the node.
+using NodePtr = decltype(torch::autograd::Edge{}.function);
+constexpr bool counts_within = std::is_same_v<NodePtr, c10::intrusive_ptr<Node>>;
+
+template <typename T, bool within = counts_within>
+auto make_node() {
+  if constexpr (within) {
+    return c10::make_intrusive<T>();
+  } else {
+    return std::shared_ptr<T>(new T, [](T* node) { deleteNode(node); });
+  }
+}
+
+template <typename T, bool within = counts_within>
+NodePtr pointer_to(T& node) {
+  if constexpr (within) {
+    return c10::intrusive_ptr<Node>::reclaim_copy(&node);
+  } else {
+    return node.shared_from_this();
+  }
+}
+
+struct Plan {
+  struct Given {
+    char kind;  // 'a' an argument, 'r' a result, 'g' the gradient of a result, 'd' the default
+    size_t position;
+  };
+  std::string name;
+  c10::OperatorHandle backward;
+  std::vector<Given> given;        // for each parameter of the backward
+  std::vector<int64_t> gradients;  // for each argument the backward's result, or -1
+  std::vector<bool> differentiable;
+  size_t results;
+};
+
+// What autograd keeps of one argument or result: tensors as it keeps them, all else as it is.
+class Kept {
+ public:
+  Kept(const c10::IValue& value, bool is_result) {
+    if (value.isTensor()) {
+      tensors_.emplace_back(value.toTensor(), is_result);
+    } else if (value.isTensorList()) {
+      is_list_ = true;
+      for (const at::Tensor& tensor : value.toTensorVector()) tensors_.emplace_back(tensor, false);
+    } else {
+      plain_ = value;
+    }
+  }
+  c10::IValue value(const NodePtr& node) const {
+    if (is_list_) {
+      std::vector<at::Tensor> tensors;
+      for (const SavedVariable& tensor : tensors_) tensors.push_back(tensor.unpack(node));
+      return tensors;
+    }
+    return tensors_.empty() ? plain_ : c10::IValue(tensors_[0].unpack(node));
+  }
+  void release() {
+    for (SavedVariable& tensor : tensors_) tensor.reset_data();
+  }
+
+ private:
+  std::vector<SavedVariable> tensors_;
+  c10::IValue plain_;
+  bool is_list_ = false;
+};
+
+struct Recorded final : Node {
+  std::shared_ptr<const Plan> plan;
+  std::vector<Kept> kept;                         // of `plan->given`, the arguments and results
+  std::vector<std::pair<int64_t, size_t>> edges;  // of the backward's results, and which edge
+
+  std::string name() const override { return plan->name; }
+
+  variable_list apply(variable_list&& grads) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    torch::jit::Stack stack;
+    auto next = kept.begin();
+    for (size_t i = 0; i < plan->given.size(); ++i) {
+      const Plan::Given& given = plan->given[i];
+      if (given.kind == 'd') {
+        stack.push_back(*plan->backward.schema().arguments()[i].default_value());
+      } else if (given.kind == 'g') {
+        at::Tensor& grad = grads[given.position];
+        // A result that nobody used has no gradient, which is zero.
+        stack.emplace_back(grad.defined() ? grad : input_metadata(given.position).zeros_like());
+      } else {
+        stack.push_back((next++)->value(pointer_to(*this)));
+      }
+    }
+    plan->backward.callBoxed(stack);
+    variable_list found(num_outputs());
+    for (const auto& [result, edge] : edges) {
+      if (task_should_compute_output(edge)) found[edge] = stack[result].toTensor();
+    }
+    return found;
+  }
+
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Kept& one : kept) one.release();
+  }
+};
+
+template <typename Visit>
+void each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) each_tensor(element, visit);
+  }
+}
+
+class Recorder final : public c10::OperatorKernel {
+ public:
+  Recorder(std::shared_ptr<const Plan> plan, c10::OperatorHandle derivative)
+      : plan_(std::move(plan)), derivative_(derivative) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const size_t count = plan_->gradients.size();
+    const size_t first = stack->size() - count;
+    bool has_tangent = false, requires_grad = false;
+    for (size_t i = 0; i < count; ++i) {
+      each_tensor((*stack)[first + i], [&](const at::Tensor& tensor) {
+        has_tangent |= tensor._fw_grad(0).defined();
+        requires_grad |= plan_->differentiable[i] && tensor.requires_grad();
+      });
+    }
+    if (has_tangent) {
+      derivative_.redispatchBoxed(keys, stack);
+      return;
+    }
+    decltype(make_node<Recorded>()) node;
+    std::vector<c10::IValue> arguments;
+    if (requires_grad && c10::GradMode::is_enabled()) {
+      node = make_node<Recorded>();
+      node->plan = plan_;
+      arguments.assign(stack->begin() + static_cast<int64_t>(first), stack->end());
+      add_edges(*node, arguments);
+    }
+    {
+      at::AutoDispatchBelowAutograd guard;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+    }
+    if (node) record(node, arguments, *stack);
+  }
+
+ private:
+  void add_edges(Recorded& node, const std::vector<c10::IValue>& arguments) const {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!plan_->differentiable[i]) continue;
+      each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+        if (plan_->gradients[i] >= 0)
+          node.edges.emplace_back(plan_->gradients[i], node.num_outputs());
+        node.add_next_edge(torch::autograd::impl::gradient_edge(tensor));
+      });
+    }
+  }
+
+  void record(const decltype(make_node<Recorded>())& node,
+              const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack) const {
+    const size_t first = stack.size() - plan_->results;
+    for (size_t i = 0; i < plan_->results; ++i) {
+      const at::Tensor& result = stack[first + i].toTensor();
+      if (torch::autograd::isDifferentiableType(result.scalar_type())) {
+        torch::autograd::set_history(result, node);
+      } else {
+        node->add_input_metadata(Node::undefined_input());
+      }
+    }
+    for (const Plan::Given& given : plan_->given) {
+      if (given.kind == 'a') node->kept.emplace_back(arguments[given.position], false);
+      if (given.kind == 'r') node->kept.emplace_back(stack[first + given.position], true);
+    }
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  c10::OperatorHandle derivative_;
+};
+
+thread_local std::string message;
+
+}  // namespace
+
+extern "C" {
+
+// Puts a recorder before `name`. `derivative` is the operator of the same schema that calls with
+// tangents go to; `backward` is called with what `kinds` and `positions` say, for each of its
+// `given` parameters; `gradients` says for each of `arguments` which of its results is the
+// gradient, or -1, and `differentiable` whether it may have one. Returns what `opsmith_gate_close`
+// takes, or null with `opsmith_gate_error`.
+__attribute__((visibility("default"))) void* opsmith_recorder_open(
+    const char* name, const char* derivative, const char* backward, const char* kinds,
+    const int64_t* positions, uint64_t given, const int64_t* gradients, const char* differentiable,
+    uint64_t arguments, uint64_t results) {
+  try {
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    const c10::OperatorHandle forward = dispatcher.findSchemaOrThrow(name, "");
+    std::string title = forward.schema().name();
+    title.replace(title.find("::"), 2, "_");
+    auto plan = std::make_shared<Plan>(
+        Plan{title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, results});
+    for (uint64_t i = 0; i < given; ++i) {
+      plan->given.push_back({kinds[i], static_cast<size_t>(positions[i])});
+    }
+    for (uint64_t i = 0; i < arguments; ++i) {
+      plan->gradients.push_back(gradients[i]);
+      plan->differentiable.push_back(differentiable[i] == 'd');
+    }
+    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(
+        std::make_unique<Recorder>(std::move(plan), dispatcher.findSchemaOrThrow(derivative, "")));
+    return new c10::RegistrationHandleRAII(
+        dispatcher.registerImpl({name, ""}, c10::DispatchKey::Autograd, std::move(kernel),
+                                std::nullopt, nullptr, "opsmith's recorder"));
+  } catch (const std::exception& error) {
+    message = error.what();
+    return nullptr;
+  }
+}
+
+__attribute__((visibility("default"))) void opsmith_gate_close(void* gate) {
+  delete static_cast<c10::RegistrationHandleRAII*>(gate);
+}
+
+__attribute__((visibility("default"))) const char* opsmith_gate_error() { return message.c_str(); }
+
+}  // extern "C"
