@@ -2,12 +2,13 @@
 
 python tests/faults/run.py                    the table, with one seed
 python tests/faults/run.py --seeds 10         every fault and every right operator, ten times
-python tests/faults/run.py --modules native   faults of C++ kernels; values, sizes, …
+python tests/faults/run.py --modules native   faults of C++ kernels; cuda, values, sizes, …
 python tests/faults/run.py --only state       faults whose kind or name has this in it
 
 The columns: one comparison by `torch.allclose` with one shape, `torch.library.opcheck`,
 `torch.autograd.gradcheck`, and the rows of `opsmith check`. Who flags the right twin as well
-has not found the fault.
+has not found the fault. Those of CUDA kernels are looked for on the CPU, in the emulation that the
+check `cuda-on-cpu` runs, and by no one else: without a GPU the others cannot call such a kernel.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "checks")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "checks"), str(HERE.parent / "checks" / "cuda")]
 
 import torch  # noqa: E402
 from peers import NAMES, found_by  # noqa: E402
@@ -28,6 +29,8 @@ from peers import NAMES, found_by  # noqa: E402
 from opsmith import checks  # noqa: E402
 
 MODULES = ("values", "sizes", "state", "classes", "gradients", "native")
+EVERYTHING = (*MODULES, "cuda")
+CUDA = "cuda"
 # Compilers and runtimes mostly repeat what the others find, and take minutes.
 LEFT_OUT = ("opcheck", "compile", "export")
 #: Kinds whose faults may damage the process, or end it.
@@ -72,16 +75,41 @@ def failures(chosen: list, seed: int, examples: int = 60) -> dict[str, list[chec
     return {o.name: [r for r in report.failures if r.operator == o.name] for o in operators}
 
 
+def emulated(only: str, seeds: Sequence[int]) -> tuple[int, list, list]:
+    """Print what is found of the faults of CUDA: how many there are, the missed, the flagged."""
+    faults = importlib.import_module("test_cuda_faults")
+    names = [name for name in faults.FAULTS if only in name or only in CUDA]
+    missed, flagged, build = [], [], faults.built() if names else None
+    for name in names:
+        codes = set()
+        for seed in seeds:
+            try:
+                codes.add(faults.outcome(build, name, faults.phase_of(seed))[0] or "wrong values")
+            except AssertionError:
+                missed.append((name, seed))
+            if not faults.is_right(build, name, faults.phase_of(seed)):
+                flagged.append((name, seed))
+        show(CUDA, name.replace("_", " "), (), ", ".join(sorted(codes)))
+    return len(names), missed, flagged
+
+
+def show(kind: str, name: str, peers: Sequence[str], found: str) -> None:
+    """Print a line of the table."""
+    marks = "  ".join(f"{'found' if peer in peers else '-':9}" for peer in NAMES)
+    print(f"{kind:20}  {name:45}  {marks}  {found or '-'}", flush=True)
+
+
 def main() -> int:
     """Print the table; 1 where a fault is missed or a right operator flagged."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--only", default="")
-    parser.add_argument("--modules", nargs="*", default=MODULES, choices=MODULES)
+    parser.add_argument("--modules", nargs="*", default=EVERYTHING, choices=EVERYTHING)
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has one thread, and would wait for the others
-    chosen = [p for p in pairs(options.modules) if options.only in p.name or options.only in p.kind]
+    modules = [module for module in options.modules if module in MODULES]
+    chosen = [p for p in pairs(modules) if options.only in p.name or options.only in p.kind]
     seeds = range(options.first, options.first + options.seeds)
     counts: Counter[str] = Counter()
     missed, flagged = [], []
@@ -103,11 +131,16 @@ def main() -> int:
                     flagged.append((pair.name, seed))
                     print(row.explain(), flush=True)
             counts["opsmith check"] += always
-            marks = "  ".join(f"{'found' if name in peers else '-':9}" for name in NAMES)
-            names = ", ".join(sorted(seen)) or "-"
-            print(f"{pair.kind:20}  {pair.name:45}  {marks}  {names}", flush=True)
+            show(pair.kind, pair.name, peers, ", ".join(sorted(seen)))
+    count = len(chosen)
+    if CUDA in options.modules:
+        number, unseen, wrongly = emulated(options.only, seeds)
+        count += number
+        counts["opsmith check"] += number - len({name for name, _ in unseen})
+        missed += unseen
+        flagged += wrongly
     found = ", ".join(f"{name} {counts[name]}" for name in (*NAMES, "opsmith check"))
-    print(f"{len(chosen)} faults, {options.seeds} seeds, {time.monotonic() - started:.0f} s")
+    print(f"{count} faults, {options.seeds} seeds, {time.monotonic() - started:.0f} s")
     print(f"found: {found}")
     print(f"missed: {missed or 'none'}\nright operators flagged: {flagged or 'none'}")
     return 1 if missed or flagged else 0

@@ -142,11 +142,15 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def build():
+def built():
     return harness.build(
         emulated(KernelSource(SIGNATURE, "cuda", SOURCE), watched=True), emulated=True
     )
+
+
+@pytest.fixture(scope="module")
+def build():
+    return built()
 
 
 def case_of(fault, wrong):
@@ -155,8 +159,12 @@ def case_of(fault, wrong):
     return {"x": x, "fault": fault, "wrong": wrong}, right(x).to(torch.float32)
 
 
+def phase_of(seed, fill=0xFF):
+    return Phase(seed=seed, fill=fill, emulated=True)
+
+
 #: Each has an order of its own, and memory that begins otherwise.
-PHASES = [Phase(seed=1, fill=0xFF, emulated=True), Phase(seed=2, fill=0x7F, emulated=True)]
+PHASES = [phase_of(1), phase_of(2, 0x7F)]
 
 
 def test_right_kernels_are_right_in_every_order(build):
@@ -165,6 +173,16 @@ def test_right_kernels_are_right_in_every_order(build):
         for fault, one, expected in zip(FAULTS, calls, right, strict=True):
             assert not one.refused
             torch.testing.assert_close(one.results[0], expected, msg=fault)
+
+
+def is_right(build, fault, phase):
+    """Whether the kernel without a fault gives the right results, and nothing is said of it."""
+    case, right = case_of(fault, False)
+    try:
+        ((one,),) = harness.run(build, SIGNATURE, [case], [phase]).calls
+    except Fault:
+        return False
+    return not one.refused and not one.seen and torch.allclose(one.results[0], right)
 
 
 def lines_of(fault):
