@@ -102,22 +102,22 @@ class Autotuner(Jit):
     [
         (
             lambda: kernel(strange),
-            r"triton_words::scale \(cuda\): the Triton kernel strange takes 'total', which is no "
-            r"tensor, number or dimension of the declaration; there are x, weight, out, factor, N, "
-            r"C\. Say what it is: args={\"total\": …}",
+            r"triton_words::scale \(cuda\): the Triton kernel strange takes 'total', and the "
+            r"declaration has no tensor, number or dimension of that name; there are x, weight, "
+            r"out, factor, N, C\. Say what it is: args={\"total\": …}",
         ),
         (lambda: kernel(silent), "takes no pointer 'out', so that nothing writes the result"),
         (lambda: kernel(meta={}), r"takes 'BLOCK', .*Say what it is: meta={\"BLOCK\": …}"),
         (lambda: kernel(args={"M": 1}), "args names 'M', which the Triton kernel add_kernel does"),
         (lambda: kernel(grid=lambda M: (M,)), "grid takes 'M', which is neither a dimension nor"),
-        (lambda: kernel(meta=lambda M: {}), "meta takes 'M', which is no dimension"),
+        (lambda: kernel(meta=lambda M: {}), "meta takes 'M', which is not a dimension"),
         (
             lambda: TritonKernel(SIGNATURE, "cuda", Autotuner(add_kernel), ("N",)),
             r"decorated with triton\.autotune, and opsmith decides by the declaration's dimensions",
         ),
         (
             lambda: TritonKernel(SIGNATURE, "cuda", add_kernel, ("N",)),
-            r"is no kernel, which @triton\.jit makes",
+            r"is not a kernel that @triton\.jit made",
         ),
     ],
 )

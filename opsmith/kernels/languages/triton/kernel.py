@@ -126,7 +126,7 @@ class TritonKernel:
             )
         if not callable(getattr(found, "fn", None)) or not hasattr(found, "arg_names"):
             raise DeclarationError(
-                f"{self.what}: triton={found!r} is no kernel, which @triton.jit makes. A function "
+                f"{self.what}: triton={found!r} is not a kernel that @triton.jit made. A function "
                 "that launches kernels is registered with triton=True."
             )
         return found
@@ -198,8 +198,8 @@ class TritonKernel:
             f"lambda {next(iter(self._tensors), 'x')}: …numel()"
         )
         raise DeclarationError(
-            f"{self.what}: the Triton kernel {self._name} takes {name!r}, which is no tensor, "
-            f"number or dimension of the declaration; there are "
+            f"{self.what}: the Triton kernel {self._name} takes {name!r}, and the "
+            f"declaration has no tensor, number or dimension of that name; there are "
             f"{', '.join([*self._tensors, *self._numbers])}. Say what it is: {way}"
         )
 
@@ -240,8 +240,8 @@ class TritonKernel:
                     f"{self.what}: {what} takes {name!r}, which is neither a dimension nor an "
                     f"argument; there are {', '.join(dict.fromkeys(known))}"
                     if what != "meta"
-                    else f"{self.what}: meta takes {name!r}, which is no dimension: constants are "
-                    f"chosen by sizes that are served; there are {', '.join(known) or 'none'}"
+                    else f"{self.what}: meta takes {name!r}, which is not a dimension: constants "
+                    f"are chosen by sizes that are served; there are {', '.join(known) or 'none'}"
                 )
         return names
 
