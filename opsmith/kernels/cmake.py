@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.toolset import TARGET_VERSION, Toolset
 from opsmith.kernels.units import Unit
 
@@ -31,7 +32,8 @@ def cmake_lists(recipe: Recipe, parts: Sequence[tuple[Unit, Path | None]]) -> st
         target = unit_target(number)
         if compiled is None:
             lines += _object(target, unit, tools)
-            objects.append(f"$<TARGET_OBJECTS:{target}>")
+            by_cmake = unit.compiler is None
+            objects.append(f"$<TARGET_OBJECTS:{target}>" if by_cmake else _made(target, unit))
         elif unit.is_cuda:
             # CMake links CUDA's runtime where it knows that an object needs it.
             lines += [
@@ -81,6 +83,9 @@ def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
         system = [*tools.paths.include, Path(sysconfig.get_paths()["include"])]
         defines = list(unit.defines)
     options = ["-std=c++20"]
+    if unit.compiler is not None:
+        yield from _by_other(target, unit, unit.compiler, system, defines)
+        return
     if unit.is_cuda:
         options.append("--expt-relaxed-constexpr")
     else:
@@ -109,6 +114,35 @@ def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
     if tools.compiler.launcher:
         launcher = _quoted([tools.compiler.launcher])
         yield f"set_target_properties({target} PROPERTIES CXX_COMPILER_LAUNCHER {launcher})"
+
+
+def _by_other(
+    target: str, unit: Unit, compiler: Compiler, system: Sequence[Path], defines: Sequence[str]
+) -> Iterator[str]:
+    """A command of its own: CMake knows one compiler of C++. The object lies where CMake's do."""
+    compiled = _made(target, unit)
+    command = [
+        compiler.path,
+        *compiler.flags,
+        "-std=c++20",
+        "-O3",
+        "-fPIC",
+        "-fvisibility=hidden",
+        *(f"-I{folder}" for folder in unit.include),
+        *(word for folder in system for word in ("-isystem", folder)),
+        *(f"-D{define}" for define in defines),
+        *unit.flags,
+        *("-MD", "-MF", f"{compiled}.d", "-c", unit.path, "-o", compiled),
+    ]
+    yield f"file(MAKE_DIRECTORY ${{CMAKE_BINARY_DIR}}/CMakeFiles/{target}.dir)"
+    yield (
+        f"add_custom_command(OUTPUT {compiled} COMMAND {_quoted(command)} DEPFILE {compiled}.d "
+        f"DEPENDS {_quoted([unit.path])} WORKING_DIRECTORY ${{CMAKE_BINARY_DIR}} VERBATIM)"
+    )
+
+
+def _made(target: str, unit: Unit) -> str:
+    return f"CMakeFiles/{target}.dir/{unit.path.name}.o"
 
 
 def _link_options(recipe: Recipe) -> list[str]:

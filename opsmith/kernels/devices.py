@@ -19,7 +19,7 @@ class Device:
         dlpack: its number in DLPack.
         torch_type: the C shim that gives PyTorch's number of the device type.
         stream: the C shim that gives a call's stream, and what makes PyTorch declare it; without
-            one `Context::stream` is an error that names the device.
+            one it is what the backend tells PyTorch, from 2.13 on.
         host_reads: whether the host may read its memory. Only there does it compare value ranges:
             elsewhere every call would have to wait for the device.
         title: how people say it, where opsmith compiles for it something else than C++.
@@ -63,6 +63,13 @@ class Device:
     def is_capturing(self) -> bool:
         """Whether calls are being recorded to be played again, when nothing may wait for one."""
         return False
+
+    def compiled_by_inductor(self) -> bool:
+        """Whether Inductor, PyTorch's compiler, makes code for it."""
+        from torch._inductor.codegen import common
+
+        common.init_backend_registration()
+        return common.get_scheduling_for_device(self.name) is not None
 
     @property
     def compile_definitions(self) -> tuple[str, ...]:
@@ -126,8 +133,16 @@ DEVICES = {
         ),
         Device("mps", "MPS", None, 8, "aoti_torch_device_type_mps"),
         Device("xpu", "XPU", None, 14, "aoti_torch_device_type_xpu"),
-        Device("npu", "PrivateUse1", None, 12, "aoti_torch_device_type_privateuse1"),
-        Device("privateuseone", "PrivateUse1", None, 12, "aoti_torch_device_type_privateuse1"),
+        *(
+            Device(
+                name,
+                "PrivateUse1",
+                "AutocastPrivateUse1",
+                12,
+                "aoti_torch_device_type_privateuse1",
+            )
+            for name in ("npu", "privateuseone")
+        ),
     )
 }
 """The rows, by name."""

@@ -33,6 +33,7 @@ class KernelSource:
         flags: further compiler flags.
         include_dirs: further include folders.
         link_libraries: further libraries to link.
+        asked: the language, where the file's name does not tell it; see `Language.asked`.
         in_place_of: the language to compile it as, where that is not the one it is written in.
 
     Raises:
@@ -48,6 +49,7 @@ class KernelSource:
     flags: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     link_libraries: tuple[str, ...] = ()
+    asked: str = ""
     in_place_of: Language | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class KernelSource:
             return self.in_place_of
         from opsmith.kernels.languages import language_of
 
-        return language_of(self.path, self.api, self.signature.qualname)
+        return language_of(self.path, self.api, self.signature.qualname, self.asked)
 
     @property
     def device_row(self) -> Device:

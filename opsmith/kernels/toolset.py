@@ -43,8 +43,8 @@ class Toolset:
             full_torch: whether PyTorch's C++ interface is used, and so this very version.
         """
         return [
-            _facts(self.compiler),
-            _facts(self.nvcc) if self.nvcc else "",
+            compiler_facts(self.compiler),
+            compiler_facts(self.nvcc) if self.nvcc else "",
             self.architecture,
             self.cuda_architecture,
             machine.processor() if self.architecture == "native" else platform.machine(),
@@ -66,7 +66,8 @@ class Toolset:
         return any(path.is_relative_to(folder) for folder in folders)
 
 
-def _facts(compiler: Compiler) -> list[Any]:
+def compiler_facts(compiler: Compiler) -> list[Any]:
+    """What of a compiler decides what it makes."""
     return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.kernels.files import cache_folder, digest, key_of, write_atomically
-from opsmith.kernels.toolset import Toolset
+from opsmith.kernels.toolchain import Compiler
+from opsmith.kernels.toolset import Toolset, compiler_facts
 
 INCLUDE = Path(__file__).parent / "include"
 SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c", ".cu")
@@ -54,6 +55,8 @@ class Unit:
         include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         flags: further compiler flags; they come last and so win.
+        compiler: what compiles it, with the flags that make it do so, where that is neither the
+            host's compiler nor nvcc.
         full_torch: whether it sees PyTorch's C++ interface, not its C shims alone.
     """
 
@@ -63,6 +66,7 @@ class Unit:
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    compiler: Compiler | None = None
     full_torch: bool = False
 
     @property
@@ -106,6 +110,7 @@ class Unit:
             "include_dirs": [str(folder) for folder in (INCLUDE, *self.include_dirs)],
             "defines": self.defines,
             "flags": self.flags,
+            "compiler": compiler_facts(self.compiler) if self.compiler else "",
             "tools": tools.facts(full_torch=self.full_torch),
         }
         return key_of(facts)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from opsmith.operators.base import Operator
 
 
-def autocast_keys() -> dict[str, str]:
-    """The autocast keys by device type."""
-    rows = kernels.DEVICES.items()
-    return {name: row.autocast_key for name, row in rows if row.autocast_key is not None}
+def autocast_keys() -> list[str]:
+    """Each autocast key that some device type has."""
+    keys = (row.autocast_key for row in kernels.DEVICES.values())
+    return list(dict.fromkeys(key for key in keys if key is not None))
 
 
 def needs_promotion(signature: Signature) -> bool:

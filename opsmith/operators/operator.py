@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import KernelSource, get_device
+from opsmith.kernels import DEVICES, KernelSource, find_device, get_device
 from opsmith.operators import (
     autocast,
     autograd,
@@ -63,7 +63,7 @@ class DefinedOperator(Operator):
         self._registration.vmap(vmap.batching_rule(self))
         self._registration.autograd(self)
         if autocast.needs_promotion(signature):
-            for key in autocast.autocast_keys().values():
+            for key in autocast.autocast_keys():
                 self._registration.implement(
                     key, autocast.promoting_kernel(self, key), with_keyset=True
                 )
@@ -84,6 +84,7 @@ class DefinedOperator(Operator):
         api: str = "opsmith",
         strided: bool | Sequence[str] = False,
         flags: Sequence[str] = (),
+        language: str = "",
         triton: Any = None,
         grid: Any = None,
         meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
@@ -102,6 +103,7 @@ class DefinedOperator(Operator):
             strided: whether the kernel reads strides itself; else every tensor arrives
                 contiguous. Names of parameters ask for those alone.
             flags: further compiler flags.
+            language: of the source, where the file's name does not tell it: ``"ascendc"``.
             triton: a ``@triton.jit`` kernel instead, or ``"module:name"`` of one, which is then
                 imported when it is needed. Each of its parameters is given the tensor (or
                 ``NAME_ptr``), number or dimension of its name; results are allocated. `True` says
@@ -134,7 +136,9 @@ class DefinedOperator(Operator):
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
             for device in devices:
-                self._register_source(device, keys[device], source, api, strided, tuple(flags))
+                self._register_source(
+                    device, keys[device], source, api, strided, tuple(flags), language
+                )
             return None
         if function is None:
             return functools.partial(self.register_kernel, device_types, triton=triton)
@@ -157,12 +161,13 @@ class DefinedOperator(Operator):
         api: str,
         strided: bool | Sequence[str],
         flags: tuple[str, ...],
+        language: str,
     ) -> None:
         path = source_path(source, self.reference, self.name)
         asked = strided if isinstance(strided, bool) else tuple(strided)
         self._register(
             NativeKernel(
-                KernelSource(self.signature, device, path, api=api, strided=asked, flags=flags),
+                KernelSource(self.signature, device, path, api, asked, flags, asked=language),
                 lambda: self._registration.guarded_calls(key),
             )
         )
@@ -380,11 +385,12 @@ class DefinedOperator(Operator):
         Raises:
             DeclarationError: there is no autocast for that device type.
         """
-        keys = autocast.autocast_keys()
-        key = keys.get(device_type)
+        device = find_device(device_type)
+        key = None if device is None else device.autocast_key
         if key is None:
+            there = [name for name, row in DEVICES.items() if row.autocast_key is not None]
             raise DeclarationError(
-                f"{self.name}: register_autocast({device_type!r}): there are {', '.join(keys)}"
+                f"{self.name}: register_autocast({device_type!r}): there are {', '.join(there)}"
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)

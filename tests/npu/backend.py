@@ -38,6 +38,23 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+class _Current:
+    """Makes a device current within a ``with`` block."""
+
+    def __init__(self, device: torch.device | str | int | None) -> None:
+        index = torch.device(device).index if isinstance(device, str) else device
+        self._index = getattr(index, "index", index)
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._before = _LIBRARY.npu_current_device()
+        if self._index is not None:
+            _LIBRARY.npu_set_device(self._index)
+
+    def __exit__(self, *error: object) -> None:
+        _LIBRARY.npu_set_device(self._before)
+
+
 def _module(library: ctypes.CDLL) -> types.ModuleType:
     """What is known as ``torch.npu``."""
     module = types.ModuleType(f"torch.{NAME}")
@@ -49,7 +66,10 @@ def _module(library: ctypes.CDLL) -> types.ModuleType:
     module.set_device = library.npu_set_device
     module.manual_seed_all = lambda seed: None
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
+    module.get_rng_state = lambda device=NAME: torch.empty(0, dtype=torch.uint8)
+    module.set_rng_state = lambda state, device=NAME: None
     module.synchronize = torch.accelerator.synchronize
+    module.device = _Current
     return module
 
 

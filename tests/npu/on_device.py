@@ -41,13 +41,13 @@ class _Process:
         theirs.close()
 
     def call(self, *what: Any) -> None:
-        self._calls.send(what)
-        if not self._calls.poll(_SECONDS):
-            self._process.kill()
-            raise Elsewhere(f"{what[1]} did not end within {_SECONDS} s")
         try:
+            self._calls.send(what)
+            if not self._calls.poll(_SECONDS):
+                self._process.kill()
+                raise Elsewhere(f"{what[1]} did not end within {_SECONDS} s")
             failure = self._calls.recv()
-        except EOFError:
+        except (EOFError, BrokenPipeError):
             self._process.join()
             raise Elsewhere(f"{what[1]} ended with {self._process.exitcode}") from None
         if failure:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from opsmith import kernels
 from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.expected import RefusedError, flatten, run_reference, widen
@@ -28,6 +29,7 @@ from opsmith.signature.dtypes import FLOAT8
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
+_REGISTRATION = "test_autograd_registration"
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
 
 
@@ -93,28 +95,39 @@ def _has_finite_gradients(trial: Trial, case: Case) -> bool:
 def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
     """What opcheck says against a call; `None` if nothing."""
     positional, keywords = trial.operator.split(arguments)
+
+    def problem(tests: Sequence[str]) -> Exception | None:
+        try:
+            torch.library.opcheck(trial.operator.overload, positional, keywords, test_utils=tests)
+        except Exception as error:
+            cause = error.__cause__
+            return cause if isinstance(cause, Exception) else error
+        return None
+
     tests = _opchecks(trial, arguments)
-    try:
-        torch.library.opcheck(trial.operator.overload, positional, keywords, test_utils=tests)
-    except Exception as error:
-        return _tidy(trial.raised(error.__cause__ or error))
-    return None
+    found = problem(tests)
+    if isinstance(found, NotImplementedError) and "autograd_registration_check" in str(found):
+        device = trial.subject.device
+        trial.notes.append(f"without {_REGISTRATION}, which PyTorch does not do on {device}")
+        found = problem([test for test in tests if test != _REGISTRATION])
+    return None if found is None else _tidy(trial.raised(found))
 
 
 def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of opcheck that PyTorch can do with the dtypes of a call; notes the others."""
+    """The parts of opcheck that PyTorch can do with a call; notes the others."""
     given = tensors(arguments, trial.signature)
+    in_float8 = "PyTorch cannot do that in float8"
     left_out = {}
     if any(is_float8(tensor.dtype) for tensor in given):
-        left_out["test_schema"] = "which compares arguments before and after"
+        left_out["test_schema"] = f"which compares arguments before and after: {in_float8}"
     stored = [
         set(result.tensor_type.dtypes.names) <= set(FLOAT8) for result in trial.signature.results
     ]
     if any(stored) and any(tensor.requires_grad for tensor in given):
-        left_out["test_aot_dispatch_dynamic"] = "which sums the results"
+        left_out["test_aot_dispatch_dynamic"] = f"which sums the results: {in_float8}"
     for test, reason in left_out.items():
-        trial.notes.append(f"without {test}, {reason}: PyTorch cannot do that in float8")
-    every = ("test_schema", "test_autograd_registration", "test_faketensor")
+        trial.notes.append(f"without {test}, {reason}")
+    every = ("test_schema", _REGISTRATION, "test_faketensor")
     return tuple(t for t in (*every, "test_aot_dispatch_dynamic") if t not in left_out)
 
 
@@ -127,10 +140,14 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     imports=_COMPILER,
 )
 def compiled(trial: Trial) -> None:
-    """Static and dynamic shapes, gradients too; the inductor backend once."""
+    """Static and dynamic shapes, gradients too; the inductor backend once, where it has one."""
     trial.wrong = "OPS-COMPILE-WRONG"
     dtypes = (trial.subject.favourite,)
     backends = iter(["aot_eager", "inductor"])
+    device = trial.subject.device
+    if not kernels.get_device(device, trial.operator.name).compiled_by_inductor():
+        backends = iter(["aot_eager"])
+        trial.notes.append(f"without inductor, which makes no code for {device}")
 
     def static(case: Case) -> None:
         _compile(trial, [case], next(backends, "aot_eager"), dynamic=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsmith.errors import DeclarationError
+from opsmith.kernels.languages.ascendc import AscendC
 from opsmith.kernels.languages.cpp import Cpp
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.languages.language import Language
@@ -12,25 +13,32 @@ from opsmith.kernels.languages.torch_library import TorchLibrary
 
 __all__ = ["LANGUAGES", "Language", "language_of"]
 
-LANGUAGES: tuple[Language, ...] = (Cpp(), Cuda(), TorchLibrary())
+LANGUAGES: tuple[Language, ...] = (Cpp(), Cuda(), AscendC(), TorchLibrary())
 
 
-def language_of(path: Path, api: str, qualname: str) -> Language:
+def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Language:
     """The language of a source.
 
     Raises:
-        DeclarationError: there is no such api, or no language with such files.
+        DeclarationError: there is no such api or language, or none with such files.
     """
     apis = list(dict.fromkeys(language.api for language in LANGUAGES))
     if api not in apis:
         there = " and ".join(repr(known) for known in apis)
         raise DeclarationError(f"{qualname}: api={api!r}; there are {there}")
+    languages = [language.asked for language in LANGUAGES if language.asked]
+    if asked and asked not in languages:
+        there = " and ".join(map(repr, languages))
+        raise DeclarationError(
+            f"{qualname}: language={asked!r}; there is {there}, and C++ and CUDA are told by the "
+            "file's name"
+        )
     for language in LANGUAGES:
-        if language.takes(path, api):
+        if language.takes(path, api, asked):
             return language
     known = ", ".join(
         f"{language.name} ({', '.join(language.suffixes)})"
         for language in LANGUAGES
-        if language.api == api
+        if (language.api, language.asked) == (api, asked)
     )
     raise DeclarationError(f"{qualname}: {path.name} is in no kernel language; there are {known}")

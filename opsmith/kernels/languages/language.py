@@ -23,6 +23,8 @@ class Language(ABC):
     Attributes:
         name: for messages.
         api: what its sources are written against; the argument of ``register_kernel``.
+        asked: what ``register_kernel`` calls it as `language`, where a file's name does not tell;
+            empty where it does.
         suffixes: of its files.
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without it the code registers itself with PyTorch, and runs nowhere else.
@@ -33,14 +35,15 @@ class Language(ABC):
 
     name: str
     api: str = "opsmith"
+    asked: str = ""
     suffixes: tuple[str, ...]
     has_entry: bool = True
     compilers: Mapping[str, Callable[[str], Compiler]] = MappingProxyType({})
     emulates: str = ""
 
-    def takes(self, path: Path, api: str) -> bool:
+    def takes(self, path: Path, api: str, asked: str = "") -> bool:
         """Whether a source is in this language."""
-        return api == self.api and path.suffix in self.suffixes
+        return (api, asked) == (self.api, self.asked) and path.suffix in self.suffixes
 
     @abstractmethod
     def check(self, source: KernelSource) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import ArtifactError
-from opsmith.kernels import HOST
+from opsmith.kernels import HOST, get_device
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel
@@ -19,9 +19,10 @@ from opsmith.targets.proof import ModelProof
 
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
-    del operator
     if kernel.source is None:
         return "a package runs without Python, and the kernel is Python"
+    if not get_device(kernel.device, operator.name).compiled_by_inductor():
+        return f"Inductor makes no code for {kernel.device}"
     return None
 
 

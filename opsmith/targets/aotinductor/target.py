@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, machine
+from opsmith.kernels import HOST, get_device, machine
 from opsmith.operators import Operator
 from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
@@ -222,7 +222,8 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
     """How each input lies in memory, whether it is written, and the device that all are on.
 
     Raises:
-        ExportError: an input is not a dense tensor, or they are on several devices.
+        ExportError: an input is not a dense tensor, they are on several devices, or on one for
+            which Inductor makes no code.
     """
     example = model.flatten(model.args, model.kwargs)
     found = []
@@ -242,6 +243,11 @@ def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]],
     if len(devices) > 1:
         raise ExportError(
             f"the inputs are on {' and '.join(devices)}; an AOTInductor model runs on one device"
+        )
+    if not get_device(devices[0], "the inputs' device").compiled_by_inductor():
+        raise ExportError(
+            f"the inputs are on {devices[0]}, and Inductor, PyTorch's compiler, makes no code for "
+            f"it here. An extension of PyTorch may bring that; else give inputs on {HOST}."
         )
     return found, devices[0]
 

@@ -275,7 +275,11 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage storage, int64_t of
                                at::IntArrayRef size, at::IntArrayRef stride) {
   at::native::checkSetStorage(self, storage, offset, size, stride);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
-  resize_to(self, size, stride);
+  if (stride.data() == nullptr) {
+    resize_to(self, size, c10::contiguous_strides(size));
+  } else {
+    resize_to(self, size, stride);
+  }
   return self;
 }
 

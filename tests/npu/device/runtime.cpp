@@ -13,8 +13,10 @@
 namespace device {
 namespace {
 
-// Long enough that nobody reads a result before it is there without having waited.
+// How long after its turn what is launched begins. The other streams are so much slower than the
+// default one that who does not wait for them reads what is not there yet.
 constexpr std::chrono::microseconds latency{50};
+constexpr std::chrono::milliseconds long_latency{5};
 
 struct Block {
   int device;
@@ -109,10 +111,15 @@ thread_local int64_t stream_now[count] = {};
 
 Queue::Queue() {
   enqueue = [](Stream* self, void (*run)(void*), void* state) {
-    static_cast<Queue*>(self)->push([run, state] {
-      std::this_thread::sleep_for(latency);
-      run(state);
-    });
+    static_cast<Queue*>(self)->push(
+        [run, state, is_default = static_cast<Queue*>(self)->is_default.load()] {
+          if (is_default) {
+            std::this_thread::sleep_for(latency);
+          } else {
+            std::this_thread::sleep_for(long_latency);
+          }
+          run(state);
+        });
   };
   thread_ = std::thread([this] { work(); });
 }
@@ -162,7 +169,9 @@ void Queue::work() {
 
 Queue& queue(int device, int64_t stream) {
   static Queue* const queues = new Queue[count * streams_of_each];
-  return queues[device * streams_of_each + stream];
+  Queue& found = queues[device * streams_of_each + stream];
+  found.is_default = stream == 0;
+  return found;
 }
 
 int current_device() { return device_now; }

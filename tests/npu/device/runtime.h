@@ -3,6 +3,7 @@
 
 #include "device.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,8 @@ inline constexpr int streams_of_each = 4;  // the default stream is number 0
 // A queue of work, done in order by its thread.
 class Queue : public Stream {
  public:
+  std::atomic<bool> is_default{false};
+
   Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;

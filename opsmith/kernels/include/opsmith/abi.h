@@ -130,8 +130,8 @@ struct opsmith_context {
   int32_t (*allocate)(void* self, int32_t result, DLDataType dtype, int32_t ndim,
                       const int64_t* sizes, DLTensor* tensor);
 
-  // The device's stream (a cudaStream_t on CUDA); null on the CPU, an error where opsmith knows
-  // none.
+  // The device's current stream, as its own library has it (a cudaStream_t, an aclrtStream); null
+  // on the CPU, an error where PyTorch cannot tell.
   void* (*stream)(void* self);
 };
 

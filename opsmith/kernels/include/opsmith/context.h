@@ -72,7 +72,8 @@ class Context {
     return {static_cast<T*>(memory), static_cast<size_t>(count)};
   }
 
-  // The device's stream (a cudaStream_t on CUDA); null on the CPU. Fails where opsmith knows none.
+  // The device's current stream, as its own library has it (a cudaStream_t, an aclrtStream); null
+  // on the CPU. Fails where PyTorch cannot tell.
   void* stream() const {
     return context_->stream == nullptr ? nullptr : context_->stream(context_->self);
   }

@@ -7,6 +7,10 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 
+// PyTorch 2.13 brought it, and libraries are made for those before as well: null there.
+extern "C" __attribute__((weak)) AOTITorchError torch_stream_native_handle(StreamHandle stream,
+                                                                           void** handle);
+
 #define OPSMITH_SHIM(call)                                \
   do {                                                    \
     if ((call) != 0) [[unlikely]]                         \
@@ -322,16 +326,27 @@ class Call : public detail::CallContext {
     call.device_scratch_.push_back(std::move(tensor));
     return data;
   }
-  static void* stream([[maybe_unused]] void* self) {
-#ifdef OPSMITH_STREAM
+  static void* stream(void* self) {
+    const DLDevice device = of(self).device_;
     void* result = nullptr;
-    OPSMITH_SHIM(OPSMITH_STREAM(of(self).device_.device_id, &result));
-    return result;
+#ifdef OPSMITH_STREAM
+    OPSMITH_SHIM(OPSMITH_STREAM(device.device_id, &result));
 #else
-    throw std::runtime_error(detail::join("ctx.stream(): opsmith knows no stream of ",
-                                          detail::show(of(self).device_),
-                                          "; ask the device's own library for it"));
+    if (torch_stream_native_handle == nullptr) {
+      throw std::runtime_error(detail::join("ctx.stream(): PyTorch gives the stream of ",
+                                            detail::show(device), " from 2.13 on"));
+    }
+    StreamHandle stream = nullptr;
+    OPSMITH_SHIM(aoti_torch_get_current_stream(device.device_id, &stream));
+    const bool given = torch_stream_native_handle(stream, &result) == 0;
+    aoti_torch_delete_stream(stream);
+    if (!given) {
+      throw std::runtime_error(detail::join(
+          "ctx.stream(): the backend of ", detail::show(device),
+          " tells PyTorch no native handle of its streams; ask its own library for the stream"));
+    }
 #endif
+    return result;
   }
 
   DLDevice device_;

@@ -1,0 +1,1 @@
+"""An elementwise sum on Ascend NPUs."""

@@ -1,0 +1,100 @@
+"""Ascend C against ``<opsmith/kernel.h>``, compiled by CANN's bisheng."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels.languages.cpp import Cpp
+from opsmith.kernels.toolchain import Compiler, tool_version
+from opsmith.kernels.units import Unit
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+_KEY = "PrivateUse1"  # torch_npu's
+_DEFAULT_ARCHITECTURE = "dav-2201"  # of Atlas A2 and A3
+
+
+class AscendC(Cpp):
+    """See `Language`."""
+
+    name = "Ascend C"
+    asked = "ascendc"
+    suffixes = (".cpp", ".asc")
+    compilers = MappingProxyType({"bisheng": lambda what: find_bisheng(what)})
+
+    def check(self, source: KernelSource) -> None:
+        """See `Language.check`."""
+        if source.device_row.dispatch_key != _KEY:
+            raise DeclarationError(
+                f"{source.what}: Ascend C is for NPUs: register_kernel('npu', source=…, "
+                f"language={self.asked!r})"
+            )
+        super().check(source)
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        super().require(source, torch=torch)
+        find_bisheng(source.what)
+
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`."""
+        home = _home(source.what)
+        bisheng = find_bisheng(source.what)
+        framework = home / "compiler" / "tikcpp" / "tikcfw"
+        include = (home / "include", framework, framework / "impl", framework / "interface")
+        return replace(
+            super().unit(source),
+            include_dirs=(*source.include_dirs, *include),
+            compiler=replace(bisheng, flags=("-xcce", f"--npu-arch={_architecture()}")),
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`: what launches of bisheng's call is in CANN's runtime."""
+        beside = super().beside(source)
+        folder = _home(source.what) / "lib64"
+        runtime = [str(folder / f"lib{name}.so") for name in ("ascendcl", "runtime")]
+        return {**beside, "link_libraries": [*beside["link_libraries"], *runtime]}
+
+
+def find_bisheng(what: str) -> Compiler:
+    """CANN's compiler, below ``ASCEND_HOME_PATH``.
+
+    Args:
+        what: what it is needed for, for the message.
+
+    Raises:
+        MissingError: CANN is not installed, or not set up in this shell.
+    """
+    home = _home(what)
+    folders = ("bin", "compiler/ccec_compiler/bin", "tools/bisheng_compiler/bin")
+    for folder in folders:
+        path = shutil.which("bisheng", path=str(home / folder))
+        if path is not None:
+            return Compiler(path, tool_version(path, what))
+    raise MissingError(
+        f"{what}: needs CANN's compiler bisheng, and there is none below ASCEND_HOME_PATH "
+        f"({home}), in {', '.join(folders)}. Install the CANN toolkit, not its runtime alone."
+    )
+
+
+def _home(what: str) -> Path:
+    home = os.environ.get("ASCEND_HOME_PATH", "")
+    if not home:
+        raise MissingError(
+            f"{what}: needs CANN, whose compiler bisheng takes Ascend C, and ASCEND_HOME_PATH is "
+            "not set. Install the CANN toolkit (https://www.hiascend.com/software/cann), and "
+            "source the set_env.sh in its folder."
+        )
+    return Path(home)
+
+
+def _architecture() -> str:
+    """The value of ``--npu-arch``, from ``OPSMITH_NPU_ARCH``."""
+    return os.environ.get("OPSMITH_NPU_ARCH", "").strip() or _DEFAULT_ARCHITECTURE
