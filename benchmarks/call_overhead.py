@@ -44,6 +44,14 @@ def identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 identity.register_kernel("cpu", source=HERE / "identity_opsmith.cpp")
 
 
+@opsmith.op("opsmith_bench::identity_backward")
+def identity_backward(grad: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return grad.clone()
+
+
+identity_backward.register_kernel("cpu", source=HERE / "identity_backward_opsmith.cpp")
+
+
 @opsmith.op("opsmith_bench::python_identity")
 def python_identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x.clone()
@@ -112,6 +120,12 @@ def main() -> None:
         "a rule, not needed": measure(lambda op: op(x)),
         "a rule, recorded": measure(lambda op: op(needs_gradient)),
         "a rule, with backward": measure(lambda op: op(needs_gradient).backward(grad)),
+    }
+    # The others have what they had.
+    identity.register_backward(identity_backward, grads={"x": 0})
+    results |= {
+        "declared, recorded": measure(lambda op: op(needs_gradient)),
+        "declared, with backward": measure(lambda op: op(needs_gradient).backward(grad)),
     }
     table = Table(title="One call of the identity operator on 16 floats, µs, median")
     table.add_column("")

@@ -100,18 +100,7 @@ bev_pool_v2.register_kernel("cpu", source="bev_pool_v2.cpp")
 bev_pool_v2_backward.register_kernel("cpu", source="bev_pool_v2_backward.cpp")
 bev_pool_v2.register_kernel("cuda", source="bev_pool_v2.cu")
 bev_pool_v2_backward.register_kernel("cuda", source="bev_pool_v2_backward.cu")
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:7])
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    depth_grad, feat_grad = bev_pool_v2_backward(grad, *ctx.saved_tensors)
-    return depth_grad, feat_grad, None, None, None, None, None, None
-
-
-bev_pool_v2.register_autograd(_backward, setup_context=_setup_context)
+bev_pool_v2.register_backward(bev_pool_v2_backward, grads={"depth": 0, "feat": 1})
 
 
 @bev_pool_v2.register_cases
