@@ -17,6 +17,7 @@ from opsmith import checks
 from opsmith.checks.gradients import leaves_of
 from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
+from opsmith.targets.jax.derivatives.translate import _Translation
 from opsmith.targets.jax.export import Exported, _note
 
 jax = pytest.importorskip("jax")
@@ -226,6 +227,50 @@ def test_a_branch_on_a_size_of_one_is_a_path_of_its_own() -> None:
     assert "aten.mul(x, 2)" in general.body[0]
     assert "aten.mul(x, 3)" in single.body[0]
     assert ("x.shape[0] == 1", False) in single.conditions
+
+
+def test_a_dtype_that_takes_the_steps_of_another_is_traced_once(monkeypatch) -> None:
+    traced = _traced(monkeypatch)
+    found = derivative(mix)
+    assert not isinstance(found, str)
+    dtypes = [given["x"].dtype for given in traced]
+    assert dtypes.count(torch.float32) > 1
+    assert dtypes.count(torch.float16) == dtypes.count(torch.bfloat16) == 1
+    # PyTorch's own operators ask other things in half precision, which takes the same paths.
+    for path in found.paths:
+        taken = {kinds[0][1] for kinds in path.kinds}
+        assert "float32" not in taken or taken == {"float16", "bfloat16", "float32", "float64"}
+
+
+def test_a_call_that_takes_a_known_path_is_not_traced_again(monkeypatch) -> None:
+    @opsmith.op("jax_test::halved", autograd="reference")
+    def halved(x: Float32[Tensor, "N"], w: Float32[Tensor, "M"]) -> Float32[Tensor, "N"]:
+        return x * 2
+
+    @halved.register_cases
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        # Nothing is asked of `w`, so that its sizes make no path.
+        for length in (5, 1, 0):
+            yield {"x": torch.ones(5), "w": torch.ones(length)}
+
+    traced = _traced(monkeypatch)
+    derivative(halved)
+    sizes = [(len(given["x"]), len(given["w"])) for given in traced]
+    assert (5, 5) in sizes
+    assert (5, 0) not in sizes
+
+
+def _traced(monkeypatch) -> list[dict[str, Any]]:
+    """The calls in which derivatives are traced from now on."""
+    calls: list[dict[str, Any]] = []
+    trace = _Translation._trace
+
+    def noted(self: _Translation, arguments: dict[str, Any]) -> Any:
+        calls.append(arguments)
+        return trace(self, arguments)
+
+    monkeypatch.setattr(_Translation, "_trace", noted)
+    return calls
 
 
 def test_a_fixed_dtype_stays_where_a_path_serves_every_generic_one() -> None:

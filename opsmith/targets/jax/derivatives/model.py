@@ -30,6 +30,13 @@ class Path:
     conditions: list[tuple[str, bool]]
     body: list[str]
 
+    def is_same(self, other: Path) -> bool:
+        """Whether both do the same, and ask the same but for what is PyTorch's own concern."""
+        return (self.inputs, self.body, self._asked()) == (other.inputs, other.body, other._asked())
+
+    def _asked(self) -> set[str]:
+        return {text for text, minor in self.conditions if not minor}
+
 
 @dataclass
 class Derivative:

@@ -8,6 +8,8 @@ number is a condition, which is compared before the path is taken.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,11 +63,12 @@ class _Translation:
         names = generic_dtypes(self.operator)
         problem = self._trace_all(examples(self.operator, names[0]))
         for name in names[1:]:
-            before = len(self.found.paths)
+            known = list(self.found.paths)
             hindered = self._trace_all(examples(self.operator, name), most=1)
             # Where the first call takes no path of its own, the others take those that there are.
             # But complex numbers may be conjugated in any of them.
-            if len(self.found.paths) > before or DTYPES[name].is_complex:
+            own = [p for p in self.found.paths[len(known) :] if not any(map(p.is_same, known))]
+            if own or DTYPES[name].is_complex:
                 hindered = self._trace_all(examples(self.operator, name))
             else:
                 for path in self.found.paths:
@@ -105,6 +108,10 @@ class _Translation:
             if key in seen or len(seen) >= most:
                 continue
             seen.add(key)
+            if any(
+                kinds in path.kinds and self._takes(path, arguments) for path in self.found.paths
+            ):
+                continue
             try:
                 self._add(kinds, self._trace(arguments))
             except UntranslatableError as error:
@@ -114,6 +121,17 @@ class _Translation:
                 text = f"cannot be traced: {type(error).__name__}: {first[0].rstrip('.')}"
                 problem = problem or UntranslatableError(text)
         return problem
+
+    def _takes(self, path: Path, arguments: dict[str, Any]) -> bool:
+        """Whether a call of the path's kind decides all as the call did that it was traced in."""
+        from opsmith.targets.jax.package.derivative import failing, inputs_of
+
+        taken = ", ".join(path.inputs[: path.count])
+        conditions = [
+            (text, eval(f"lambda {taken}: {text}", {"math": math}), minor)
+            for text, minor in path.conditions
+        ]
+        return not failing(conditions, inputs_of(self.signature, arguments))
 
     def _add(self, kinds: tuple[Any, ...], path: Path) -> None:
         for other in self.found.paths:
@@ -129,7 +147,6 @@ class _Translation:
         self.found.paths.append(path)
 
     def _trace(self, arguments: dict[str, Any]) -> Path:
-        from torch._decomp import core_aten_decompositions
         from torch._subclasses.functional_tensor import (
             FunctionalTensorMode,
             dispatch_functionalize,
@@ -143,7 +160,7 @@ class _Translation:
             traced, more_names, more_inputs = prepare(arguments, inputs)
             graph = make_fx(
                 dispatch_functionalize(traced, FunctionalTensorMode()),
-                decomposition_table=dict(core_aten_decompositions().items()),
+                decomposition_table=_decompositions(),
             )(*inputs, *more_inputs)
         graph.graph.eliminate_dead_code()
         every = [*names, *more_names]
@@ -197,6 +214,14 @@ class _Translation:
         names = [p.name for p in self.signature.parameters if not p.keyword_only]
         pairs = zip(names, texts, strict=False)
         return "{" + ", ".join(f'"{name}": {text}' for name, text in pairs) + "}"
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """How PyTorch writes its operators by its core ones; a table that takes long to make."""
+    from torch._decomp import core_aten_decompositions
+
+    return dict(core_aten_decompositions().items())
 
 
 class _Context:

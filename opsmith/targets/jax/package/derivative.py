@@ -76,17 +76,17 @@ class _Paths:
         """
         kinds = kinds_of(self.signature, arguments)
         like = [variant for variant in self.variants if variant.kinds == kinds]
-        failing = [_failing(variant, inputs) for variant in like]
-        for variant, failed in zip(like, failing, strict=True):
+        failed_of = [failing(variant.conditions, inputs) for variant in like]
+        for variant, failed in zip(like, failed_of, strict=True):
             if not failed:
                 return variant.run
         # Sizes of 0 and 1 make PyTorch look at how a tensor lies in memory, which JAX's never asks.
-        for variant, failed in zip(like, failing, strict=True):
+        for variant, failed in zip(like, failed_of, strict=True):
             if all(minor for _, minor in failed):
                 return variant.run
         name = self.signature.qualname
         if like:
-            texts = " and ".join(text for text, minor in failing[0] if not minor)
+            texts = " and ".join(text for text, minor in failed_of[0] if not minor)
             raise DifferentiationError(
                 f"{name}: its derivative was translated for calls where {texts}. Register a case "
                 "like this call (register_cases) and export again."
@@ -98,8 +98,13 @@ class _Paths:
         )
 
 
-def _failing(variant: Variant, inputs: Sequence[Any]) -> list[tuple[str, bool]]:
-    """The conditions that do not hold, and whether only layouts depend on each."""
+def failing(conditions: Sequence[Condition], inputs: Sequence[Any]) -> list[tuple[str, bool]]:
+    """The conditions that do not hold of a call, and whether only layouts depend on each.
+
+    Args:
+        conditions: those of a path.
+        inputs: what `inputs_of` gives of the call.
+    """
 
     def holds(condition: Callable[..., Any]) -> bool:
         try:
@@ -107,7 +112,7 @@ def _failing(variant: Variant, inputs: Sequence[Any]) -> list[tuple[str, bool]]:
         except ZeroDivisionError:
             return False  # it was asked where what it divides by was not 0
 
-    return [(text, minor) for text, condition, minor in variant.conditions if not holds(condition)]
+    return [(text, minor) for text, condition, minor in conditions if not holds(condition)]
 
 
 def _shown(kind: Any) -> str:
