@@ -43,6 +43,11 @@ def call_operator(
     return loaded.runner.run(operator.name, arguments)
 
 
+def _nothing_lost(loaded: LoadedOperators, operator: Operator) -> str | None:
+    del loaded, operator
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """What all routes of an operator to a runtime have.
@@ -107,11 +112,14 @@ class GradientProof(Route):
 
     Attributes:
         options: those of the export.
+        lost: why the loaded operator has no gradient, where only the export tells; `None` if it
+            has one.
         differentiate: takes the loaded operator, arguments by name and a gradient for each result
             that can have one; gives the gradient of each tensor that requires one, in their order.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
+    lost: Callable[[LoadedOperators, Operator], str | None] = _nothing_lost
     differentiate: Callable[
         [LoadedOperators, Operator, Mapping[str, Any], Sequence[Tensor]], Sequence[Tensor]
     ]

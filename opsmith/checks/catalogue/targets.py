@@ -82,6 +82,8 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
     # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
     floats = tuple(name for name in dtypes if name is not None and is_float(name)) or (None,)
     with _loaded(target, proof, trial) as loaded:
+        lost = proof.lost(loaded, trial.operator)
+        trial.need(lost is None, str(lost))
 
         def one(case: Case) -> None:
             trial.accept(case)

@@ -18,6 +18,9 @@ from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
 from opsmith.targets.proof import GradientProof, OperatorProof, Route
 
+#: A case's program runs once, so that what LLVM would make of it does not matter.
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
 
 def _called(
     loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
@@ -72,23 +75,29 @@ def _differentiated(
     names = [p.name for p in operator.signature.tensors]
     leaves, structure = jax.tree.flatten([arguments[name] for name in names])
     wanted = [position for position, leaf in enumerate(leaves) if leaf.requires_grad]
-    with wide():
-        given = {name: to_jax(value) for name, value in arguments.items()}
-        arrays = [to_jax(leaf) for leaf in leaves]
+    others = {name: value for name, value in arguments.items() if name not in names}
 
+    def gradients(arrays: list[Any], cotangents: list[Any]) -> Any:
         def call(moved: list[Any]) -> list[Any]:
             every = list(arrays)
             for position, array in zip(wanted, moved, strict=True):
                 every[position] = array
             tensors = dict(zip(names, jax.tree.unflatten(structure, every), strict=True))
-            returned = loaded[operator.name](**{**given, **tensors})
+            returned = loaded[operator.name](**others, **tensors)
             many = returned if isinstance(returned, tuple) else (returned,)
             return [value for value in many if jnp.issubdtype(value.dtype, jnp.inexact)]
 
         _, pull = jax.vjp(call, [arrays[position] for position in wanted])
-        # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
-        (found,) = pull([jnp.conj(to_jax(cotangent)) for cotangent in cotangents])
-        return [to_torch(jnp.conj(gradient)) for gradient in found]
+        return pull(cotangents)[0]
+
+    with wide():
+        # One program for a case: compiling it takes longer than all else.
+        found = jax.jit(gradients, compiler_options=_QUICKLY)(
+            [to_jax(leaf) for leaf in leaves],
+            # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
+            [to_jax(cotangent.conj()) for cotangent in cotangents],
+        )
+        return [to_torch(gradient).conj().resolve_conj() for gradient in found]
 
 
 def _no_gradient(operator: Operator, kernel: Kernel) -> str | None:
@@ -100,10 +109,13 @@ def _no_gradient(operator: Operator, kernel: Kernel) -> str | None:
         return "has no gradient"
     if not any(_may_be_float(parameter) for parameter in signature.tensors):
         return "takes no tensor that has a gradient"
-    from opsmith.targets.jax.derivatives import derivative
+    return None
 
-    translated = derivative(operator)
-    return translated if isinstance(translated, str) else None
+
+def _untranslated(loaded: LoadedOperators, operator: Operator) -> str | None:
+    function: Any = loaded[operator.name]
+    reason: str | None = function.no_gradient
+    return reason
 
 
 def _may_be_float(parameter: Parameter) -> bool:
@@ -146,6 +158,7 @@ PROOFS: tuple[Route, ...] = (
         what="JAX",
         obstacle=_no_gradient,
         about=_derivative,
+        lost=_untranslated,
         differentiate=_differentiated,
     ),
 )
