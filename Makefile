@@ -23,6 +23,7 @@ help:
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 	@echo "make wheels  install Zig's compiler, and test wheels for every Linux and for Arm"
 	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
+	@echo "make npu     compile Ascend C's host code against the headers of torch_npu's wheel"
 	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
@@ -83,6 +84,11 @@ wheels: .venv/installed
 .PHONY: nvcc
 nvcc: .venv/installed
 	$(BIN)/python tests/nvcc.py
+
+# Downloads torch_npu's wheel (44 MB) into a folder of its own; nothing of it is installed.
+.PHONY: npu
+npu: .venv/installed
+	$(BIN)/python tests/npu/headers.py
 
 .PHONY: abi
 abi: .venv/installed

@@ -31,6 +31,13 @@ def install(home: Path) -> None:
         subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", library], check=True)
 
 
+def as_calls(text: str) -> str:
+    """A source with its launches as calls of the stand-in."""
+    calls = _LAUNCH.sub(r"stand_in::launch(\1, \2, \3, ", text)
+    assert calls != text
+    return calls
+
+
 def _compile(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print("the tests' stand-in for bisheng 1.0")
@@ -40,9 +47,7 @@ def _compile(arguments: list[str]) -> int:
     source = Path(words[words.index("-c") + 1])
     rewritten = Path(words[words.index("-o") + 1]).with_suffix(".cpp")
     text = source.read_text()
-    launches = _LAUNCH.sub(r"stand_in::launch(\1, \2, \3, ", text)
-    assert launches != text
-    rewritten.write_text(f'#line 1 "{source}"\n{launches}')
+    rewritten.write_text(f'#line 1 "{source}"\n{as_calls(text)}')
     words[words.index("-c") + 1] = str(rewritten)
     done = subprocess.run(["g++", f"-I{HERE / 'device'}", *words], check=False)
     if done.returncode == 0:

@@ -1,0 +1,73 @@
+"""Compile the host code of a kernel in Ascend C against the headers of torch_npu's wheel.
+
+``make npu`` runs this. The wheel is downloaded into a folder of its own and unpacked, but never
+importable: with a torch_npu that cannot load, PyTorch does not load either. Device code is the
+stand-in's (`ascendc_stand_in`), and nothing runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from stand_in_cann import HERE, as_calls
+
+from opsmith.kernels import INCLUDE, adapters
+from opsmith.kernels.torch_paths import torch_paths
+from opsmith.operators.importing import import_all
+
+GALLERY = HERE.parents[1] / "gallery" / "add_custom"
+WHEEL = "torch-npu==2.13.0"
+STREAM = """
+#include <torch_npu/csrc/core/npu/NPUStream.h>
+
+#include <type_traits>
+
+// What ctx.stream() gives is what torch_npu's own interface gives.
+static_assert(std::is_same_v<decltype(c10_npu::getCurrentNPUStream().stream()), aclrtStream>);
+static_assert(std::is_same_v<aclrtStream, void*>);
+aclrtStream current() { return c10_npu::getCurrentNPUStream().stream(); }
+"""
+
+
+def unpacked(folder: Path) -> Path:
+    """The wheel's headers."""
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, WHEEL]
+    subprocess.run([*command, "--disable-pip-version-check"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        headers = [name for name in archive.namelist() if name.endswith((".h", ".hpp"))]
+        archive.extractall(folder, headers)
+    return folder / "torch_npu" / "include"
+
+
+def main() -> None:
+    paths = torch_paths()
+    assert paths is not None
+    (operator,) = import_all([str(GALLERY / "add_custom.py")])
+    signature = operator.signature
+    with tempfile.TemporaryDirectory(prefix="opsmith-npu-") as name:
+        folder = Path(name)
+        npu = unpacked(folder)
+        texts = adapters.kernel_files(signature)
+        texts["adapter.cpp"] = adapters.torch_adapter(signature, "npu", strided=False)
+        texts["kernel.cpp"] = as_calls((GALLERY / "add_custom.cpp").read_text())
+        texts["stream.cpp"] = STREAM
+        for file, text in texts.items():
+            (folder / file).write_text(text)
+        # CANN's own headers come before the stand-in, of which device code alone is left.
+        own = [folder, INCLUDE, npu / "third_party" / "acl" / "inc", npu, HERE / "device"]
+        include = [*own, HERE / "ascendc_stand_in", *paths.include]
+        row = operator.kernels["npu"].source.device_row
+        words = [f"-I{path}" for path in include] + [f"-D{one}" for one in row.compile_definitions]
+        for file in ("adapter.cpp", "kernel.cpp", "stream.cpp"):
+            command = ["g++", "-std=c++20", "-fsyntax-only", "-w", *words, folder / file]
+            subprocess.run(command, check=True)
+            print(f"{file:12}  compiles against {WHEEL}")
+
+
+if __name__ == "__main__":
+    main()
