@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from opsmith.operators.arguments import every_tensor_in
 from opsmith.signature import bind
 
 ORIGIN = "given"
+_FIELDS = ("values", "layouts", "same", "shift")
 
 
 def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Path) -> None:
@@ -29,16 +31,21 @@ def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Pat
     Raises:
         ArgumentError: some do not fit the declaration.
     """
-    complete = [operator.arguments((), dict(arguments)) for arguments in cases]
-    for arguments in complete:
-        bind(operator.signature, Case(operator.signature, arguments).described())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(complete, path)
+    complete = [_case(operator, operator.arguments((), dict(one))) for one in cases]
+    for case in complete:
+        bind(operator.signature, case.described())
+    write_cases(complete, path)
+
+
+def write_cases(cases: Sequence[Case], path: Path) -> None:
+    """Put cases into a file."""
+    plain = [replace(case, values=dict(case.values), layouts=dict(case.layouts)) for case in cases]
+    torch.save([{name: getattr(case, name) for name in _FIELDS} for case in plain], path)
 
 
 def given_cases(operator: Operator, path: str) -> list[Case]:
-    """The cases that `keep_given` put there, as they lay in memory."""
-    return [_case(operator, arguments) for arguments in torch.load(path)]
+    """The cases in a file."""
+    return [Case(operator.signature, **fields, origin=ORIGIN) for fields in torch.load(path)]
 
 
 def _case(operator: Operator, arguments: Mapping[str, Any]) -> Case:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.case import Case
-from opsmith.checks.given import keep_given
+from opsmith.checks.given import keep_given, write_cases
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
 from opsmith.checks.remote import Caller
@@ -335,7 +335,7 @@ def run_check(
         settings: how thoroughly.
         announce: told of each case before it runs.
         crashed: cases that took a process down before, by their keys: how, and the code of that.
-        replay: is told which cases failed, and says where only one is to run.
+        replay: is told with which case it failed, and says where only one is to run.
         caller: the process that the kernel runs in; this one by default.
     """
     started = time.monotonic()
@@ -360,6 +360,7 @@ def run_check(
         status, message, code = "failed", str(failure), failure.code
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest
+            replay.crashed = failure.crashed
             seeded = failure.case.origin != ORIGIN
             shown = _shown(trial, failure, kept)
         trial.blame = failure.blame or trial.blame
@@ -399,6 +400,9 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
     # A kernel that ran in this process may have changed whatever this needs.
     with contextlib.suppress(Exception):
+        if trial.replay.file and failure.case is not None:
+            several = [case for case in (failure.case, failure.beside) if case is not None]
+            write_cases(several, Path(trial.replay.file))
         if trial.settings.stores and failure.case is not None:
             keep(failure.case)
         return snippet(trial, failure, keep)

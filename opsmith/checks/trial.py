@@ -82,7 +82,7 @@ class Trial:
         settings: how thoroughly to look.
         announce: told of every case before it runs, so that a crash has a name.
         crashed: cases by digest that took a process down before: how, and the code of that.
-        replay: which cases failed, and whether one is to run alone.
+        replay: whether one case is to run alone.
         count: how many cases ran.
         refused: how many sampled cases the reference did not take, and what it said last.
         error: the largest error so far in units of the tolerance; `None` before any comparison.
@@ -288,7 +288,6 @@ class Trial:
         self.enter(case)
         if self.replay.alone and self.replay.alone != case.digest:
             return
-        self.replay.ran = True
         self.tally.begin("registered" if case.origin else self.cohort, case.dtype, case.numel)
         try:
             # The kernel itself runs with all threads: see `call`.
@@ -298,15 +297,11 @@ class Trial:
             self._refuse(case, error)
         except Failure as failure:
             failure.case = failure.case or case
-            self.replay.failed[case.digest] = str(failure)
-            self.replay.crashed = failure.crashed
             raise
         except (Inapplicable, hypothesis.errors.HypothesisException):
             raise
         except Exception as error:
-            failed = Failure(raised(error), case, code=self.raises)
-            self.replay.failed[case.digest] = str(failed)
-            raise failed from error
+            raise Failure(raised(error), case, code=self.raises) from error
 
     def _two(self, body: Callable[[Case, Case], None], pair: tuple[Case, Case]) -> None:
         try:

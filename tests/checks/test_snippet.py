@@ -98,6 +98,7 @@ def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
         (crashing.segfault, "mutation", "OPS-CALL-CRASH"),
         (crashing.hang, "mutation", "OPS-CALL-HANG"),
         (crashing.stale, "reference", "OPS-STATE-EARLIER"),
+        (crashing.by_shape, "layouts", "OPS-STATE-EARLIER"),
         (crashing.late, "mutation", "OPS-CALL-CRASH"),
     ],
     ids=lambda one: getattr(one, "name", one),

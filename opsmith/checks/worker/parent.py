@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from opsmith.checks.locate import Location
@@ -34,6 +34,8 @@ from opsmith.errors import OpsmithError
 _CRASHES, _CRASH_SECONDS = 20, 30.0
 #: How much longer than a call a check may be silent that limits its kernel's calls itself.
 _SLACK_SECONDS = 10.0
+#: Runtimes that compile nothing for a call; elsewhere one more takes long.
+_QUICK = ("eager", "kernel alone")
 #: The key of no case.
 _NONE = "none"
 #: What importing the user's modules may take at least, on a machine that may be busy.
@@ -101,6 +103,8 @@ class Worker(Supervised):
         crashed: dict[str, tuple[str, str]] = {}
         worst: tuple[_Running, End] | None = None
         self.hung = False
+        failed = self.folder / "failed.pt"
+        failed.unlink(missing_ok=True)
         while True:
             request = {
                 "path": sys.path,
@@ -114,6 +118,7 @@ class Worker(Supervised):
                 "settings": asdict(settings),
                 "crashed": crashed,
                 "alone": "",
+                "file": str(failed),
             }
             running, end = self._ask(request, limit + (_SLACK_SECONDS if check.apart else 0.0))
             if isinstance(end, Row):
@@ -135,7 +140,7 @@ class Worker(Supervised):
                 crashed[running.key] = (end.how, end.code)
             if late or not end.again or not running.key or known or tried >= _CRASHES:
                 note, shown = "", self._shown(request, limit, worst[0].key)
-                if end.again and self._is_right_alone(request, limit, worst[0].key, crashed):
+                if end.again and worst[0].key and self._is_right_alone(request, limit):
                     note, shown = _INNOCENT, repeated(subject, check.name, settings)
                 return self._row(check, subject, settings, worst, started, note, shown)
 
@@ -146,27 +151,27 @@ class Worker(Supervised):
 
         Then `whole`, Python that runs the whole check, is what shows it.
         """
-        key, failed = self._replay.key, self._replay.failed
-        crashed = key in request["crashed"] or self._replay.crashed
-        # What compiles makes more than one call, and takes long.
-        if row.status != "failed" or not (crashed or key in failed) or check.time_limit > 1.0:
-            return row
-        if not self._is_right_alone(request, limit, key, failed):
+        key, crashed = self._replay.key, self._replay.crashed
+        crashed |= key in request["crashed"]
+        slow = check.compiles and check.runtime not in _QUICK
+        if row.status != "failed" or not key or slow or not self._is_right_alone(request, limit):
             return row
         first, *said = row.message.split("\n")
         lines = [f"{first}{_INNOCENT}", *said] if crashed else [first, *said, _DEPENDS]
         code = row.code if crashed else "OPS-STATE-EARLIER"
         return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
-    def _is_right_alone(
-        self, request: dict[str, Any], limit: float, key: str, failed: Iterable[str]
-    ) -> bool:
-        """Whether a case that failed does not fail in a process that runs no other."""
-        others = dict.fromkeys(failed, ("failed before", "OPS-CALL-CRASH"))
-        crashed = {**others, **request["crashed"]}
-        crashed.pop(key, None)
-        _, end = self._ask({**request, "crashed": crashed, "alone": key}, limit)
-        return isinstance(end, Row) and self._replay.right
+    def _is_right_alone(self, request: dict[str, Any], limit: float) -> bool:
+        """Whether the case that failed last does not fail in a process that runs no other."""
+        if not Path(request["file"]).is_file():
+            return False
+        own = {"given": request["file"], "stores": False, "recalls": False}
+        settings = {**request["settings"], **own}
+        hung = self.hung
+        again = {**request, "settings": settings, "crashed": {}, "alone": "", "file": ""}
+        _, end = self._ask(again, limit)
+        self.hung = hung
+        return isinstance(end, Row) and end.status == "passed" and end.cases > 0
 
     def _shown(self, request: dict[str, Any], limit: float, key: str) -> str:
         """Python that shows a crash: what a process prints that runs nothing, and comes to it."""

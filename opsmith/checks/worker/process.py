@@ -170,7 +170,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     def announce(description: str, key: str, size: int) -> None:
         answer(answers, request=number, event="case", description=description, key=key, size=size)
 
-    replay = Replay(request["alone"])
+    replay = Replay(request["alone"], request["file"])
     settings = Settings(**request["settings"])
     row = run_check(check, subject, settings, announce, request["crashed"], replay, caller)
     if caller is not None:
