@@ -66,7 +66,7 @@ class Fiber : public Context {
   // Fibers of different numbers begin at different places of their stacks, which else would all lie
   // in the same few lines of a cache.
   Fiber(void (*entry)(), size_t number) {
-    const size_t stagger = number % 61 * 1088 / 64 * 64;
+    const size_t stagger = number % 61 * 17 * 64;
     // A page that nobody may touch lies below: a stack that grows too far faults.
     memory_ = static_cast<char*>(mmap(nullptr, stack_bytes + guard, PROT_NONE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
