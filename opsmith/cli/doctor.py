@@ -61,6 +61,7 @@ def examine() -> Iterator[Finding]:
     yield from _devices()
     yield _package("hypothesis", "opsmith check", "pip install 'opsmith[check]'")
     yield from _targets()
+    yield _package("triton", "Triton kernels", "pip install 'opsmith[triton]'")
     yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")
 
 

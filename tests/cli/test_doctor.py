@@ -153,6 +153,17 @@ def test_a_package_that_does_not_import_is_not_here(tmp_path, monkeypatch):
     assert "netron is installed, but importing it says" in netron.note
 
 
+def test_what_kernel_languages_need_is_said_where_it_is_not(monkeypatch):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    bisheng = found("bisheng")
+    assert (bisheng.ok, bisheng.essential, bisheng.used_for) == (False, False, "Ascend C kernels")
+    assert bisheng.remedy.startswith("needs CANN, whose compiler bisheng takes Ascend C")
+    monkeypatch.setattr(doctor, "_installed_version", lambda name: "")
+    triton = found("triton")
+    assert (triton.ok, triton.essential, triton.used_for) == (False, False, "Triton kernels")
+    assert triton.remedy == "pip install 'opsmith[triton]'"
+
+
 def test_each_target_has_a_row_of_its_own_words(monkeypatch):
     rows = {finding.name: finding for finding in doctor.examine()}
     for target in all_targets():
