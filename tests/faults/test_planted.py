@@ -6,6 +6,9 @@ short.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pairs import Pair
 from run import APART, COMPILED, pairs
@@ -48,6 +51,13 @@ def test_a_planted_fault_is_found_and_its_right_twin_passes(pair: Pair) -> None:
     assert check in {row.check for row in wrong.failures}
     right = checks.run(pair.right, **settings)
     assert right.ok, right.explain()
+
+
+def test_the_readme_says_how_many_faults_in_python_there_are() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (told,) = re.findall(r"Of (\d+) planted faults, each a small wrong operator in Python", readme)
+    kernels = [pair.wrong.kernels.values() for pair in pairs()]
+    assert int(told) == sum(not any(one.source for one in several) for several in kernels)
 
 
 def test_every_kind_of_fault_has_a_check_that_looks_for_it() -> None:
