@@ -18,11 +18,13 @@ from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, is_float8
 from opsmith.operators.importing import module_name
 
 #: Checks whose failure one call shows.
+_DERIVATIVES = ("gradient", "gradcheck", "double-backward")
 _ONE_CALL = ("reference", "layouts", "sizes")
 #: Up to this many elements of memory a tensor is written out.
 _SHORT = 16
@@ -46,7 +48,8 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
     lines, case, check = _beginning(trial.subject), failure.case, trial.name
     if not lines or case is None:
         return ""
-    lines += [*_arguments(GIVEN, case, keep), ""]
+    itself = trial.route is None and check in (*_ONE_CALL, *_DERIVATIVES)
+    lines += [*_arguments(GIVEN, case, keep, trial.subject.device if itself else HOST), ""]
     if trial.route is not None:
         run_with = GIVEN
         if failure.run_with is not None:
@@ -100,7 +103,19 @@ def _import(operator: Operator, module: str) -> list[str]:
     ]
 
 
-def _arguments(name: str, case: Case, keep: Callable[[Case], Path]) -> list[str]:
+def _arguments(
+    name: str, case: Case, keep: Callable[[Case], Path], device: str = HOST
+) -> list[str]:
+    """Lines after which `name` is the arguments of a case, on a device."""
+    lines = _arguments_on_host(name, case, keep)
+    if device == HOST:
+        return lines
+    if len(lines) == 1:  # which loads them
+        return [lines[0].replace(")[", f", map_location={device!r})[")]
+    return [f"with torch.device({device!r}):", *(f"    {line}" for line in lines)]
+
+
+def _arguments_on_host(name: str, case: Case, keep: Callable[[Case], Path]) -> list[str]:
     made = case.make()
     tensors = [tensor for _, tensor in Case(case.signature, made).tensors()]
     if case.same or not all(map(_is_short, tensors)):
@@ -178,7 +193,7 @@ def _gradients(case: Case) -> list[str]:
         "from opsmith.checks.layouts import lay_out",
         "",
         "def arriving(one):",
-        f"    layout, values = {layout!r}, torch.randn(one.shape).to(one.dtype)",
+        f"    layout, values = {layout!r}, torch.randn(one.shape).to(one)",
         "    return lay_out(constant_where_expanded(values, layout), layout)",
         "",
         "def gradients(function):",

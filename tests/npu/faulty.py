@@ -20,6 +20,14 @@ def reads_on_the_host(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 reads_on_the_host.register_kernel("npu", source="sources/reads_on_the_host.cpp", flags=FLAGS)
 
 
+@opsmith.op("npu_faults::adds_too_much")
+def adds_too_much(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x + 1
+
+
+adds_too_much.register_kernel("npu", lambda x: x + 2)
+
+
 @opsmith.op("npu_faults::does_not_wait")
 def does_not_wait(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x + 1

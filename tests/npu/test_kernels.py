@@ -130,6 +130,19 @@ def test_a_kernel_that_does_not_wait_gives_wrong_values() -> None:
 
 
 @on_device
+def test_the_python_that_shows_a_failure_calls_the_kernel_on_its_device() -> None:
+    from faulty import adds_too_much
+
+    report = checks.run(
+        adds_too_much, select=["reference"], devices=["npu"], isolate=False, examples=4
+    )
+    snippet = report.rows[-1].snippet
+    assert "with torch.device('npu'):\n    arguments = {" in snippet
+    with pytest.raises(AssertionError, match="not close"):
+        exec(snippet, {})
+
+
+@on_device
 def test_a_kernel_that_reads_device_memory_on_the_host_is_a_crash() -> None:
     from faulty import reads_on_the_host
 
