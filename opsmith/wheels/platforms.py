@@ -65,10 +65,9 @@ def find_platform(name: str) -> Platform:
 @contextmanager
 def compiling_for(kind: Platform, level: str) -> Iterator[None]:
     """Within a ``with`` block, build libraries for a platform in place of this machine's Python."""
-    given = {name: os.environ.get(name, "") for name in ("CXXFLAGS", "LDFLAGS")}
     chosen = {
-        "CXXFLAGS": f"{given['CXXFLAGS']} -DOPSMITH_OWN_CXX_RUNTIME",
-        "LDFLAGS": f"{given['LDFLAGS']} {_LINK}",
+        "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -DOPSMITH_OWN_CXX_RUNTIME",
+        "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} {_LINK}",
         "OPSMITH_ARCH": level,
     }
     if kind.target:
@@ -84,16 +83,13 @@ _LINK = "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -static-libstdc++ -sta
 
 @contextmanager
 def _environment(chosen: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in chosen}
+    before = dict(os.environ)
     os.environ.update(chosen)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _compiler(kind: Platform) -> str:
