@@ -43,6 +43,7 @@ class KernelSource:
     api: str = "opsmith"
     strided: bool | tuple[str, ...] = False
     flags: tuple[str, ...] = ()
+    asked: str = ""
     language: ClassVar[_Language] = _Language()
 
     @property
