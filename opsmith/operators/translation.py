@@ -28,4 +28,4 @@ class OnnxTranslation:
     inputs: Sequence[str] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     symbolic: bool = False
-    where: str = ""
+    where: str = field(default="", compare=False)
