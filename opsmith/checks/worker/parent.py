@@ -74,7 +74,7 @@ class Worker(Supervised):
 
     def __init__(self) -> None:
         super().__init__(python("opsmith.checks.worker.process"))
-        self.hung = False
+        self.hung = self._began = False
         self._number = 0
         self._replay = Replay()
 
@@ -216,6 +216,14 @@ class Worker(Supervised):
 
     def _ask(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
         """Send a request; the row, or how the process ended, and what it was doing then."""
+        self._began = False
+        running, end = self._ask_once(request, limit)
+        if isinstance(end, End) and end.again and not self._began:
+            # What ran before may have ended the process that was to take this.
+            return self._ask_once(request, limit)
+        return running, end
+
+    def _ask_once(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
         running = _Running()
         try:
             not_ready = self._make_ready()
@@ -246,6 +254,7 @@ class Worker(Supervised):
                     continue  # of a row that is done, or of a child that was ended meanwhile
                 match message["event"]:
                     case "started":
+                        self._began = True
                         row = message["pid"]
                         bound = bound_for(row, 0)
                     case "case":
