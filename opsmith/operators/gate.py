@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,27 +22,36 @@ from opsmith.kernels import progress
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
     from opsmith.operators.declared_backward import DeclaredBackward
+    from opsmith.operators.operator import DefinedOperator
 
 _NAMESPACE = "opsmith_derivative"
 _WHAT = "the autograd gate (once for this PyTorch)"
 
 
 @contextlib.contextmanager
-def built_beside() -> Iterator[None]:
-    """Build the gate while the block builds something else.
+def built_beside(operators: Iterable[DefinedOperator] = ()) -> Iterator[None]:
+    """Build the operators' gates, by default the plain one, while the block builds something else.
 
     It is there when the block ends, however that ends: a thread that went on would be lost in a
     process that forks then, and whoever waits for it there would wait for ever.
     """
-    if load.cache_info().currsize:
+    wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
+    waiting = [loader for loader in wanted if not loader.cache_info().currsize]
+    if not waiting:
         yield
         return
-    with futures.ThreadPoolExecutor(1, "opsmith-gate") as executor:
-        loading = executor.submit(load)
+    with futures.ThreadPoolExecutor(len(waiting), "opsmith-gate") as executor:
+        loading = [executor.submit(loader) for loader in waiting]
         yield
-        if futures.wait([loading], timeout=progress.QUIET_SECONDS).not_done:
+        if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
             with progress.status(f"building {_WHAT}"):
-                futures.wait([loading])
+                futures.wait(loading)
+
+
+def is_recorded(operator: DefinedOperator) -> bool:
+    """Whether calls that need a gradient are recorded in C++, where that can be built."""
+    declared = operator.declared_backward
+    return declared is not None and declared.recordable
 
 
 @functools.cache

@@ -289,7 +289,7 @@ class NativeKernel:
 
 def _load(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
     """Build kernels that one library holds, load it, and make each its operator's."""
-    with gate.built_beside():
+    with gate.built_beside([operator for operator, _ in loading]):
         # Which may fail; whatever is registered stays until it has not.
         for operator, kernel in loading:
             kernel.source.build()

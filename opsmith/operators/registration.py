@@ -146,7 +146,7 @@ class Registration:
         if self._gate is not None:
             return
         declared = operator.declared_backward
-        recorder = gate.load_recorder() if declared and declared.recordable else None
+        recorder = gate.load_recorder() if gate.is_recorded(operator) else None
         opened = gate.load() if recorder is None else recorder
         if opened is None:
             return
