@@ -5,9 +5,10 @@
 // read requires_grad, nor to go on below Autograd. So this one file uses PyTorch's C++ interface;
 // it is built once per PyTorch version, is never part of an artifact, and where it cannot be built
 // the Python function stays.
+#include "gate.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBase.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
 namespace {
@@ -51,33 +52,17 @@ class Gate final : public c10::OperatorKernel {
   c10::OperatorHandle derivative_;
 };
 
-thread_local std::string message;
-
 }  // namespace
 
 extern "C" {
 
 // Puts a gate before `name`; `derivative` is the operator of the same schema that a call needing a
-// derivative goes to. Returns what `opsmith_gate_close` takes, or null with `opsmith_gate_error`.
+// derivative goes to. Returns as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_gate_open(const char* name,
                                                                const char* derivative) {
-  try {
-    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(
-        std::make_unique<Gate>(dispatcher.findSchemaOrThrow(derivative, "")));
-    return new c10::RegistrationHandleRAII(
-        dispatcher.registerImpl({name, ""}, c10::DispatchKey::Autograd, std::move(kernel),
-                                std::nullopt, nullptr, "opsmith's autograd gate"));
-  } catch (const std::exception& error) {
-    message = error.what();
-    return nullptr;
-  }
+  return open_gate(name, "opsmith's autograd gate", [&](c10::Dispatcher& dispatcher) {
+    return std::make_unique<Gate>(dispatcher.findSchemaOrThrow(derivative, ""));
+  });
 }
-
-__attribute__((visibility("default"))) void opsmith_gate_close(void* gate) {
-  delete static_cast<c10::RegistrationHandleRAII*>(gate);
-}
-
-__attribute__((visibility("default"))) const char* opsmith_gate_error() { return message.c_str(); }
 
 }  // extern "C"

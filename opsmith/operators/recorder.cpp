@@ -4,8 +4,9 @@
 // It is to autograd what PyTorch's own derivatives are, so that hooks on saved tensors, double
 // backward and torch.func see it as one. Like the other gate it uses PyTorch's C++ interface, is
 // built once per PyTorch version, and where it cannot be built the Python function does the same.
+#include "gate.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -201,8 +202,6 @@ class Recorder final : public c10::OperatorKernel {
   c10::OperatorHandle derivative_;
 };
 
-thread_local std::string message;
-
 }  // namespace
 
 extern "C" {
@@ -210,16 +209,13 @@ extern "C" {
 // Puts a recorder before `name`. `derivative` is the operator of the same schema that calls with
 // tangents go to; `backward` is called with what `kinds` and `positions` say, for each of its
 // `given` parameters; `gradients` says for each of `arguments` which of its results is the
-// gradient, or -1, and `differentiable` whether it may have one. Returns what `opsmith_gate_close`
-// takes, or null with `opsmith_gate_error`.
+// gradient, or -1, and `differentiable` whether it may have one. Returns as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_recorder_open(
     const char* name, const char* derivative, const char* backward, const char* kinds,
     const int64_t* positions, uint64_t given, const int64_t* gradients, const char* differentiable,
     uint64_t arguments, uint64_t results) {
-  try {
-    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-    const c10::OperatorHandle forward = dispatcher.findSchemaOrThrow(name, "");
-    std::string title = forward.schema().name();
+  return open_gate(name, "opsmith's recorder", [&](c10::Dispatcher& dispatcher) {
+    std::string title = dispatcher.findSchemaOrThrow(name, "").schema().name();
     title.replace(title.find("::"), 2, "_");
     auto plan = std::make_shared<Plan>(
         Plan{title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, results});
@@ -230,21 +226,9 @@ __attribute__((visibility("default"))) void* opsmith_recorder_open(
       plan->gradients.push_back(gradients[i]);
       plan->differentiable.push_back(differentiable[i] == 'd');
     }
-    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(
-        std::make_unique<Recorder>(std::move(plan), dispatcher.findSchemaOrThrow(derivative, "")));
-    return new c10::RegistrationHandleRAII(
-        dispatcher.registerImpl({name, ""}, c10::DispatchKey::Autograd, std::move(kernel),
-                                std::nullopt, nullptr, "opsmith's recorder"));
-  } catch (const std::exception& error) {
-    message = error.what();
-    return nullptr;
-  }
+    return std::make_unique<Recorder>(std::move(plan),
+                                      dispatcher.findSchemaOrThrow(derivative, ""));
+  });
 }
-
-__attribute__((visibility("default"))) void opsmith_gate_close(void* gate) {
-  delete static_cast<c10::RegistrationHandleRAII*>(gate);
-}
-
-__attribute__((visibility("default"))) const char* opsmith_gate_error() { return message.c_str(); }
 
 }  // extern "C"
