@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,12 @@ class OptionError(OpsmithError):
     exit_code = 2
 
 
-class ExtraOptions(TyperCommand):
+class ExtraOptions(TyperCommand, ABC):
     """A command with options beside its own, which are known only once torch is imported."""
 
+    @abstractmethod
     def extra(self) -> Mapping[str, bool]:
         """The names of the options, and whether each takes a value."""
-        raise NotImplementedError
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the extra options out, and leave the rest to the parser."""

@@ -2,7 +2,6 @@ import ctypes
 import io
 import math
 import platform
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from gallery.deform_conv2d.deform_conv2d import (
 from gallery.deform_conv2d.inputs import backward_cases, case, cases
 from gallery.deform_conv2d.module import DeformConv2d
 from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
+from opsmith.kernels.toolchain import find_compiler
 
 CASES = list(cases(torch.float64, 0))
 FLOATS = ("input", "offset", "weight", "bias", "mask")
@@ -426,9 +426,7 @@ class TestGemm:
     def library(
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> ctypes.CDLL:
-        compiler = shutil.which("g++") or shutil.which("clang++")
-        if compiler is None:
-            pytest.skip("there is no C++ compiler")
+        compiler = find_compiler("the header on its own").path
         if request.param != "native" and platform.machine() != "x86_64":
             pytest.skip("this is no x86-64 machine")
         if request.param == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():

@@ -116,7 +116,7 @@ def test_wrong_options_are_refused() -> None:
 
 def test_the_reference_runs_only_where_it_may() -> None:
     only_cuda = opsmith.op("test_operator::cuda_only", lambda_with("x"), device_types="cuda")
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match="Could not run 'test_operator::cuda_only'"):
         only_cuda(torch.ones(1))
 
 
