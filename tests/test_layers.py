@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,12 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 """
     done = run_python(script)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_tests_import_each_other_by_names_of_their_own():
+    """pytest puts every folder of the tests on one path, and a process imports a name once."""
+    places = defaultdict(list)
+    for file in (REPOSITORY / "tests").rglob("*.py"):
+        if file.name != "conftest.py" and any(file.parent.glob("test_*.py")):
+            places[file.name].append(str(file.relative_to(REPOSITORY)))
+    assert [found for found in places.values() if len(found) > 1] == []

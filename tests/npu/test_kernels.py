@@ -121,7 +121,7 @@ def test_a_package_of_aotinductor_is_refused_where_inductor_knows_no_device(tmp_
 
 @on_device
 def test_a_kernel_that_does_not_wait_gives_wrong_values() -> None:
-    from faulty import does_not_wait
+    from wrong_kernels import does_not_wait
 
     report = checks.run(does_not_wait, select=["reference"], devices=["npu"], isolate=False)
     row = report.rows[-1]
@@ -131,7 +131,7 @@ def test_a_kernel_that_does_not_wait_gives_wrong_values() -> None:
 
 @on_device
 def test_the_python_that_shows_a_failure_calls_the_kernel_on_its_device() -> None:
-    from faulty import adds_too_much
+    from wrong_kernels import adds_too_much
 
     report = checks.run(
         adds_too_much, select=["reference"], devices=["npu"], isolate=False, examples=4
@@ -144,7 +144,7 @@ def test_the_python_that_shows_a_failure_calls_the_kernel_on_its_device() -> Non
 
 @on_device
 def test_a_kernel_that_reads_device_memory_on_the_host_is_a_crash() -> None:
-    from faulty import reads_on_the_host
+    from wrong_kernels import reads_on_the_host
 
     report = checks.run(reads_on_the_host, select=["reference"], devices=["npu"], examples=4)
     rows = {row.check: row for row in report.rows}
