@@ -53,5 +53,6 @@ def register(app: typer.Typer, debug_option: Any) -> None:
                 name=name,
                 version=version,
                 report=report,
+                say=output.say,
             )
             output.say(f"{made}  {made.stat().st_size / 1e6:.1f} MB")

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torch import Tensor
+
 from opsmith.errors import DeclarationError
+from opsmith.operators.arguments import holds_tensors
 from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
 from opsmith.signature import Signature
@@ -86,11 +89,12 @@ class DeclaredBackward:
             ctx.opsmith_plain = {}
             for one in kept:
                 value = sources[one.kind][one.position]
-                if _is_tensors(value):
-                    saved += value if isinstance(value, list | tuple) else [value]
-                    ctx.opsmith_plain[one.name] = _Saved(
-                        len(value) if isinstance(value, list | tuple) else None
-                    )
+                if isinstance(value, Tensor):
+                    saved.append(value)
+                    ctx.opsmith_plain[one.name] = _Saved(None)
+                elif holds_tensors(value):
+                    saved += value
+                    ctx.opsmith_plain[one.name] = _Saved(len(value))
                 else:
                     ctx.opsmith_plain[one.name] = value
             ctx.save_for_backward(*saved)
@@ -124,14 +128,6 @@ class _Saved:
     def taken(self, tensors: Any) -> Any:
         """The next of `tensors` that this stands for."""
         return next(tensors) if self.count is None else [next(tensors) for _ in range(self.count)]
-
-
-def _is_tensors(value: Any) -> bool:
-    import torch
-
-    if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(item, torch.Tensor) for item in value)
-    return isinstance(value, torch.Tensor)
 
 
 def declared(

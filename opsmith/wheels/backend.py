@@ -58,8 +58,9 @@ def prepare_metadata_for_build_editable(
 def _metadata(folder: str, *, needs_opsmith: bool) -> str:
     found = project.read(Path.cwd())
     info = Path(folder, f"{found.stem}.dist-info")
-    info.mkdir()
-    (info / "METADATA").write_text(found.metadata(needs_opsmith=needs_opsmith), encoding="utf-8")
+    for name, data in found.about(needs_opsmith=needs_opsmith).items():
+        (info / name).parent.mkdir(parents=True, exist_ok=True)
+        (info / name).write_bytes(data)
     return info.name
 
 
@@ -86,7 +87,7 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
         for place, file in sorted(files.items()):
             archive.add(file, f"{stem}/{place.as_posix()}", recursive=False)
-        data = found.metadata().encode()
+        data = found.about()["METADATA"]
         entry = tarfile.TarInfo(f"{stem}/PKG-INFO")
         entry.size = len(data)
         archive.addfile(entry, io.BytesIO(data))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ def build_wheel(
     name: str | None = None,
     version: str | None = None,
     report: Path | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Path:
     """Build a wheel for every Python and PyTorch that opsmith knows, on one platform.
 
@@ -49,7 +50,8 @@ def build_wheel(
         levels: what kernels are compiled for; by default all that the platform has.
         name: for a file, the distribution's name.
         version: for a file, the distribution's version.
-        report: what ``opsmith check --report`` wrote of the operators, to be carried along.
+        report: what ``opsmith check --json`` wrote of the operators, to be carried along.
+        say: told of every kernel whose library the wheel does not have.
 
     Returns:
         The wheel.
@@ -63,7 +65,11 @@ def build_wheel(
     project.require_tools(cross=bool(kind.target))
     found = project.read(source, name, version)
     files = _python(found)
-    listed, libraries = _libraries(found, kind, levels or kind.levels)
+    kernels = [kernel for kernel in found.kernels if kernel.device == HOST]
+    for kernel in found.kernels:
+        if kernel not in kernels and say is not None:
+            say(f"{kernel.what}: left out, wheels carry kernels of the CPU; its source comes along")
+    listed, libraries = _libraries(found, kernels, kind, levels or kind.levels)
     files.update(libraries)
     files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
@@ -115,15 +121,13 @@ def _python(found: Project) -> dict[str, bytes]:
 
 
 def _libraries(
-    found: Project, kind: Platform, levels: Sequence[str]
+    found: Project, kernels: Sequence[KernelSource], kind: Platform, levels: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What is said of the libraries, and them."""
     entries, sources, files = [], {}, {}
     for level in levels:
         with compiling_for(kind, level):
-            for kernel in found.kernels:
-                if kernel.device != HOST:
-                    continue
+            for kernel in kernels:
                 place = found.place_of(kernel.path).as_posix()
                 library = _compiled(kernel)
                 file = f"libraries/{level}/{library.name}"
@@ -162,7 +166,8 @@ def _write(
     info = f"{found.stem}.dist-info"
     tag = f"py3-none-{tag}"
     everything = dict(files)
-    everything[f"{info}/METADATA"] = found.metadata(needs_opsmith=needs_opsmith).encode()
+    about = found.about(needs_opsmith=needs_opsmith)
+    everything.update({f"{info}/{name}": data for name, data in about.items()})
     everything[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: opsmith {own_version()}\n"
         f"Root-Is-Purelib: {'true' if tag.endswith('any') else 'false'}\nTag: {tag}\n"

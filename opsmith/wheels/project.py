@@ -92,8 +92,8 @@ class Project:
             )
         return self.files[path.relative_to(self.root)]
 
-    def metadata(self, *, needs_opsmith: bool = False) -> str:
-        """The text of ``METADATA``, which says what the package needs.
+    def about(self, *, needs_opsmith: bool = False) -> dict[str, bytes]:
+        """The files of ``.dist-info`` that say what the package is and needs, by their names.
 
         Args:
             needs_opsmith: whether opsmith is to be there too.
@@ -114,7 +114,23 @@ class Project:
             )
         except pyproject_metadata.ConfigurationError as error:
             raise ExportError(f"pyproject.toml: {error}") from error
-        return str(read.as_rfc822())
+        found = {"METADATA": bytes(read.as_rfc822())}
+        for path in read.license_files or ():
+            found[f"licenses/{path.as_posix()}"] = (self.folder / path).read_bytes()
+        groups = {
+            "console_scripts": read.scripts,
+            "gui_scripts": read.gui_scripts,
+            **read.entrypoints,
+        }
+        lines = [
+            line
+            for group, entries in groups.items()
+            if entries
+            for line in (f"[{group}]", *(f"{k} = {v}" for k, v in entries.items()), "")
+        ]
+        if lines:
+            found["entry_points.txt"] = "\n".join(lines).encode()
+        return found
 
 
 def read(source: Path, name: str | None = None, version: str | None = None) -> Project:

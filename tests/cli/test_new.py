@@ -85,7 +85,7 @@ def test_a_package_is_written_that_becomes_a_wheel(cli, tmp_path):
     found = project.read(folder)
     assert [operator.name for operator in found.operators] == ["road_ops::scale_rows"]
     assert [kernel.path.name for kernel in found.kernels] == ["scale_rows.cpp"]
-    assert "Name: road-ops" in found.metadata()
+    assert b"Name: road-ops" in found.about()["METADATA"]
 
 
 def test_a_package_may_name_its_operator(cli, tmp_path):

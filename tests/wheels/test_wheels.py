@@ -57,8 +57,15 @@ print("library", pick.kernels["cpu"].library.path)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(SAMPLE, tmp_path_factory.mktemp("wheel"), levels=[LEVEL])
+def said() -> list[str]:
+    """What was said while `wheel` was built."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    return build_wheel(SAMPLE, folder, levels=[LEVEL], say=said.append)
 
 
 @pytest.fixture
@@ -162,6 +169,29 @@ def test_it_holds_what_it_says(wheel: Path) -> None:
         "def setup_context(ctx, inputs, output):"
     )
     assert not any("import opsmith" in line for line in theirs)
+
+
+@pytest.mark.slow
+def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
+    assert said == [
+        "sample::pick (cuda): left out, wheels carry kernels of the CPU; its source comes along"
+    ]
+    assert "sample_ops/kernels/pick.cu" in contents(wheel)
+
+
+@pytest.mark.slow
+def test_commands_plugins_and_licenses_come_along(wheel: Path) -> None:
+    files = contents(wheel)
+    info = "sample_ops-1.2.dist-info"
+    assert files[f"{info}/entry_points.txt"].decode().split("\n") == [
+        "[console_scripts]",
+        "sample-ops = sample_ops.squares:weighted_square",
+        "",
+        "[sample.plugins]",
+        "squares = sample_ops.squares",
+        "",
+    ]
+    assert files[f"{info}/licenses/LICENSE.txt"] == (SAMPLE / "LICENSE.txt").read_bytes()
 
 
 @pytest.mark.slow

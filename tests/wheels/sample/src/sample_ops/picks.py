@@ -18,3 +18,4 @@ def pick(
 
 
 pick.register_kernel("cpu", source="kernels/pick.cpp")
+pick.register_kernel("cuda", source="kernels/pick.cu")
