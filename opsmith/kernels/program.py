@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opsmith.errors import BuildError
@@ -20,6 +20,7 @@ def build_program(
     sources: Path,
     settings: Mapping[str, str],
     *,
+    include_dirs: Sequence[Path] = (),
     compiler: Compiler | None = None,
 ) -> Path:
     """Build a program, or find it in the cache.
@@ -29,8 +30,10 @@ def build_program(
     Args:
         name: the executable's, and the one that messages use.
         sources: a folder with a ``CMakeLists.txt`` whose target is `name`. Files below it decide
-            the result, and nothing outside it but what `settings` name.
+            the result, those below `include_dirs`, and nothing else but what `settings` name.
         settings: CMake's cache entries.
+        include_dirs: folders of headers that it shares with others, given to CMake as
+            ``OPSMITH_INCLUDES``.
         compiler: `toolchain.find_compiler`'s by default.
 
     Returns:
@@ -41,9 +44,14 @@ def build_program(
         MissingError: there is no compiler.
     """
     compiler = compiler or toolchain.find_compiler(name)
-    files = sorted(path for path in sources.rglob("*") if path.is_file())
-    texts = {str(path.relative_to(sources)): path.read_text() for path in files}
-    folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), texts])
+    if include_dirs:
+        settings = {**settings, "OPSMITH_INCLUDES": ";".join(map(str, include_dirs))}
+    files = sorted(
+        path for place in (sources, *include_dirs) for path in place.rglob("*") if path.is_file()
+    )
+    # What is built from the same headers later must fit it.
+    digests = [[str(path), digest(path)] for path in files]
+    folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), digests])
     program, known = folder / name, folder / "sha256"
 
     def find() -> Path | None:

@@ -54,6 +54,19 @@ def test_a_program_is_built_once_and_again_where_it_is_not_what_was_built(
     assert len(built) == 4
 
 
+def test_a_program_is_built_again_when_a_header_changes_that_it_shares_with_libraries(
+    sources: Path, tmp_path: Path
+) -> None:
+    with (sources / "CMakeLists.txt").open("a") as file:
+        file.write("target_include_directories(answer PRIVATE ${OPSMITH_INCLUDES})\n")
+    (sources / "main.cpp").write_text("#include <shared.h>\nint main() { return shared; }\n")
+    include = tmp_path / "include"
+    include.mkdir()
+    for value in (4, 5):
+        (include / "shared.h").write_text(f"inline constexpr int shared = {value};\n")
+        assert run(build_program("answer", sources, {}, include_dirs=[include])) == value
+
+
 def test_a_program_that_does_not_compile_says_so_in_the_compilers_words(sources: Path) -> None:
     (sources / "main.cpp").write_text("int main() { return nothing; }\n")
     with pytest.raises(BuildError, match=r"answer: .*sources did not compile:[\s\S]*'nothing' was"):

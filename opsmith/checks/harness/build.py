@@ -64,7 +64,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         )
     flags: tuple[str, ...] = ("-DOPSMITH_ANY_GRAIN",)
     links: tuple[str, ...] = ()
-    settings = {"OPSMITH_INCLUDES": f"{kernels.INCLUDE};{_INCLUDE}"}
+    settings = {}
     if sanitizer:
         # The first report ends the call: what follows it may be its consequence.
         asked = f"-fsanitize={sanitizer}"
@@ -101,4 +101,5 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         include_dirs=[_INCLUDE],
         flags=flags,
     )
-    return Build(build_program(_PROGRAM, _DRIVER, settings), library, source.path, sanitizer)
+    program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=[kernels.INCLUDE, _INCLUDE])
+    return Build(program, library, source.path, sanitizer)
