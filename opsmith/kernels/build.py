@@ -22,7 +22,7 @@ from opsmith.kernels.compiler_output import NINJA_STATUS, compile_error, own_wor
 from opsmith.kernels.files import cache_folder, digest, key_of, locked, once
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolset import Toolset, find_toolset
-from opsmith.kernels.units import INCLUDE, SOURCE_SUFFIXES, Generated, Unit
+from opsmith.kernels.units import INCLUDE, SOURCE_SUFFIXES, CMakeLanguage, Generated, Unit
 from opsmith.kernels.variants import Variant
 
 _log = logging.getLogger("opsmith")
@@ -54,6 +54,12 @@ class Recipe:
     torch: str
     what: str
     tools: Toolset
+
+    @property
+    def languages(self) -> list[CMakeLanguage]:
+        """What its units are written in beside C++, of what CMake knows."""
+        units = [*self.objects, *self.sources]
+        return list(dict.fromkeys(unit.language for unit in units if unit.language is not None))
 
     @property
     def folder(self) -> Path:
@@ -202,7 +208,7 @@ def _recipe(
         link_libraries=tuple(link_libraries),
         torch=torch,
         what=what,
-        tools=find_toolset(what, cuda=any(unit.is_cuda for unit in (*objects, *own))),
+        tools=find_toolset(what),
     )
     for unit in (*objects, *own):
         if isinstance(unit.source, Path) and not unit.source.is_file():
@@ -253,12 +259,10 @@ def _compile(
     ]
     (work / "CMakeLists.txt").write_text(cmake_lists(recipe, parts))
     build = work / "build"
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        # They are in the CMakeLists, after its own flags.
-        if key not in ("CXXFLAGS", "LDFLAGS", "CXX", "CUDACXX", "CUDAFLAGS", "CFLAGS")
-    }
+    # They are in the CMakeLists, after its own flags.
+    told = {"CXX", "CXXFLAGS", "CFLAGS", "LDFLAGS"}
+    told |= {f"{one.name}{what}" for one in recipe.languages for what in ("CXX", "FLAGS")}
+    environment = {key: value for key, value in os.environ.items() if key not in told}
     # Messages are shown as they come, so they come without colours, and in English.
     environment.update(LC_ALL="C", NINJA_STATUS=NINJA_STATUS, CLICOLOR_FORCE="0")
     title = f"building {recipe.what}"
@@ -294,10 +298,11 @@ def _store_object(recipe: Recipe, unit: Unit, number: int, work: Path, started: 
         if line.startswith("    ")
     }
     # The key stands for what is generated, the compiler's version for its headers.
+    others = [unit.language.compiler] if unit.language is not None else []
     included = sorted(
         path
         for path in files
-        if not path.is_relative_to(unit.written) and not recipe.tools.owns(path)
+        if not path.is_relative_to(unit.written) and not recipe.tools.owns(path, *others)
     )
     for path in included:
         # A time in the future is a clock that is wrong, not a change.

@@ -23,6 +23,8 @@ class Device:
         host_reads: whether the host may read its memory. Only there does it compare value ranges:
             elsewhere every call would have to wait for the device.
         title: how people say it, where opsmith compiles for it something else than C++.
+        torch_libraries: the names of what PyTorch has for it: the library that whatever runs there
+            links, then those that its C++ interface needs too. Empty: it is in those for the CPU.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Device:
     stream: tuple[str, str] | None = None
     host_reads: bool = False
     title: str = ""
+    torch_libraries: tuple[str, ...] = ()
 
     def missing(self) -> str:
         """Why nothing can run on it here; empty where it can."""
@@ -130,6 +133,7 @@ DEVICES = {
             "aoti_torch_device_type_cuda",
             ("aoti_torch_get_current_cuda_stream", "USE_CUDA"),
             title="CUDA",
+            torch_libraries=("torch_cuda", "c10_cuda"),
         ),
         Device("mps", "MPS", None, 8, "aoti_torch_device_type_mps"),
         Device("xpu", "XPU", None, 14, "aoti_torch_device_type_xpu"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from opsmith.kernels import machine, toolchain
 from opsmith.kernels.files import digest
-from opsmith.kernels.nvcc import cuda_architectures, find_nvcc
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths, torch_paths
 from opsmith.kernels.version import version
@@ -24,16 +23,12 @@ class Toolset:
 
     Attributes:
         compiler: for C++.
-        nvcc: for CUDA, where some is compiled.
         architecture: see `machine.architecture`.
-        cuda_architecture: see `nvcc.cuda_architectures`; empty without CUDA.
         paths: PyTorch's folders, where it is installed.
     """
 
     compiler: Compiler
-    nvcc: Compiler | None
     architecture: str
-    cuda_architecture: str
     paths: TorchPaths | None = field(compare=False)
 
     def facts(self, *, full_torch: bool) -> list[Any]:
@@ -44,9 +39,7 @@ class Toolset:
         """
         return [
             compiler_facts(self.compiler),
-            compiler_facts(self.nvcc) if self.nvcc else "",
             self.architecture,
-            self.cuda_architecture,
             machine.processor() if self.architecture == "native" else platform.machine(),
             self.paths.version if self.paths and full_torch else "",
             TARGET_VERSION,
@@ -54,12 +47,18 @@ class Toolset:
             digest(Path(__file__).with_name("cmake.py")),
         ]
 
-    def owns(self, path: Path) -> bool:
-        """Whether a header belongs to the compiler, the system or PyTorch, all in `facts`."""
-        folders = [Path("/usr/include"), Path("/usr/lib"), Path("/usr/local/cuda")]
-        for compiler in (self.compiler, self.nvcc):
-            if compiler is not None:
-                prefix = Path(compiler.path).resolve().parent.parent
+    def owns(self, path: Path, *compilers: Compiler) -> bool:
+        """Whether a header belongs to a compiler, the system or PyTorch.
+
+        Args:
+            path: the header.
+            compilers: those beside the host's.
+        """
+        folders = [Path("/usr/include"), Path("/usr/lib")]
+        for compiler in (self.compiler, *compilers):
+            # By its own name too: /usr/local/cuda is a link to the folder of a release.
+            for program in (Path(compiler.path), Path(compiler.path).resolve()):
+                prefix = program.parent.parent
                 folders += [prefix / "include", prefix / "lib", prefix / "targets"]
         if self.paths is not None:
             folders += self.paths.include
@@ -71,20 +70,17 @@ def compiler_facts(compiler: Compiler) -> list[Any]:
     return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
 
 
-def find_toolset(what: str, *, cuda: bool = False) -> Toolset:
+def find_toolset(what: str) -> Toolset:
     """The tools of this environment.
 
     Args:
         what: what they are needed for, for the message.
-        cuda: whether they are to compile CUDA.
 
     Raises:
         MissingError: there is no compiler.
     """
     return Toolset(
         compiler=toolchain.find_compiler(what),
-        nvcc=find_nvcc(what) if cuda else None,
         architecture=machine.architecture(),
-        cuda_architecture=cuda_architectures() if cuda else "",
         paths=torch_paths(),
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from opsmith.errors import MissingError
+from opsmith.kernels.devices import Device
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,14 @@ class TorchPaths:
     include: tuple[Path, ...]
     library: Path
 
-    @property
-    def has_cuda(self) -> bool:
-        """Whether it was built with CUDA."""
-        return (self.library / "libtorch_cuda.so").exists()
+    def links(self, names: Sequence[str]) -> list[str]:
+        """The paths of those of its libraries that are there.
+
+        Args:
+            names: as the linker has them, ``torch_cpu``.
+        """
+        paths = [self.library / f"lib{name}.so" for name in names]
+        return [str(path) for path in paths if path.exists()]
 
 
 _instead: list[Path] = []
@@ -48,6 +55,25 @@ def torch_paths() -> TorchPaths | None:
     """The installed PyTorch's folders, `None` where there is none."""
     found = _installed()
     return replace(found, library=_instead[-1]) if found is not None and _instead else found
+
+
+def require_torch_for(device: Device, what: str, kernel: str) -> None:
+    """Ask for a PyTorch that was built for a device type; without any, nobody minds.
+
+    Args:
+        device: which.
+        what: what it is needed for, for the message.
+        kernel: the kernel and its language, as the beginning of a sentence.
+
+    Raises:
+        MissingError: the one that is installed was not.
+    """
+    paths, needed = torch_paths(), device.torch_libraries[:1]
+    if paths is not None and needed and not paths.links(needed):
+        raise MissingError(
+            f"{what}: {kernel}, and this PyTorch ({paths.version}) has no {device.title}. Install "
+            "one that has (https://pytorch.org/get-started/locally)."
+        )
 
 
 @cache

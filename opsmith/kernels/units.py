@@ -16,7 +16,7 @@ from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.toolset import Toolset, compiler_facts
 
 INCLUDE = Path(__file__).parent / "include"
-SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c", ".cu")
+SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,29 @@ class Generated:
 
 
 @dataclass(frozen=True)
+class CMakeLanguage:
+    """A language beside C++ that CMake knows, compiled by a compiler that calls the host's.
+
+    Attributes:
+        name: as CMake has it.
+        compiler: its own.
+        architectures: what it compiles for, as CMake has them.
+        options: for everything in it.
+        torch_libraries: see `Device.torch_libraries`.
+    """
+
+    name: str
+    compiler: Compiler
+    architectures: str
+    options: tuple[str, ...] = ()
+    torch_libraries: tuple[str, ...] = ()
+
+    def facts(self) -> list[Any]:
+        """All of this that decides what is built, as JSON takes it."""
+        return [self.name, compiler_facts(self.compiler), self.architectures, self.options]
+
+
+@dataclass(frozen=True)
 class Unit:
     """One source file, and what decides the object that it becomes.
 
@@ -55,8 +78,8 @@ class Unit:
         include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         flags: further compiler flags; they come last and so win.
-        compiler: what compiles it, with the flags that make it do so, where that is neither the
-            host's compiler nor nvcc.
+        language: its language, where CMake knows it and it is not C++.
+        compiler: what compiles it, with the flags that make it do so, where CMake knows neither.
         full_torch: whether it sees PyTorch's C++ interface, not its C shims alone.
     """
 
@@ -66,6 +89,7 @@ class Unit:
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    language: CMakeLanguage | None = None
     compiler: Compiler | None = None
     full_torch: bool = False
 
@@ -73,11 +97,6 @@ class Unit:
     def path(self) -> Path:
         """Where the source is, once `write` was called."""
         return self.written / self.source
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether nvcc compiles it."""
-        return Path(self.source).suffix == ".cu"
 
     @property
     def written(self) -> Path:
@@ -110,6 +129,7 @@ class Unit:
             "include_dirs": [str(folder) for folder in (INCLUDE, *self.include_dirs)],
             "defines": self.defines,
             "flags": self.flags,
+            "language": self.language.facts() if self.language else "",
             "compiler": compiler_facts(self.compiler) if self.compiler else "",
             "tools": tools.facts(full_torch=self.full_torch),
         }

@@ -117,7 +117,7 @@ def test_every_row_names_keys_that_pytorch_has() -> None:
 def test_cuda_sources_need_a_pytorch_with_cuda_and_nothing_is_compiled_before(
     signature: Signature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TorchPaths, "has_cuda", False)
+    monkeypatch.setattr(TorchPaths, "links", lambda self, names: [])
     source = tmp_path / "scale.cu"
     source.write_text("no CUDA at all")
     for api in ("opsmith", "torch"):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from opsmith.errors import MissingError
 from opsmith.kernels import KernelSource
-from opsmith.kernels.languages import cuda
 from opsmith.kernels.nvcc import cuda_architectures, find_nvcc, require_host
 from opsmith.kernels.toolchain import Compiler
+from opsmith.kernels.torch_paths import TorchPaths
 from opsmith.signature import signature_of
 
 LIMITS = """\
@@ -75,10 +75,7 @@ def scale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelSource:
     """A kernel for a PyTorch that has CUDA."""
 
-    class WithCuda:
-        version, has_cuda = "2.13.0+cu130", True
-
-    monkeypatch.setattr(cuda, "torch_paths", WithCuda)
+    monkeypatch.setattr(TorchPaths, "links", lambda self, names: [*names])
     path = tmp_path / "scale.cu"
     path.write_text("")
     return KernelSource(signature_of(scale, "nvcc_test::scale"), "cuda", path)

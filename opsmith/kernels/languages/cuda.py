@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opsmith.errors import MissingError
 from opsmith.kernels import nvcc, toolchain
 from opsmith.kernels.languages.cpp import Cpp
-from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.torch_paths import require_torch_for
+from opsmith.kernels.units import CMakeLanguage, Unit
 
 if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource
@@ -32,6 +33,25 @@ class Cuda(Cpp):
         """See `Language.require`."""
         require_cuda(source, torch=torch)
 
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`."""
+        return replace(super().unit(source), language=compiled_by_nvcc(source))
+
+
+def compiled_by_nvcc(source: KernelSource) -> CMakeLanguage:
+    """How CMake compiles a source of CUDA.
+
+    Raises:
+        MissingError: there is no nvcc.
+    """
+    return CMakeLanguage(
+        name="CUDA",
+        compiler=nvcc.find_nvcc(source.what),
+        architectures=nvcc.cuda_architectures(),
+        options=("--expt-relaxed-constexpr",),
+        torch_libraries=source.device_row.torch_libraries,
+    )
+
 
 def require_cuda(source: KernelSource, *, torch: bool) -> None:
     """Ask for nvcc, for a host compiler that it takes, and for a PyTorch that has CUDA.
@@ -40,10 +60,6 @@ def require_cuda(source: KernelSource, *, torch: bool) -> None:
         MissingError: one of them is not there.
     """
     toolchain.find_compiler(source.what)
-    paths = torch_paths()
-    if torch and paths is not None and not paths.has_cuda:
-        raise MissingError(
-            f"{source.what}: {source.path} is CUDA, and this PyTorch ({paths.version}) has no "
-            "CUDA. Install one that has (https://pytorch.org/get-started/locally)."
-        )
+    if torch:
+        require_torch_for(source.device_row, source.what, f"{source.path} is CUDA")
     (nvcc.find_nvcc if nvcc.ANY_HOST in source.flags else nvcc.usable_nvcc)(source.what)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
-from opsmith.kernels.languages.cuda import require_cuda
+from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
 from opsmith.kernels.languages.language import Language
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import INCLUDE, Generated, Unit
@@ -40,7 +40,7 @@ class TorchLibrary(Language):
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """See `Language.require`."""
-        if source.path.suffix == _CUDA_SUFFIX:
+        if _is_cuda(source):
             require_cuda(source, torch=torch)
         toolchain.find_compiler(source.what)
 
@@ -56,6 +56,7 @@ class TorchLibrary(Language):
                 f"OPSMITH_DISPATCH_KEY={source.device_row.dispatch_key}",
             ),
             flags=("-include", str(_BLOCKS), *source.flags),
+            language=compiled_by_nvcc(source) if _is_cuda(source) else None,
             full_torch=True,
         )
 
@@ -81,6 +82,10 @@ class TorchLibrary(Language):
         if problem is not None:
             raise BuildError(f"{source.what}: the TORCH_LIBRARY block of {source.path}: {problem}")
         return library
+
+
+def _is_cuda(source: KernelSource) -> bool:
+    return source.path.suffix == _CUDA_SUFFIX
 
 
 def _name(source: KernelSource) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.errors import MissingError
 from opsmith.kernels import cpp, toolchain
 from opsmith.kernels.argument_struct import require_supported
 from opsmith.kernels.files import key_of
@@ -22,7 +21,7 @@ from opsmith.kernels.languages.triton.variants import (
     configurations,
     dtypes_of,
 )
-from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.torch_paths import require_torch_for, torch_paths
 from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
@@ -53,12 +52,8 @@ class Triton(Cpp):
         """See `Language.require`."""
         toolchain.find_compiler(source.what)
         require_triton(source.what)
-        paths = torch_paths()
-        if torch and paths is not None and not paths.has_cuda:
-            raise MissingError(
-                f"{source.what}: the kernel is in Triton, and this PyTorch ({paths.version}) has "
-                "no CUDA. Install one that has (https://pytorch.org/get-started/locally)."
-            )
+        if torch:
+            require_torch_for(source.device_row, source.what, "the kernel is in Triton")
 
     def unit(self, source: KernelSource) -> Unit:
         """See `Language.unit`: the launches, with the compiled kernels in them."""
@@ -80,12 +75,14 @@ class Triton(Cpp):
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
         """See `Language.beside`."""
-        links = (*source.link_libraries, "dl")
         paths = torch_paths()
-        of_cuda = paths.library / "libtorch_cuda.so" if paths is not None else None
-        if of_cuda is not None and of_cuda.exists():
-            links = (*links, str(of_cuda))  # has the current stream; linked where it is needed
-        return {**super().beside(source), "link_libraries": links}
+        # The first has the current stream; it is linked where it is needed.
+        first = source.device_row.torch_libraries[:1]
+        links = paths.links(first) if paths is not None else ()
+        return {
+            **super().beside(source),
+            "link_libraries": (*source.link_libraries, "dl", *links),
+        }
 
 
 def render_launch(
