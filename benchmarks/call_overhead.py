@@ -52,6 +52,14 @@ def identity_backward(grad: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 identity_backward.register_kernel("cpu", source=HERE / "identity_backward_opsmith.cpp")
 
 
+@opsmith.op("opsmith_bench::identity_into", mutates_args=("out",))
+def identity_into(x: Float32[Tensor, "N"], out: Float32[Tensor, "N"]) -> None:
+    out.copy_(x)
+
+
+identity_into.register_kernel("cpu", source=HERE / "identity_into_opsmith.cpp")
+
+
 @opsmith.op("opsmith_bench::python_identity")
 def python_identity(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x.clone()
@@ -65,6 +73,11 @@ def clone(x: Tensor) -> Tensor:
 @custom_op("opsmith_bench_custom::identity", mutates_args=())
 def custom_identity(x: Tensor) -> Tensor:
     return x.clone()
+
+
+@custom_op("opsmith_bench_custom::identity_into", mutates_args=("out",))
+def custom_identity_into(x: Tensor, out: Tensor) -> None:
+    out.copy_(x)
 
 
 def build_by_hand(folder: Path) -> None:
@@ -127,6 +140,15 @@ def main() -> None:
         "declared, recorded": measure(lambda op: op(needs_gradient)),
         "declared, with backward": measure(lambda op: op(needs_gradient).backward(grad)),
     }
+    writing = interleave(
+        {
+            "returns": lambda: identity(x),
+            "opsmith": lambda: identity_into(x, grad),
+            "custom_op": lambda: custom_identity_into(x, grad),
+        },
+        rounds=rounds,
+        calls=CALLS,
+    )
     table = Table(title="One call of the identity operator on 16 floats, µs, median")
     table.add_column("")
     for name in operators:
@@ -144,6 +166,14 @@ def main() -> None:
         )
     console = Console(width=100)
     console.print(table)
+    console.print(
+        "A call that writes into a tensor it is given: "
+        + ", ".join(
+            f"{name} {writing.median(name) * 1e6:.2f} µs" for name in ("opsmith", "custom_op")
+        )
+        + f"; {writing.ratio('opsmith', 'returns'):.2f} x one of opsmith's that returns, "
+        f"{writing.ratio('opsmith', 'custom_op'):.2f} x custom_op."
+    )
     console.print(f"{rounds} interleaved rounds of {CALLS} calls. {machine()}", soft_wrap=True)
 
 

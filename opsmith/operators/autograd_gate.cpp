@@ -1,10 +1,11 @@
-// The gate at the Autograd key: a call that needs no derivative passes it in C++.
+// The gate at the Autograd key: a call that needs no derivative passes it in C++. And the one at
+// ADInplaceOrView: the version counters of what a call writes into are raised in C++.
 //
-// PyTorch's own way for an operator written outside it is a Python function at this key, which
-// then runs on every call, also in inference. The stable ABI cannot stand here: it has no way to
-// read requires_grad, nor to go on below Autograd. So this one file uses PyTorch's C++ interface;
-// it is built once per PyTorch version, is never part of an artifact, and where it cannot be built
-// the Python function stays.
+// PyTorch's own way for an operator written outside it is a Python function at each of these keys,
+// which then runs on every call, also in inference. The stable ABI cannot stand here: it has no way
+// to read requires_grad, to raise a counter, nor to go on below these keys. So this one file uses
+// PyTorch's C++ interface; it is built once per PyTorch version, is never part of an artifact, and
+// where it cannot be built the Python functions stay.
 #include "gate.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -52,6 +53,36 @@ class Gate final : public c10::OperatorKernel {
   c10::OperatorHandle derivative_;
 };
 
+// Autograd compares these counters to find a saved tensor that was overwritten.
+class Versions final : public c10::OperatorKernel {
+ public:
+  explicit Versions(const c10::FunctionSchema& schema) : count_(schema.arguments().size()) {
+    for (size_t i = 0; i < count_; ++i) {
+      const auto* alias = schema.arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite()) written_.push_back(i);
+    }
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    c10::SmallVector<c10::IValue, 4> tensors;  // the kernel takes its arguments off the stack
+    for (const size_t i : written_) tensors.push_back((*stack)[stack->size() - count_ + i]);
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    for (const c10::IValue& value : tensors) {
+      if (!value.isTensor()) continue;  // None
+      c10::TensorImpl* const tensor = value.toTensor().unsafeGetTensorImpl();
+      if (!tensor->is_inference()) tensor->bump_version();  // such tensors have no counter
+    }
+  }
+
+ private:
+  size_t count_;
+  c10::SmallVector<size_t, 4> written_;
+};
+
 }  // namespace
 
 extern "C" {
@@ -60,9 +91,19 @@ extern "C" {
 // derivative goes to. Returns as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_gate_open(const char* name,
                                                                const char* derivative) {
-  return open_gate(name, "opsmith's autograd gate", [&](c10::Dispatcher& dispatcher) {
-    return std::make_unique<Gate>(dispatcher.findSchemaOrThrow(derivative, ""));
-  });
+  return open_gate(name, c10::DispatchKey::Autograd, "opsmith's autograd gate",
+                   [&](c10::Dispatcher& dispatcher) {
+                     return std::make_unique<Gate>(dispatcher.findSchemaOrThrow(derivative, ""));
+                   });
+}
+
+// Raises the version counters of what `name` writes into. Returns as `open_gate`.
+__attribute__((visibility("default"))) void* opsmith_versions_open(const char* name) {
+  return open_gate(
+      name, c10::DispatchKey::ADInplaceOrView, "opsmith's version counters",
+      [&](c10::Dispatcher& dispatcher) {
+        return std::make_unique<Versions>(dispatcher.findSchemaOrThrow(name, "").schema());
+      });
 }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-"""The autograd gate: lets calls that need no derivative pass the Autograd key in C++.
+"""The autograd gate: lets calls that need no derivative pass PyTorch's own keys in C++.
 
 See ``autograd_gate.cpp`` for why it exists. Everything works without it, one Python call slower.
 """
@@ -61,6 +61,8 @@ def load() -> ctypes.CDLL | None:
     if library is not None:
         library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         library.opsmith_gate_open.restype = ctypes.c_void_p
+        library.opsmith_versions_open.argtypes = [ctypes.c_char_p]
+        library.opsmith_versions_open.restype = ctypes.c_void_p
     return library
 
 
@@ -97,7 +99,7 @@ def _built(name: str, what: str) -> ctypes.CDLL | None:
 
 
 class Gate:
-    """The gate before one operator, open until `close`.
+    """The gate before one operator, open until `close`; it raises version counters, too.
 
     Args:
         library: what `load` gave; what `load_recorder` gave, for a declared backward.
@@ -123,15 +125,21 @@ class Gate:
         self._derivative.impl(name, derivative, "Autograd", with_keyset=True)
         names = signature.qualname.encode(), f"{_NAMESPACE}::{name}".encode()
         if declared is None:
-            self._handle = library.opsmith_gate_open(*names)
+            opened = [library.opsmith_gate_open(*names)]
         else:
-            self._handle = library.opsmith_recorder_open(*names, *_plan(declared))
-        if not self._handle:
-            raise OpsmithError(f"{signature.qualname}: {library.opsmith_gate_error().decode()}")
+            opened = [library.opsmith_recorder_open(*names, *_plan(declared))]
+        if signature.mutated:
+            opened.append(library.opsmith_versions_open(names[0]))
+        self._handles = [handle for handle in opened if handle]
+        if len(self._handles) < len(opened):
+            message = library.opsmith_gate_error().decode()
+            self.close()
+            raise OpsmithError(f"{signature.qualname}: {message}")
 
     def close(self) -> None:
         """Take the gate away."""
-        self._library.opsmith_gate_close(self._handle)
+        for handle in self._handles:
+            self._library.opsmith_gate_close(handle)
         self._derivative._destroy()
 
 

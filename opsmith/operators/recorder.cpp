@@ -214,21 +214,22 @@ __attribute__((visibility("default"))) void* opsmith_recorder_open(
     const char* name, const char* derivative, const char* backward, const char* kinds,
     const int64_t* positions, uint64_t given, const int64_t* gradients, const char* differentiable,
     uint64_t arguments, uint64_t results) {
-  return open_gate(name, "opsmith's recorder", [&](c10::Dispatcher& dispatcher) {
-    std::string title = dispatcher.findSchemaOrThrow(name, "").schema().name();
-    title.replace(title.find("::"), 2, "_");
-    auto plan = std::make_shared<Plan>(
-        Plan{title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, results});
-    for (uint64_t i = 0; i < given; ++i) {
-      plan->given.push_back({kinds[i], static_cast<size_t>(positions[i])});
-    }
-    for (uint64_t i = 0; i < arguments; ++i) {
-      plan->gradients.push_back(gradients[i]);
-      plan->differentiable.push_back(differentiable[i] == 'd');
-    }
-    return std::make_unique<Recorder>(std::move(plan),
-                                      dispatcher.findSchemaOrThrow(derivative, ""));
-  });
+  return open_gate(
+      name, c10::DispatchKey::Autograd, "opsmith's recorder", [&](c10::Dispatcher& dispatcher) {
+        std::string title = dispatcher.findSchemaOrThrow(name, "").schema().name();
+        title.replace(title.find("::"), 2, "_");
+        auto plan = std::make_shared<Plan>(Plan{
+            title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, results});
+        for (uint64_t i = 0; i < given; ++i) {
+          plan->given.push_back({kinds[i], static_cast<size_t>(positions[i])});
+        }
+        for (uint64_t i = 0; i < arguments; ++i) {
+          plan->gradients.push_back(gradients[i]);
+          plan->differentiable.push_back(differentiable[i] == 'd');
+        }
+        return std::make_unique<Recorder>(std::move(plan),
+                                          dispatcher.findSchemaOrThrow(derivative, ""));
+      });
 }
 
 }  // extern "C"

@@ -139,7 +139,7 @@ class Registration:
             )
 
     def native_autograd(self, operator: DefinedOperator) -> None:
-        """Let calls pass the Autograd key without entering Python.
+        """Let calls pass the keys of autograd without entering Python.
 
         Those do that need no derivative, and those whose backward is declared and can be recorded.
         """
@@ -150,7 +150,8 @@ class Registration:
         opened = gate.load() if recorder is None else recorder
         if opened is None:
             return
-        self._withdraw("Autograd")
+        for key in ("Autograd", "ADInplaceOrView"):
+            self._withdraw(key)
         derivative = autograd.derivative_kernel(operator)
         self._gate = gate.Gate(opened, operator, derivative, declared if recorder else None)
 
