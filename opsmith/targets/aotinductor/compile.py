@@ -28,6 +28,10 @@ from opsmith.targets.aotinductor.libraries import Plan
 _LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
 _LOCK = threading.Lock()
 _VECTOR_BITS = {"x86-64-v3": 256, "x86-64-v4": 512}
+#: Inductor can compile two headers before a model's two files. That takes longer than it saves, and
+#: the next model hardly ever finds them: the command that they belong to names the operators'
+#: libraries. Each pair would stay on the disk, at 130 MB.
+_NO_HEADERS_IN_ADVANCE = {"aot_inductor.precompile_headers": False}
 
 
 def compile_model(
@@ -47,7 +51,7 @@ def compile_model(
     """
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}
-    configs: dict[str, Any] = {**machine_settings(), **settings}
+    configs: dict[str, Any] = {**_NO_HEADERS_IN_ADVANCE, **machine_settings(), **settings}
     key = _key(program, plans, {**configs, "compiler": [compiler.path, compiler.version]})
     folder = cache_folder() / "aotinductor" / (key or "")
     if direct:

@@ -57,11 +57,10 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
 
 
 #: The code around a call of a kernel is compiled as it is fastest to compile: nothing is asked of
-#: the processor, of which inductor would first find out with a compilation for each kind of vector,
-#: and no header is compiled in advance for a single file. The kernel is compiled as ever.
+#: the processor, of which inductor would first find out with a compilation for each kind of vector.
+#: The kernel is compiled as ever.
 _QUICKLY_COMPILED = {
     "cpp.vec_isa_ok": False,
-    "aot_inductor.precompile_headers": False,
     "aot_inductor.compile_wrapper_opt_level": "O0",
 }
 
