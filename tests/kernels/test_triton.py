@@ -190,23 +190,3 @@ def test_without_triton_the_row_is_not_applicable(monkeypatch):
         "not applicable",
         'Triton is not installed. Get it: pip install "triton>=3.6"',
     )
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"triton": Jit(add_kernel)}, "needs grid=, how many programs are launched"),
-        (
-            {"grid": ("N",)},
-            "grid=, meta= and args= say how a kernel is launched that triton= gives",
-        ),
-        ({"triton": Jit(add_kernel), "grid": ("N",), "source": "x.cu"}, "give one of a function"),
-    ],
-)
-def test_register_kernel_refuses_half_a_launch(more, words):
-    @opsmith.op("triton_words::half")
-    def half(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-        return x.clone()
-
-    with pytest.raises(DeclarationError, match=words):
-        half.register_kernel("cuda", **more)
