@@ -350,4 +350,4 @@ def _plainly(
 
 def _is_constexpr(annotation: Any) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return text.endswith("constexpr")
+    return "constexpr" in text  # as Triton asks, so that it may be in quotes as well
