@@ -88,11 +88,10 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
             with _below_autograd():
                 return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
         if operator.signature.mutated:
-            names = ", ".join(repr(p.name) for p in operator.signature.mutated)
             raise DifferentiationError(
-                f"{operator.name}: writes into {names}, and a mutating operator has no gradient, "
-                "but an argument requires one. Call it under torch.no_grad(), or detach() its "
-                "arguments."
+                f"{operator.name}: writes into {_written(operator)}, and a mutating operator has "
+                "no gradient, but an argument requires one. Call it under torch.no_grad(), or "
+                "detach() its arguments."
             )
         return nodes.apply(keyset, args, kwargs)
 
@@ -121,15 +120,23 @@ def _has_tangent(values: Sequence[Any]) -> bool:
     return False
 
 
+def _written(operator: Operator) -> str:
+    return ", ".join(repr(parameter.name) for parameter in operator.signature.mutated)
+
+
 def _forward_mode(operator: Operator, args: Any, kwargs: Any) -> Any:
+    if operator.signature.mutated:
+        raise DifferentiationError(
+            f"{operator.name}: writes into {_written(operator)}, and a mutating operator has no "
+            "derivative, but an argument carries a tangent (jvp, jacfwd, hessian). Declare a "
+            "functional one, and mutate around it."
+        )
     if not operator.rule.reference:
         raise DifferentiationError(
             f"{operator.name}: has no forward-mode derivative (jvp, jacfwd, hessian). If its "
             'reference is differentiable PyTorch, declare it with autograd="reference"; a '
             "backward registered by hand is still used for reverse mode."
         )
-    if operator.signature.mutated:
-        raise DifferentiationError(f"{operator.name}: forward-mode AD through mutated arguments.")
     return operator.reference(**operator.arguments(args, kwargs))
 
 
