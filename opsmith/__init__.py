@@ -27,6 +27,7 @@ from opsmith.signature import (
     Total,
 )
 from opsmith.targets import LoadedModel, LoadedOperators, export, load
+from opsmith.targets.torch_onnx import onnx_translations
 from opsmith.watching import Difference, Watch, watch
 
 __version__ = "0.1.0"
@@ -62,6 +63,7 @@ __all__ = [
     "export",
     "load",
     "method",
+    "onnx_translations",
     "op",
     "watch",
 ]

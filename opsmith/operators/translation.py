@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import ExportError
+
+if TYPE_CHECKING:
+    from opsmith.operators.base import Operator
 
 
 @dataclass(frozen=True)
@@ -29,3 +34,31 @@ class OnnxTranslation:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     symbolic: bool = False
     where: str = field(default="", compare=False)
+
+
+def latest(known: Sequence[OnnxTranslation], opset: int) -> OnnxTranslation | None:
+    """The translation that an export of `opset` takes: the latest that holds there."""
+    usable = [one for one in known if one.opset <= opset]
+    return max(usable, key=lambda one: one.opset, default=None)
+
+
+def translation_of(operator: Operator, opset: int) -> OnnxTranslation:
+    """The same for an operator that has to have one.
+
+    Raises:
+        ExportError: it has none, or none in this opset.
+    """
+    known = operator.onnx_translations
+    if not known:
+        raise ExportError(
+            f"{operator.name}: says nothing of standard ONNX operators; "
+            f"{operator.signature.name}.register_onnx is the way to say it"
+        )
+    best = latest(known, opset)
+    if best is None:
+        first = min(one.opset for one in known)
+        raise ExportError(
+            f"{operator.name}: its standard form needs opset {first}, and the export is of "
+            f"opset {opset}. Pass opset={first} or higher."
+        )
+    return best

@@ -22,7 +22,7 @@ _INSTEAD = {
 def modules() -> dict[str, str]:
     """The text of each module by its path within the package."""
     found = vendor.modules(
-        ["operators.decorator", "signature"],
+        ["operators.decorator", "signature", "targets.torch_onnx"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
     )
     first = (_RUNTIME / "package.py").read_text(encoding="utf-8")

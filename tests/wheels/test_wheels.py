@@ -113,6 +113,43 @@ def test_it_works_without_opsmith_a_compiler_or_a_cache(site: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -> None:
+    pytest.importorskip("onnxscript")
+    text = """
+        import torch
+        from sample_ops import weighted_square, pick
+        from sample_ops._opsmith import onnx_translations
+
+        class Model(torch.nn.Module):
+            def forward(self, x, weight):
+                return weighted_square(x, weight)
+
+        program = torch.onnx.export(
+            Model().eval(), (torch.randn(3, 2), torch.ones(2)), dynamo=True, verbose=False,
+            opset_version=20, custom_translation_table=onnx_translations(opset=20),
+        )
+        print([node.op_type for node in program.model.graph])
+        x, weight = torch.randn(3, 2), torch.randn(2)
+        from onnx.reference import ReferenceEvaluator
+        names = [value.name for value in program.model.graph.inputs]
+        feed = dict(zip(names, (x.numpy(), weight.numpy())))
+        (found,) = ReferenceEvaluator(program.model_proto).run(None, feed)
+        torch.testing.assert_close(torch.from_numpy(found), weighted_square(x, weight))
+        try:
+            onnx_translations(pick)
+        except RuntimeError as error:
+            print(error)
+    """
+    done = run(site, WITHOUT + textwrap.dedent(text))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "['Mul', 'Mul']",
+        "sample::pick: says nothing of standard ONNX operators; pick.register_onnx is the way to "
+        "say it",
+    ]
+
+
+@pytest.mark.slow
 def test_with_opsmith_its_operators_are_opsmiths_and_nothing_is_compiled(
     site: Path, tmp_path: Path
 ) -> None:

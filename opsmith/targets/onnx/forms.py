@@ -21,7 +21,7 @@ from torch.fx import Node
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, generic_dtype
-from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators.translation import translation_of
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser, call_arguments, inline
 from opsmith.targets.onnx.node import NodeLayout
@@ -56,27 +56,9 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
 
 
 def _standard(operator: Operator, opset: int) -> Choice:
-    known = operator.onnx_translations
-    if not known:
-        raise ExportError(
-            f"{operator.name}: says nothing of standard ONNX operators; "
-            f"{operator.signature.name}.register_onnx is the way to say it"
-        )
-    best = translation_at(operator, opset)
-    if best is None:
-        first = min(t.opset for t in known)
-        raise ExportError(
-            f"{operator.name}: its standard form needs opset {first}, and the export is of "
-            f"opset {opset}. Pass opset={first} or higher."
-        )
+    best = translation_of(operator, opset)
     note = best.how if isinstance(best.how, str) else ""
     return Choice(operator, "standard", note, how=best)
-
-
-def translation_at(operator: Operator, opset: int) -> OnnxTranslation | None:
-    """The translation that an export of `opset` takes: the latest that holds there."""
-    usable = [known for known in operator.onnx_translations if known.opset <= opset]
-    return max(usable, key=lambda known: known.opset, default=None)
 
 
 def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | None) -> Choice:

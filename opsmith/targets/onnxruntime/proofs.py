@@ -11,6 +11,7 @@ from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
+from opsmith.operators.translation import latest
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.proof import DirectProof, ModelProof, Route
 
@@ -109,9 +110,7 @@ def _opset(operator: Operator, exporter: str) -> int:
 
 
 def _translation(operator: Operator, exporter: str) -> str:
-    from opsmith.targets.onnx.forms import translation_at
-
-    taken = translation_at(operator, _opset(operator, exporter))
+    taken = latest(operator.onnx_translations, _opset(operator, exporter))
     assert taken is not None, "the route has an obstacle without one"
     return f"ONNX translation: {taken.where}"
 

@@ -28,3 +28,4 @@ else:
     from .operators.cost import Cost
     from .operators.decorator import op
     from .signature import *
+    from .targets.torch_onnx import onnx_translations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import onnx.reference
 import pytest
 import torch
 from jaxtyping import Float
@@ -133,3 +134,40 @@ def test_a_float_that_32_bits_would_round_is_kept_as_text_too(value, exact):
     assert ("scale_exact" in values) == exact
     if exact:
         assert float(values["scale_exact"]) == value
+
+
+def test_torch_onnx_export_takes_the_standard_forms_by_itself() -> None:
+    @opsmith.op("onnx_table::scaled")
+    def scaled(x: Float[Tensor, "N"], by: float = 2.0) -> Float[Tensor, "N"]:
+        return x * by
+
+    @opsmith.op("onnx_table::written", mutates_args=("x",))
+    def written(x: Float[Tensor, "N"]) -> None:
+        x.zero_()
+
+    scaled.register_onnx(lambda op, x, by: op.Mul(x, by), opset=14)
+    scaled.register_onnx(lambda op, x, by: op.Mul(by, x), opset=21)
+    written.register_onnx("Identity")
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return scaled(x, 3.0)
+
+    table = opsmith.onnx_translations()
+    assert scaled.overload in table and written.overload not in table
+    x = torch.arange(3.0)
+    program = torch.onnx.export(
+        Model().eval(), (x,), dynamo=True, verbose=False, custom_translation_table=table
+    )
+    (name,) = [value.name for value in program.model.graph.inputs]
+    (found,) = onnx.reference.ReferenceEvaluator(program.model_proto).run(None, {name: x.numpy()})
+    assert found.tolist() == [0, 3, 6]
+
+    with pytest.raises(ExportError, match="its standard form needs opset 14, and the export is of"):
+        opsmith.onnx_translations(scaled, opset=13)
+    with pytest.raises(
+        ExportError,
+        match=r"^onnx_table::written: writes into 'x', and torch\.onnx\.export by itself makes "
+        r"another call of it\. Use opsmith\.export\.$",
+    ):
+        opsmith.onnx_translations(written)

@@ -33,3 +33,8 @@ def setup_context(ctx, inputs, output):
 @weighted_square.register_autograd(setup_context=setup_context)
 def backward(ctx, grad):
     return weighted_square_backward(grad, *ctx.saved_tensors)
+
+
+@weighted_square.register_onnx(opset=7)
+def in_onnx(op, x, weight):
+    return op.Mul(weight, op.Mul(x, x))
