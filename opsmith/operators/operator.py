@@ -16,6 +16,7 @@ from opsmith.operators import (
     autocast,
     autograd,
     declared_backward,
+    graph_caches,
     registry,
     triton_kernel,
     vmap,
@@ -67,6 +68,10 @@ class DefinedOperator(Operator):
                 self._registration.implement(
                     key, autocast.promoting_kernel(self, key), with_keyset=True
                 )
+        tags = sorted(str(tag) for tag in self.overload.tags)
+        graph_caches.tell(self.name, "declaration", reference, repr(signature), *tags)
+        for role in ("fake kernel", "derivatives", "batching rule"):
+            graph_caches.tell(self.name, role)
         registry.add(self)
 
     def __repr__(self) -> str:
@@ -285,6 +290,7 @@ class DefinedOperator(Operator):
             return self.register_fake
         self.written_fake = function
         self._registration.fake(checked_fake(self.signature, function))
+        graph_caches.tell(self.name, "fake kernel", function)
         return function
 
     def register_autograd(
@@ -321,6 +327,8 @@ class DefinedOperator(Operator):
     def _differentiate(self, rule: autograd.Rule, declared: DeclaredBackward | None) -> None:
         self.rule, self.declared_backward = rule, declared
         self._registration.autograd_again(self)
+        how = "" if declared is None else repr((declared.given, declared.gradients))
+        graph_caches.tell(self.name, "derivatives", rule.backward, rule.setup_context, how)
 
     def register_backward(
         self,
@@ -377,6 +385,7 @@ class DefinedOperator(Operator):
         if function is None:
             return self.register_vmap
         self._registration.vmap(function)
+        graph_caches.tell(self.name, "batching rule", function)
         return function
 
     def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
