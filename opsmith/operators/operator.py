@@ -68,8 +68,8 @@ class DefinedOperator(Operator):
                 self._registration.implement(
                     key, autocast.promoting_kernel(self, key), with_keyset=True
                 )
-        tags = sorted(str(tag) for tag in self.overload.tags)
-        graph_caches.tell(self.name, "declaration", reference, repr(signature), *tags)
+        names = sorted(str(tag) for tag in self.overload.tags)
+        graph_caches.tell(self.name, "declaration", reference, repr(signature), *names)
         for role in ("fake kernel", "derivatives", "batching rule"):
             graph_caches.tell(self.name, role)
         registry.add(self)
