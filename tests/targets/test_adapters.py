@@ -10,9 +10,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from opsmith.kernels import KernelSource, adapters
+from opsmith.kernels.symbols import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
-from opsmith.targets.onnxruntime import library
+from opsmith.targets.jax import library as jax
+from opsmith.targets.onnxruntime import library as onnxruntime
+from opsmith.targets.python import library as python
 
 
 def everything(
@@ -31,10 +34,13 @@ def everything(
 SIGNATURE = signature_of(
     everything, "adapters::everything", mutates_args=("w",), data_dependent=("K",)
 )
+SOURCE = KernelSource(SIGNATURE, "cpu", Path("everything.cpp"), strided=True)
 ADAPTERS = {
     "torch": adapters.torch_adapter(SIGNATURE, "cpu", True),
     "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),
-    "onnxruntime": library.adapter(KernelSource(SIGNATURE, "cpu", Path("everything.cpp"))),
+    "onnxruntime": onnxruntime.adapter(SOURCE),
+    "jax": jax.adapter(SOURCE),
+    "python": python.adapter(SOURCE),
 }
 
 
@@ -52,6 +58,18 @@ def test_every_runtime_takes_the_same_steps() -> None:
     assert len(expected) > 30
     for name, text in ADAPTERS.items():
         assert steps(text) == expected, name
+
+
+def test_every_runtime_hands_the_kernel_structs_that_say_their_version_and_size() -> None:
+    """So that a kernel of another release says so there too; tests/kernels/test_interface.py."""
+    struct, entry = "adapters__everything_raw", entry_symbol(SIGNATURE, "cpu")
+    for name, text in ADAPTERS.items():
+        declared, called = re.findall(rf"\b{entry}\(([^)]*)", text)
+        assert declared == f"const {struct}*, const opsmith::opsmith_context*", name
+        # Both structs are filled in where they are defined, and reach the kernel as they are.
+        assert called == "&raw, call.context(", name
+        assert f"  {struct} raw{{}};\n" in text, name
+        assert "opsmith_head" not in text and "opsmith_context context" not in text, name
 
 
 def test_an_argument_of_each_kind_is_the_same_type_in_every_runtime() -> None:
