@@ -94,7 +94,7 @@ def operators_of(what: Any) -> list[Operator]:
     """The operators that checks of `what` run.
 
     Raises:
-        OpsmithError: it is nothing that can be checked.
+        OpsmithError: it cannot be checked.
     """
     if isinstance(what, Operator):
         return [what]

@@ -1,6 +1,6 @@
 """Whether a kernel forked its process: the copy goes on with what only one may do.
 
-A program that a kernel starts (a compiler) is no copy.
+A program that a kernel starts (a compiler) is not a copy.
 """
 
 from __future__ import annotations

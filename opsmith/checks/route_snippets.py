@@ -44,7 +44,7 @@ def route_snippet(target: Target, proof: Route, operator: Operator, run_with: st
             return [*lines, *_route(target, proof), *_GRADIENTS]
         case DirectProof():
             return [*_route(target, proof), *_compared("route.opened(op)(ours)")]
-    raise AssertionError(f"{type(proof).__name__} is no kind of route")
+    raise AssertionError(f"{type(proof).__name__} is not a kind of route")
 
 
 def _model(target: Target, proof: ModelProof, operator: Operator, run_with: str) -> list[str]:

@@ -139,7 +139,7 @@ def declared(
         forward: the operator that is differentiated.
         backward: an operator of opsmith's. Its parameters are found by name: an argument of
             `forward`, ``result``, or ``grad``, the result's gradient (``result_NAME`` and
-            ``grad_NAME`` where there are several). One with a default that is none of these is
+            ``grad_NAME`` where there are several). One with a default that is not one of these is
             left out.
         saves: the names of what is kept for it, to be compared with what it takes.
         grads: for each argument that has a gradient, which result of `backward` it is, by position
@@ -204,7 +204,7 @@ def _given(signature: Signature, parameter: Parameter, backward: str) -> Given |
     if parameter.default is not NO_DEFAULT:
         return None
     there = ", ".join([*names, *results, *gradients])
-    raise DeclarationError(f"{what}, which is nothing of a call's; there are {there}")
+    raise DeclarationError(f"{what}, and a call has nothing of that name; there are {there}")
 
 
 def _compare(what: str, parameter: Parameter, type_: Any, whose: str) -> None:
@@ -237,7 +237,7 @@ def _result(forward: Signature, backward: Operator, argument: str, result: int |
     names = [one.name for one in results]
     if argument not in forward.by_name:
         raise DeclarationError(
-            f"{what} names {argument!r}, which is no argument; there are "
+            f"{what} names {argument!r}, which is not an argument; there are "
             f"{', '.join(forward.by_name)}"
         )
     parameter = forward.parameter(argument)

@@ -144,7 +144,7 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     home = getattr(base, "__module__", "").split(".")[0]
     if name in _REFUSED and home in ("torch", "builtins"):
         raise AnnotationProblem(f"{show(base)} cannot be an argument: {_REFUSED[name]}")
-    raise AnnotationProblem(f"is nothing that an operator can take; there are {_KNOWN}")
+    raise AnnotationProblem(f"operators do not take this type; there are {_KNOWN}")
 
 
 def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def largest_difference(
         The largest difference, divided by the largest absolute value, and in which it was.
 
     Raises:
-        CheckError: see `agreement`.
+        CheckError: see `compare`.
     """
     if len(wanted) != len(got):
         raise CheckError(f"{title} returned {len(got)} tensors, PyTorch {len(wanted)}")

@@ -49,7 +49,7 @@ WHOLE = "size: int" + GET
         ("size: int", "ns::Thing: has no method; a class without one is a dictionary"),
         (
             "size: dict" + GET,
-            "ns::Thing: field 'size: dict': is nothing that an operator can take; there are ",
+            "ns::Thing: field 'size: dict': operators do not take this type; there are ",
         ),
         (
             "size: int = 'a'" + GET,

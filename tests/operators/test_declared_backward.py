@@ -169,8 +169,8 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
             ),
             (
                 lambda: register(other("unknown", unknown), grads={"x": 0}),
-                ": declared_backward::unknown takes 'mean', which is nothing of a call's; there "
-                "are x, weight, rows, factor, shift, result_out0, result_out1, grad_out0, "
+                ": declared_backward::unknown takes 'mean', and a call has nothing of that name; "
+                "there are x, weight, rows, factor, shift, result_out0, result_out1, grad_out0, "
                 "grad_out1",
             ),
             (
@@ -194,7 +194,8 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
             ),
             (
                 lambda: register(scaled_cube_backward, grads={"y": 0}),
-                ": grads names 'y', which is no argument; there are x, weight, rows, factor, shift",
+                ": grads names 'y', which is not an argument; there are x, weight, rows, factor, "
+                "shift",
             ),
             (
                 lambda: register(scaled_cube_backward, grads={"factor": 0}),

@@ -166,7 +166,7 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (no_annotation, "parameter 'x' has no annotation"),
         (star_args, "parameter '*xs': an operator has a fixed list of parameters"),
         (two_types, "int | str is one of several types"),
-        (a_dict, "parameter 'x: dict[str, int]': is nothing that an operator can take"),
+        (a_dict, "parameter 'x: dict[str, int]': operators do not take this type"),
         (a_dtype, "parameter 'x: dtype': dtype cannot be an argument: a dtype argument would"),
         (numpy_array, "is an array of ndarray; write torch.Tensor there"),
         (broadcasting, "dimension '#N': broadcasting dimensions (#) are not supported"),

@@ -128,7 +128,7 @@ class Supervised:
             if message["event"] == "ready":
                 child = int(message["pid"])
                 if not self._supervises(child):
-                    raise GarbledError(f"process {child} is none of the supervisor's")
+                    raise GarbledError(f"process {child} is not one of the supervisor's")
                 self._child, self._ready = child, True
                 self._listen()
         return None

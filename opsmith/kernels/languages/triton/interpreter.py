@@ -71,7 +71,7 @@ def interpreted(seed: int = 0) -> Iterator[None]:
             patched.restore()
 
     def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Of an autotuned kernel; which configuration is fast is nothing that shows here."""
+        """Of an autotuned kernel; it does not show here which configuration is fast."""
         return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
 
     patch_tensor = interpreter._patch_lang_tensor

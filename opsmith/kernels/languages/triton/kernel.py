@@ -61,8 +61,8 @@ class TritonKernel:
     constants, or ``meta``, all of them.
 
     Raises:
-        DeclarationError: a function takes something that a call does not have; a parameter of the
-            kernel's is nothing of the declaration's, or the kernel gets no pointer to a result.
+        DeclarationError: a function takes something that a call does not have; the declaration has
+            nothing for a parameter of the kernel's, or the kernel gets no pointer to a result.
     """
 
     signature: Signature

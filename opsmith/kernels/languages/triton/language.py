@@ -31,7 +31,7 @@ _TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
 
 
 class Triton(Cpp):
-    """See `Language`; one for each kernel, which is no file that a compiler takes.
+    """See `Language`; one for each kernel, which is not a file that a compiler takes.
 
     Args:
         kernel: what is compiled.

@@ -113,7 +113,7 @@ inline double __drcp_rn(double x) { return 1.0 / x; }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline double __dsqrt_rn(double x) { return std::sqrt(x); }
 
-// Conversions saturate on a device, and give 0 for what is no number.
+// Conversions saturate on a device, and give 0 for NaN.
 namespace opsmith::emulated {
 template <typename Int, typename Float>
 Int to_integer(Float value) {
