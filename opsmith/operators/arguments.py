@@ -54,6 +54,13 @@ def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]
                     yield f"{name}[{position}]", item
 
 
+def each_tensor(value: Any) -> list[Tensor]:
+    """The tensors of a tensor argument: none where it is absent, several of a list."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def holds_tensors(value: Any) -> bool:
     """Whether an argument is a list of tensors; an empty list is not told from one of numbers."""
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
@@ -120,14 +127,7 @@ def generic_dtype(
 
 def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
     """Every tensor of the call, those in lists too, in the signature's order."""
-    found: list[Tensor] = []
-    for parameter in signature.tensors:
-        value = arguments[parameter.name]
-        if parameter.is_tensor_list:
-            found.extend(value or ())
-        elif value is not None:
-            found.append(value)
-    return found
+    return [item for p in signature.tensors for item in each_tensor(arguments[p.name])]
 
 
 def output_names(signature: Signature, returned: Any) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith import kernels
+from opsmith.operators.arguments import each_tensor
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
         dtypes = [
             tensor.dtype
             for name in names
-            for tensor in _each(arguments[name])
+            for tensor in each_tensor(arguments[name])
             if tensor.is_floating_point()
         ]
         widest: torch.dtype | None = None
@@ -90,9 +91,3 @@ def _casting_kernel(
 
 def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value.to(dtype) if value.is_floating_point() else value
-
-
-def _each(value: Any) -> list[Tensor]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]

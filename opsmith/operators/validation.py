@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.operators.arguments import DTYPES, describe, dtype_name
+from opsmith.operators.arguments import DTYPES, describe, dtype_name, each_tensor
 from opsmith.operators.values import check_values
 from opsmith.signature import (
     Bindings,
@@ -198,7 +198,7 @@ def checked_results(
     inputs = {
         tensor.untyped_storage().data_ptr()
         for parameter in signature.tensors
-        for tensor in _each(arguments[parameter.name])
+        for tensor in each_tensor(arguments[parameter.name])
         if tensor.numel()
     }
     checked = []
@@ -227,12 +227,6 @@ def checked_results(
             )
         checked.append(value.contiguous())
     return checked[0] if len(results) == 1 else tuple(checked)
-
-
-def _each(value: Any) -> list[Tensor]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]:

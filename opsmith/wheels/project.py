@@ -12,7 +12,6 @@ from opsmith.errors import ExportError, MissingError
 from opsmith.kernels import KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
-from opsmith.operators.kernel import NativeKernel
 from opsmith.operators.operator import DefinedOperator
 
 _LEFT_OUT = ("__pycache__", ".git")
@@ -65,7 +64,7 @@ class Project:
                 )
             for kernel in operator.kernels.values():
                 source = kernel.entry
-                if isinstance(kernel, NativeKernel) and source is None:
+                if kernel.source is not None and source is None:
                     raise ExportError(
                         f'{operator.name} ({kernel.device}): has api="torch", and such sources '
                         "bind to one PyTorch. Write the kernel against <opsmith/kernel.h>."

@@ -16,7 +16,7 @@ from torch import Tensor
 from opsmith.checks.forks import FORK_CODE
 from opsmith.checks.harness.build import Build
 from opsmith.checks.harness.places import innermost
-from opsmith.operators.arguments import DTYPES, dtype_name
+from opsmith.operators.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
 _CODES = {
@@ -249,7 +249,7 @@ def _argument(parameter: Parameter, value: Any) -> bytes:
     type_ = parameter.type
     if isinstance(type_, ScalarType | SequenceType):
         return _plain(type_.kind, value)
-    tensors = [] if value is None else [value] if isinstance(value, Tensor) else list(value)
+    tensors = each_tensor(value)
     count = -1 if value is None else len(tensors)
     names = (
         [parameter.name]
