@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, KernelSource, machine, shipped
+from opsmith.kernels import DEVICES, HOST, KernelSource, machine, shipped
 from opsmith.kernels.build import build_library
 from opsmith.kernels.files import digest
 from opsmith.kernels.version import version as own_version
 from opsmith.wheels import carried, project
+from opsmith.wheels.choice import choose
 from opsmith.wheels.platforms import Platform, compiling_for, find_platform
 from opsmith.wheels.project import Project
 
@@ -65,10 +66,10 @@ def build_wheel(
     project.require_tools(cross=bool(kind.target))
     found = project.read(source, name, version)
     files = _python(found)
-    kernels = [kernel for kernel in found.kernels if kernel.device == HOST]
-    for kernel in found.kernels:
-        if kernel not in kernels and say is not None:
-            say(f"{kernel.what}: left out, wheels carry kernels of the CPU; its source comes along")
+    kernels, left_out = choose(found, kind)
+    if say is not None:
+        for sentence in left_out:
+            say(sentence)
     listed, libraries = _libraries(found, kernels, kind, levels or kind.levels)
     files.update(libraries)
     files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
@@ -85,8 +86,7 @@ def build_wheel(
             raise ExportError(
                 f"{found.name}: its libraries need {oldest}, and the wheel is for {kind.tag}"
             )
-        if kind.machine == host.machine():
-            _try(made, found, listed["libraries"])
+        _try(made, found, listed["libraries"] if kind.machine == host.machine() else [])
         final = out / made.name
         os.replace(made, final)
     return final
@@ -128,6 +128,9 @@ def _libraries(
     for level in levels:
         with compiling_for(kind, level):
             for kernel in kernels:
+                # Of the code for a GPU the processor's level decides nothing.
+                if kernel.device != HOST and level != levels[0]:
+                    continue
                 place = found.place_of(kernel.path).as_posix()
                 library = _compiled(kernel)
                 file = f"libraries/{level}/{library.name}"
@@ -222,13 +225,18 @@ def _glibc(tag: str) -> tuple[int, ...]:
 def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> None:
     """Import the package as it comes from the wheel, in a process that has no opsmith.
 
+    Of the libraries, those for devices that are not here are not loaded.
+
     Raises:
         ExportError: it does not import, or a library does not load.
     """
     with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as folder:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
-        kernels = sorted({f"{one['operator']} {one['device']}" for one in libraries})
+        here = {device for device, row in DEVICES.items() if not row.missing()}
+        kernels = sorted(
+            {f"{one['operator']} {one['device']}" for one in libraries if one["device"] in here}
+        )
         run = subprocess.run(
             [sys.executable, "-c", _TRY, folder, found.package, *kernels],
             capture_output=True,

@@ -15,7 +15,7 @@ _INSTEAD = {
     "kernels.languages.torch_library": "torch_library.py",
     "operators.gate": "gate.py",
     "operators.argument_gate": "argument_gate.py",
-    "operators.triton_kernel": "triton_kernel.py",
+    "kernels.languages.triton.language": "triton_language.py",
 }
 
 

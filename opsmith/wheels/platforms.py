@@ -69,6 +69,8 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
         "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -DOPSMITH_OWN_CXX_RUNTIME",
         "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} {_LINK}",
         "OPSMITH_ARCH": level,
+        # Not the GPUs of the machine that builds.
+        "OPSMITH_CUDA_ARCHS": os.environ.get("OPSMITH_CUDA_ARCHS") or "all-major",
     }
     if kind.target:
         chosen["CXX"] = _compiler(kind)
@@ -115,17 +117,20 @@ exec "{python}" -m ziglang c++ -target {target} "$@"
 
 
 def _torch_stub(kind: Platform) -> Path:
-    """A folder with a library that has the name of PyTorch's, by which libraries need that one.
+    """A folder with libraries that have the names of PyTorch's, by which libraries need those.
 
-    The real one may be for another machine, and wants a newer C library than the platform has.
+    The real ones may be for another machine, or not here, and want a newer C library than the
+    platform has.
     """
     folder = cache_folder() / "wheels" / kind.name
-    library = folder / "libtorch_cpu.so"
-    if not library.exists():
-        source = folder / "torch_cpu.cpp"
+    for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
+        library = folder / name
+        if library.exists():
+            continue
+        source = folder / "stub.cpp"
         write_atomically(source, "// Stands for PyTorch's library when a wheel is linked.\n")
         compiler = _compiler(kind) if kind.target else toolchain.find_compiler("opsmith wheel").path
-        options = ["-shared", "-nostdlib", "-Wl,-soname,libtorch_cpu.so"]
+        options = ["-shared", "-nostdlib", f"-Wl,-soname,{name}"]
         made = library.with_name(f".{os.getpid()}.so")
         subprocess.run([compiler, *options, "-o", str(made), str(source)], check=True)
         os.replace(made, library)

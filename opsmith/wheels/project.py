@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError, MissingError
-from opsmith.kernels import KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
-from opsmith.operators.operator import DefinedOperator
 
 _LEFT_OUT = ("__pycache__", ".git")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")
@@ -27,6 +25,7 @@ class Project:
         name: the distribution's.
         version: its version.
         package: the package's, which is imported.
+        module: what it was imported as here.
         folder: what the paths in the ``pyproject.toml`` are relative to.
         root: the folder of the package's files.
         files: them, relative to `root`, with the places that they get within the package.
@@ -37,6 +36,7 @@ class Project:
     name: str
     version: str
     package: str
+    module: str
     folder: Path
     root: Path
     files: dict[Path, Path]
@@ -47,36 +47,6 @@ class Project:
     def stem(self) -> str:
         """What the files of its distributions are called."""
         return f"{re.sub(r'[-_.]+', '_', self.name).lower()}-{self.version}"
-
-    @property
-    def kernels(self) -> list[KernelSource]:
-        """The compiled kernels.
-
-        Raises:
-            ExportError: one of them can be in no wheel; says which, and why.
-        """
-        found = []
-        for operator in self.operators:
-            if not isinstance(operator, DefinedOperator):
-                raise ExportError(
-                    f"{operator.name}: is adopted, so the library that defines it is not the "
-                    "package's to carry. Declare it with opsmith.op to ship it."
-                )
-            for kernel in operator.kernels.values():
-                source = kernel.entry
-                if kernel.source is not None and source is None:
-                    raise ExportError(
-                        f'{operator.name} ({kernel.device}): has api="torch", and such sources '
-                        "bind to one PyTorch. Write the kernel against <opsmith/kernel.h>."
-                    )
-                if kernel.dissolves:
-                    raise ExportError(
-                        f"{operator.name} ({kernel.device}): is in Triton, which wheels do not "
-                        "carry yet."
-                    )
-                if source is not None:
-                    found.append(source)
-        return found
 
     def place_of(self, path: Path) -> Path:
         """Where a file of the package is within it.
@@ -155,7 +125,8 @@ def read(source: Path, name: str | None = None, version: str | None = None) -> P
 
 
 def _of_file(path: Path, name: str | None, version: str | None) -> Project:
-    operators = declared_by(import_module(str(path)))
+    module = import_module(str(path))
+    operators = declared_by(module)
     if not operators:
         raise ExportError(f"{path}: declares no operator; declare one with @opsmith.op(...)")
     files = {Path(path.name): Path("__init__.py")}
@@ -163,12 +134,14 @@ def _of_file(path: Path, name: str | None, version: str | None) -> Project:
         name or path.stem.replace("_", "-"),
         version or "0.1.0",
         path.stem,
+        module.__name__,
         path.parent,
         path.parent,
         files,
         operators,
     )
-    beside = [kernel.path for kernel in project.kernels]
+    kernels = [kernel for operator in operators for kernel in operator.kernels.values()]
+    beside = [kernel.source.path for kernel in kernels if kernel.source is not None]
     for pattern in _HEADERS if beside else ():
         beside += path.parent.glob(pattern)
     for file in sorted(beside):
@@ -195,7 +168,8 @@ def _of_folder(folder: Path) -> Project:
             f"name {table['name']!r} means"
         )
     root = places[0] / package
-    operators = declared_by(import_module(str(root / "__init__.py")))
+    module = import_module(str(root / "__init__.py"))
+    operators = declared_by(module)
     if not operators:
         raise ExportError(
             f"{package}: importing it declares no operator. Import the modules that do in "
@@ -203,7 +177,8 @@ def _of_folder(folder: Path) -> Project:
         )
     files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
     kept = {path: path for path in sorted(files) if not set(path.parts) & set(_LEFT_OUT)}
-    return Project(table["name"], table["version"], package, folder, root, kept, operators, table)
+    name, version = table["name"], table["version"]
+    return Project(name, version, package, module.__name__, folder, root, kept, operators, table)
 
 
 def _is_opsmith(requirement: str) -> bool:

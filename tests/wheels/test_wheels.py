@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -10,16 +11,18 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from opsmith.errors import BuildError, ExportError, MissingError
-from opsmith.kernels import machine, shipped
-from opsmith.wheels import build_wheel, carried
+from opsmith.kernels import machine, nvcc, shipped
+from opsmith.wheels import build_wheel, carried, choice, project
 from opsmith.wheels.platforms import find_platform
 
 SAMPLE = Path(__file__).with_name("sample")
+USABLE_NVCC = nvcc.usable_nvcc
 LEVEL = find_platform("native").levels[0]
 
 WITHOUT = """
@@ -54,6 +57,18 @@ for arguments in (
 print("calls", weighted_square.kernels["cpu"].calls)
 print("library", pick.kernels["cpu"].library.path)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_nvcc() -> Iterator[None]:
+    """Where nvcc is, it takes a minute for all GPUs."""
+
+    def missing(what: str) -> None:
+        raise MissingError(f"{what}: needs the CUDA compiler nvcc")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvcc, "usable_nvcc", missing)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -211,9 +226,103 @@ def test_it_holds_what_it_says(wheel: Path) -> None:
 @pytest.mark.slow
 def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
     assert said == [
-        "sample::pick (cuda): left out, wheels carry kernels of the CPU; its source comes along"
+        "sample::weighted_square (cuda): is in Triton, which compiles it where it is called; its "
+        "Python comes along",
+        'sample::negated (cpu): left out, for api="torch" binds to one PyTorch; its source comes '
+        "along, and is compiled where opsmith is",
+        "sample::pick (cuda): left out, its source comes along: it needs the CUDA compiler nvcc",
     ]
-    assert "sample_ops/kernels/pick.cu" in contents(wheel)
+    files = contents(wheel)
+    for place in ("kernels/pick.cu", "kernels/negated.cpp", "in_triton.py"):
+        assert f"sample_ops/{place}" in files
+
+
+@pytest.mark.slow
+def test_a_call_of_what_it_does_not_hold_says_how_to_get_it(site: Path) -> None:
+    text = """
+        import torch, sample_ops
+        calls = (
+            lambda: sample_ops.negated(torch.ones(2)),
+            lambda: sample_ops.pick.build("cuda"),
+            lambda: sample_ops.weighted_square.kernels["cuda"].kernel.function,
+        )
+        for call in calls:
+            try:
+                call()
+            except Exception as error:
+                print(type(error).__name__, error)
+    """
+    done = run(site, WITHOUT + textwrap.dedent(text))
+    source, cuda, in_triton = done.stdout.splitlines()
+    kernels = site / "sample_ops" / "kernels"
+    assert source == (
+        'BuildError sample::negated (cpu): negated.cpp has api="torch", which binds to one '
+        f"PyTorch, so no library came with {kernels}. To compile it, pip install opsmith."
+    )
+    assert cuda == (
+        f"BuildError sample::pick (cuda): no library came with {kernels} for pick.cu as it is. "
+        "To compile it, pip install opsmith."
+    )
+    if importlib.util.find_spec("triton") is None:
+        assert in_triton.startswith("MissingError sample::weighted_square (cuda): ")
+
+
+@pytest.mark.slow
+def test_with_nvcc_it_holds_libraries_for_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        USABLE_NVCC("this test")
+    except MissingError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(nvcc, "usable_nvcc", USABLE_NVCC)
+    monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "80;90")
+    said: list[str] = []
+    files = contents(build_wheel(SAMPLE, tmp_path, levels=[LEVEL], say=said.append))
+    assert not [sentence for sentence in said if sentence.startswith("sample::pick")]
+    listed = json.loads(files["sample_ops/_opsmith/libraries.json"])["libraries"]
+    (entry,) = [one for one in listed if one["device"] == "cuda"]
+    data = files[f"sample_ops/_opsmith/{entry['file']}"]
+    assert b"sm_80" in data and b"sm_90" in data
+    assert b"libtorch_cuda.so" in data
+
+
+def test_cross_compiled_wheels_say_that_nvcc_needs_this_machine() -> None:
+    found = project.read(SAMPLE)
+    _, said = choice.choose(found, find_platform("x86_64"))
+    assert (
+        "sample::pick (cuda): left out, for nvcc calls this machine's compiler, and --platform "
+        "native has that; its source comes along" in said
+    )
+
+
+def test_custom_classes_are_refused_with_the_reason(tmp_path: Path) -> None:
+    source = tmp_path / "wheel_of_a_class.py"
+    source.write_text(
+        textwrap.dedent("""
+            import opsmith
+            import torch
+            from jaxtyping import Float
+            from torch import Tensor
+
+            @opsmith.op("wheel_class::halve")
+            def halve(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+                return x / 2
+
+            @opsmith.custom_class("wheel_class::Scale")
+            class Scale:
+                by: float
+
+                def run(self, x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+                    return x * self.by
+        """)
+    )
+    with pytest.raises(
+        ExportError,
+        match=r"^wheel_class::Scale: is a custom class, whose library binds to one PyTorch, so no "
+        "wheel carries it",
+    ):
+        build_wheel(source, tmp_path)
 
 
 @pytest.mark.slow
@@ -257,6 +366,8 @@ def test_two_packages_with_operators_of_one_name_are_told_apart(wheel: Path, sit
 def test_pip_installs_the_folder(tmp_path: Path, editable: bool) -> None:
     folder, venv = tmp_path / "sample", tmp_path / "venv"
     shutil.copytree(SAMPLE, folder)
+    picks = folder / "src" / "sample_ops" / "picks.py"
+    picks.write_text(picks.read_text().replace('pick.register_kernel("cuda"', "# "))  # see _no_nvcc
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = [str(venv / "bin" / "python")]
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

@@ -64,6 +64,11 @@ class KernelSource:
             MissingError: none of them runs on this machine.
         """
         found = shipped.find(self.path, self.signature.qualname, self.device)
+        if found is None and self.api == "torch":
+            raise BuildError(
+                f'{self.what}: {self.path.name} has api="torch", which binds to one PyTorch, so '
+                f"no library came with {self.path.parent}. To compile it, pip install opsmith."
+            )
         if found is None:
             raise BuildError(
                 f"{self.what}: no library came with {self.path.parent} for {self.path.name} as it "

@@ -24,6 +24,7 @@ def weighted_square_backward(
 
 
 weighted_square.register_kernel("cpu", source="kernels/weighted_square.cpp")
+weighted_square.register_kernel("cuda", triton=".in_triton:kernel", grid=("N",))
 
 
 def setup_context(ctx, inputs, output):

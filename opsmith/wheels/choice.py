@@ -1,0 +1,73 @@
+"""Which kernels of a package come into a wheel as libraries, and why the others do not."""
+
+from __future__ import annotations
+
+from opsmith.errors import ExportError, MissingError
+from opsmith.kernels import HOST, KernelSource
+from opsmith.operators.classes import all_classes
+from opsmith.operators.kernel import Kernel
+from opsmith.operators.operator import DefinedOperator
+from opsmith.wheels.platforms import Platform, compiling_for
+from opsmith.wheels.project import Project
+
+
+def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str]]:
+    """The kernels whose libraries a wheel carries, and a sentence on each that it does not.
+
+    Args:
+        found: the package.
+        kind: the platform.
+
+    Raises:
+        ExportError: the package declares something that needs opsmith wherever it is imported.
+    """
+    for declared in all_classes():
+        if f"{declared.__module__}.".startswith(f"{found.module}."):
+            raise ExportError(
+                f"{declared.name}: is a custom class, whose library binds to one PyTorch, so no "
+                f"wheel carries it. Keep it in a module that {found.package} does not import, "
+                "outside the package."
+            )
+    carried, left_out = [], []
+    for operator in found.operators:
+        if not isinstance(operator, DefinedOperator):
+            raise ExportError(
+                f"{operator.name}: is adopted, so the library that defines it is not the "
+                "package's to carry. Declare it with opsmith.op to ship it."
+            )
+        for device, kernel in operator.kernels.items():
+            why = _obstacle(kernel, kind)
+            if why:
+                left_out.append(f"{operator.name} ({device}): {why}")
+            elif kernel.entry is not None:
+                carried.append(kernel.entry)
+    return carried, left_out
+
+
+def _obstacle(kernel: Kernel, kind: Platform) -> str:
+    """Why a wheel has no library of a kernel; empty where it has, and where there is none."""
+    if kernel.dissolves:
+        return "is in Triton, which compiles it where it is called; its Python comes along"
+    if kernel.source is None:
+        return ""
+    if kernel.entry is None:
+        return (
+            'left out, for api="torch" binds to one PyTorch; its source comes along, and is '
+            "compiled where opsmith is"
+        )
+    if kernel.device == HOST:
+        return ""
+    if kernel.device != "cuda":
+        return "left out, wheels carry kernels of the CPU and of CUDA; its source comes along"
+    if kind.target:
+        return (
+            "left out, for nvcc calls this machine's compiler, and --platform native has that; its "
+            "source comes along"
+        )
+    try:
+        with compiling_for(kind, kind.levels[0]):
+            kernel.entry.language.require(kernel.entry)
+    except MissingError as error:
+        reason = str(error).removeprefix(f"{kernel.entry.what}: ")
+        return f"left out, its source comes along: it {reason}"
+    return ""
