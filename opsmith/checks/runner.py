@@ -39,6 +39,8 @@ _LESS, _LEAST_SECONDS = 0.1, 1.0
 _DRAW_ALL = ("dispatch", "reference")
 #: After this many checks of a kernel hung, the others are not run.
 _HANGS = 3
+#: So many refused samples for each that was taken are worth a word on how to draw fewer.
+_MANY_REFUSED = 10
 
 
 def run(
@@ -369,7 +371,7 @@ def run_check(
     if status == "passed" and settings.stores and not replay.alone:
         drop(kept)
     if status == "passed" and trial.refused > trial.count:
-        trial.notes.append(f"the reference refused {trial.refused} samples: {trial.refusal}")
+        trial.notes.append(_refused(trial))
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
@@ -431,6 +433,13 @@ def _build(check: Check, subject: Subject) -> None:
         subject.operator.build(subject.device)
     except OpsmithError as error:
         raise Inapplicable(f"the kernel does not build: {str(error).splitlines()[0]}") from error
+
+
+def _refused(trial: Trial) -> str:
+    text = f"the reference refused {trial.refused} samples: {trial.refusal}"
+    if trial.refused < _MANY_REFUSED * trial.count:
+        return text
+    return f"{text}. That takes time: say what arguments may be, or register_cases(only=True)"
 
 
 def _no_case(trial: Trial) -> str:

@@ -1,3 +1,4 @@
+import re
 from typing import Annotated
 
 import pytest
@@ -185,3 +186,21 @@ def test_a_reference_that_takes_few_samples_is_not_given_up():
     trial = Trial(subjects_of(refuses)[0], "reference", Settings(examples=10))
     trial.each(one)
     assert taken
+
+
+@opsmith.op("sampling::picky")
+def picky(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    if x.shape[0] != 2:
+        raise ValueError("two, please")
+    return x * 2
+
+
+def test_where_most_samples_are_refused_the_row_says_how_to_draw_others():
+    (row,) = checks.run(picky, select=["mutation"], isolate=False).rows
+    assert row.status == "passed", row.explain()
+    (note,) = [note for note in row.notes if "refused" in note]
+    assert re.fullmatch(
+        r"the reference refused \d+ samples: ValueError: two, please\. That takes time: say what "
+        r"arguments may be, or register_cases\(only=True\)",
+        note,
+    )
