@@ -125,7 +125,7 @@ def _export_model(
     written = _write(target, outcome, folder, **facts)
     if outcome.unverified:
         say(f"not compared with PyTorch: {outcome.unverified}")
-    elif verify:
+    elif verify is not False:  # where there are no samples, on the example alone
         samples = None if isinstance(verify, bool) else verify
         compared = compare(model, target.load_model(written), target.title, samples)
         say(_said(compared, target))
