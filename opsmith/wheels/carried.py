@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from opsmith.errors import ExportError
@@ -13,10 +14,12 @@ _RUNTIME = Path(__file__).with_name("runtime")
 _INSTEAD = {
     "kernels": "kernels.py",
     "kernels.languages.torch_library": "torch_library.py",
+    "kernels.version": "version.py",
     "operators.gate": "gate.py",
     "operators.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
 }
+_DATACLASSES = re.compile(r"^from dataclasses import", re.MULTILINE)
 
 
 def modules() -> dict[str, str]:
@@ -25,8 +28,14 @@ def modules() -> dict[str, str]:
         ["operators.decorator", "signature", "targets.torch_onnx"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
     )
-    first = (_RUNTIME / "package.py").read_text(encoding="utf-8")
-    found[f"{vendor.FOLDER}/__init__.py"] = first.replace("{version}", version())
+    for place, text in found.items():
+        dots = "." * place.count("/")
+        found[place] = _DATACLASSES.sub(f"from {dots}dataclasses import", text)
+    found[f"{vendor.FOLDER}/dataclasses.py"] = (_RUNTIME / "dataclasses.py").read_text("utf-8")
+    found[f"{vendor.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
+    for name in ("__init__.py", "kernels/version.py"):
+        place = f"{vendor.FOLDER}/{name}"
+        found[place] = found[place].replace("{version}", version())
     return found
 
 
