@@ -39,6 +39,15 @@ def compile_error(subject: str, output: str) -> str:
             f"It has no line OPSMITH_KERNEL({namespace}, {name}, {device}, …), or that line names "
             f"something else.\n\n{text}"
         )
+    other = re.search(r"fatal error: (\w+)\.h: No such file", text) or re.search(
+        r"fatal error: '(\w+)\.h' file not found", text
+    )
+    if other:
+        text += (
+            f"\n\nIf {other[1]} is another operator: a source holds one operator's kernel, and the "
+            f"header of that operator alone is written for it. Give {other[1]} a source of its "
+            "own, and put what they share into a header beside them."
+        )
     if _STABLE_ONLY in text:
         text += (
             "\n\nThis source includes PyTorch's C++ interface, which changes with every version. "

@@ -73,6 +73,18 @@ def test_a_compile_error_is_the_compilers_and_names_the_users_line(folder: Path)
         assert noise not in text
 
 
+def test_a_source_of_several_operators_is_told_to_be_parted(folder: Path) -> None:
+    source = folder / "scale.cpp"
+    source.write_text(KERNEL.replace("#include", '#include "other.h"\n#include', 1))
+    with pytest.raises(BuildError) as caught:
+        kernel(folder).build()
+    assert str(caught.value).endswith(
+        "\n\nIf other is another operator: a source holds one operator's kernel, and the header of "
+        "that operator alone is written for it. Give other a source of its own, and put what they "
+        "share into a header beside them."
+    )
+
+
 def test_a_warning_is_shown(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     plain(folder, "#warning look here\n", "warned")
     assert f"{folder}/warned.cpp:1:2: warning: #warning look here" in caplog.text
