@@ -39,3 +39,17 @@ class ArtifactError(OpsmithError):
 
 class ExportError(OpsmithError):
     """A target cannot carry something that a model needs; the message says what, and what to do."""
+
+
+class FormError(ExportError):
+    """An operator cannot be exported in the form that was chosen for it.
+
+    Attributes:
+        operator: its name.
+        why: the rest of the message.
+    """
+
+    def __init__(self, operator: str, why: str) -> None:
+        super().__init__(f"{operator}: {why}")
+        self.operator = operator
+        self.why = why

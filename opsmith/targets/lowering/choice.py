@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from opsmith.errors import DeclarationError, ExportError
+from opsmith.errors import DeclarationError, ExportError, FormError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.targets.artifact import OperatorUse
 
@@ -74,7 +74,7 @@ class Chooser:
         self._forms = dict(forms)
         self._runtime = runtime
         self._automatic = tuple(forms if automatic is None else automatic)
-        self._excluded: dict[Operator, dict[str, str]] = {}
+        self._excluded: dict[Operator, dict[str, FormError]] = {}
         for name, form in [("", self._default), *self._wanted.items()]:
             if form not in ("auto", *forms):
                 what = f" for {name}" if name else ""
@@ -96,15 +96,16 @@ class Chooser:
                     f"{', '.join(names) or 'none'}"
                 )
 
-    def exclude(self, operator: Operator, form: str, reason: str) -> None:
+    def exclude(self, operator: Operator, form: str, why: str) -> None:
         """Take a form away that turned out not to work.
 
         Raises:
-            ExportError: no other is to be tried.
+            FormError: no other is to be tried.
         """
+        error = FormError(operator.name, why)
         if self._tried(operator) == (form,):
-            raise ExportError(reason)
-        self._excluded.setdefault(operator, {})[form] = reason
+            raise error
+        self._excluded.setdefault(operator, {})[form] = error
 
     def names(self, operator: Operator) -> bool:
         """Whether a form was asked for by the operator's name."""
@@ -120,19 +121,20 @@ class Chooser:
         Raises:
             ExportError: the form that was asked for cannot be, or none can; says why for each.
         """
-        reasons = []
+        excluded = self._excluded.get(operator, {})
+        reasons: list[tuple[str, OpsmithError]] = []
         for form in self._tried(operator):
+            if form in excluded:
+                reasons.append((form, excluded[form]))
+                continue
             try:
-                excluded = self._excluded.get(operator, {}).get(form)
-                if excluded:
-                    raise ExportError(excluded)
                 return self._forms[form](operator, nodes)
             except (ExportError, DeclarationError) as error:
-                reasons.append((form, str(error)))
+                reasons.append((form, error))
         if len(reasons) == 1:
-            raise ExportError(reasons[0][1])
+            raise ExportError(str(reasons[0][1])) from reasons[0][1]
         known = f"{operator.name}: "
-        lines = "\n".join(f"  {form}: {reason.removeprefix(known)}" for form, reason in reasons)
+        lines = "\n".join(f"  {form}: {str(why).removeprefix(known)}" for form, why in reasons)
         raise ExportError(f"{operator.name}: {self._runtime} cannot carry it in any form.\n{lines}")
 
 

@@ -175,8 +175,8 @@ def _exclude_culprit(
             chooser.exclude(
                 operator,
                 INLINE,
-                f"{operator.name}: its reference cannot be taken apart into PyTorch's operators, "
-                f"as the inline form needs: {why}.{where}"
+                "its reference cannot be taken apart into PyTorch's operators, as the inline form "
+                f"needs: {why}.{where}"
                 "Write the reference in plain PyTorch (torch functions, no NumPy, no .item()), or "
                 "give it a C++ kernel for the library form.",
             )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from opsmith.errors import ExportError
+from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
@@ -91,7 +91,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
                 output_names=[spec.name for spec in model.outputs],
             )
         except Exception as error:
-            raise ExportError(reason(error, lowered.program)) from error
+            raise refusal(error, lowered.program) from error
     assert program is not None
     return program.model
 
@@ -111,30 +111,32 @@ _NODE = re.compile(r"%(\w+) : .*?\[target=(?:torch\.ops\.)?([\w.]+)\]\(args = (.
 _LINE = re.compile(r'File "(.+?)", line (\d+), in \S+\n\s*(.+)')
 
 
-def reason(error: BaseException, program: ExportedProgram | None = None) -> str:
-    """The deepest cause that says something, opsmith's own words first.
+def refusal(error: BaseException, program: ExportedProgram | None = None) -> ExportError:
+    """The error to raise of what an exporter raised: opsmith's own, or the deepest cause's words.
 
     Args:
-        error: what an exporter raised.
+        error: what the exporter raised.
         program: what it translated, whose nodes know the lines that they came from.
     """
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     for cause in causes:
+        if isinstance(cause, FormError):
+            return FormError(cause.operator, cause.why)
         if isinstance(cause, ExportError):
-            return str(cause)
+            return ExportError(str(cause))
     text = str(causes[-1]).strip() or type(causes[-1]).__name__
     # Which node it was stands further out than what was wrong.
     found = next((match for cause in reversed(causes) if (match := _NODE.search(str(cause)))), None)
     if found is None:
-        return f"torch.onnx could not translate the model: {text}"
+        return ExportError(f"torch.onnx could not translate the model: {text}")
     name, target, arguments = found.groups()
     nodes = program.graph.nodes if program is not None else ()
     traces = [node.meta.get("stack_trace") or "" for node in nodes if node.name == name]
     lines = _LINE.findall("".join(traces))
     place = f"\n  at {lines[-1][0]}:{lines[-1][1]}: {lines[-1][2]}" if lines else ""
-    return f"torch.onnx could not translate {target}{arguments}: {text}{place}"
+    return ExportError(f"torch.onnx could not translate {target}{arguments}: {text}{place}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.errors import ExportError
+from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.operators.translation import OnnxTranslation
@@ -134,9 +134,9 @@ class Emitter(abc.ABC):
         """
         found = self._shape_of(value)
         if found is None:
-            raise ExportError(
-                f"{self._operator.name}: its ONNX form needs the shape of a value that has none "
-                "recorded"
+            raise FormError(
+                self._operator.name,
+                "its ONNX form needs the shape of a value that has none recorded",
             )
         return found
 
@@ -148,10 +148,11 @@ class Emitter(abc.ABC):
         """
         found = self.shape(value)[axis]
         if found is None:
-            raise ExportError(
-                f"{self._operator.name}: its ONNX form has an attribute that follows from "
+            raise FormError(
+                self._operator.name,
+                f"its ONNX form has an attribute that follows from "
                 f"dimension {axis} of an argument, and that size may change. Leave it out of "
-                "dynamic_shapes, or use the library form."
+                "dynamic_shapes, or use the library form.",
             )
         return found
 
@@ -186,9 +187,9 @@ class Emitter(abc.ABC):
             newest = f"; opset {defs.get_schema(op_type).since_version} has it"
         except defs.SchemaError:
             newest = ""
-        raise ExportError(
-            f"{self._operator.name}: its ONNX form uses {op_type}, which opset {self.opset} does "
-            f"not have{newest}"
+        raise FormError(
+            self._operator.name,
+            f"its ONNX form uses {op_type}, which opset {self.opset} does not have{newest}",
         )
 
     def _typed(self, schema: Any, name: str, attributes: Mapping[str, Any]) -> Attributes:
@@ -198,9 +199,8 @@ class Emitter(abc.ABC):
                 continue
             if schema is not None and key not in schema.attributes:
                 known = ", ".join(schema.attributes) or "none"
-                raise ExportError(
-                    f"{self._operator.name}: {name} of ONNX has no attribute {key!r}; it has "
-                    f"{known}"
+                raise FormError(
+                    self._operator.name, f"{name} of ONNX has no attribute {key!r}; it has {known}"
                 )
             kind = _kind(value) if schema is None else schema.attributes[key].type.name
             found.append((key, kind, _converted(kind, value)))
@@ -217,8 +217,8 @@ class Emitter(abc.ABC):
             try:
                 value = torch.tensor(value, dtype=DTYPES[dtype] if dtype else None)
             except (TypeError, ValueError, RuntimeError) as error:
-                raise ExportError(
-                    f"{self._operator.name}: its ONNX form uses {value!r} as an input: {error}"
+                raise FormError(
+                    self._operator.name, f"its ONNX form uses {value!r} as an input: {error}"
                 ) from None
         return self.constant(value)
 
@@ -297,18 +297,22 @@ def translate(
         writer = GraphContext(emitter) if translation.symbolic else emitter
         try:
             returned = how(writer, *positional, **keywords)
-        except ExportError:
+        except FormError:
             raise
+        except ExportError as error:
+            why = str(error).removeprefix(f"{operator.name}: ")
+            raise FormError(operator.name, why) from error
         except Exception as error:
             what = "symbolic" if translation.symbolic else "register_onnx function"
-            raise ExportError(
-                f"{operator.name}: its {what} failed: {type(error).__name__}: {error}"
+            raise FormError(
+                operator.name, f"its {what} failed: {type(error).__name__}: {error}"
             ) from error
     values = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
     if len(values) != _outputs(operator):
-        raise ExportError(
-            f"{operator.name}: its ONNX form gives {len(values)} values, expected "
-            f"{_outputs(operator)}: one per result, then one per mutated argument"
+        raise FormError(
+            operator.name,
+            f"its ONNX form gives {len(values)} values, expected "
+            f"{_outputs(operator)}: one per result, then one per mutated argument",
         )
     return values
 

@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from opsmith.errors import ExportError
+from opsmith.errors import ExportError, FormError
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice, Chooser, lower
 from opsmith.targets.model import Model
@@ -103,7 +103,7 @@ def export(
         _require_stateless(lowered.program)
         try:
             made = exporter.export(model, lowered, opset)
-        except ExportError as error:
+        except FormError as error:
             _exclude_failing(lowered.kept, choosing, error)
             continue
         finish(made, model, folder / MODEL)
@@ -138,15 +138,15 @@ def _without_objects(model: Model) -> Model:
     return replace(model, program=program, module=None)
 
 
-def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: ExportError) -> None:
+def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: FormError) -> None:
     """Take its form from the operator that could not be translated.
 
     Raises:
-        ExportError: the failure is with no one operator, or the form is what was asked for.
+        FormError: the operator was inlined, or the form is what was asked for.
     """
     for choice in kept:
-        if str(error).startswith(f"{choice.operator.name}:"):
-            chooser.exclude(choice.operator, choice.form, str(error))
+        if choice.operator.name == error.operator:
+            chooser.exclude(choice.operator, choice.form, error.why)
             return
     raise error
 

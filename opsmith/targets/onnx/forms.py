@@ -18,12 +18,18 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from opsmith.errors import ExportError
+from opsmith.errors import FormError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, generic_dtype
 from opsmith.operators.translation import translation_of
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.targets.lowering.choice import INLINE, Choice, Chooser, call_arguments, inline
+from opsmith.targets.lowering.choice import (
+    INLINE,
+    Choice,
+    Chooser,
+    call_arguments,
+    inline,
+)
 from opsmith.targets.onnx.node import NodeLayout
 
 Library = Callable[[Operator], tuple[Any, tuple[str, ...]]]
@@ -63,9 +69,10 @@ def _standard(operator: Operator, opset: int) -> Choice:
 
 def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | None) -> Choice:
     if library is None:
-        raise ExportError(
-            f"{operator.name}: the library form is for a runtime with operator libraries "
-            '(target="onnxruntime"); a bare ONNX file has none'
+        raise FormError(
+            operator.name,
+            "the library form is for a runtime with operator libraries "
+            '(target="onnxruntime"); a bare ONNX file has none',
         )
     for node in nodes:
         _require_carried(operator, node)
@@ -73,10 +80,11 @@ def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | No
     for node in nodes:
         generic = generic_dtype(operator.signature, call_arguments(operator, node), _dtype_of)
         if generic and dtypes and generic not in dtypes:
-            raise ExportError(
-                f"{operator.name}: the model calls it in {generic}, and its CPU kernel has "
+            raise FormError(
+                operator.name,
+                f"the model calls it in {generic}, and its CPU kernel has "
                 f"{', '.join(dtypes)}. Add {generic} to its OPSMITH_KERNEL line, or export it "
-                "in the inline form."
+                "in the inline form.",
             )
     return Choice(operator, "library", how=made)
 
@@ -101,9 +109,10 @@ def _require_carried(operator: Operator, node: Node) -> None:
 def _require_dtype(operator: Operator, what: str, item: Any) -> None:
     value = item.meta.get("val") if isinstance(item, Node) else item
     if isinstance(value, Tensor) and dtype_name(value.dtype) in COMPLEX:
-        raise ExportError(
-            f"{operator.name}: {what} is {dtype_name(value.dtype)}, and ONNX Runtime computes with "
-            "no complex numbers. Pass real and imaginary parts (torch.view_as_real)."
+        raise FormError(
+            operator.name,
+            f"{what} is {dtype_name(value.dtype)}, and ONNX Runtime computes with "
+            "no complex numbers. Pass real and imaginary parts (torch.view_as_real).",
         )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from opsmith.errors import ExportError
+from opsmith.errors import FormError
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
 DOMAIN_VERSION = 1
@@ -116,16 +116,18 @@ class NodeLayout:
         converted: dict[str, Any] = {"int": int, "bool": int, "float": float, "str": str}
         many = isinstance(type_, SequenceType)
         if many and type_.kind == "str":
-            raise ExportError(
-                f"{self.signature.qualname}: argument {parameter.name!r} is a sequence of strings, "
-                "which a kernel in C++ does not take"
+            raise FormError(
+                self.signature.qualname,
+                f"argument {parameter.name!r} is a sequence of strings, "
+                "which a kernel in C++ does not take",
             )
         for item in value if many else [value]:
             if not isinstance(item, bool | int | float | str):
-                raise ExportError(
-                    f"{self.signature.qualname}: argument {parameter.name!r} is computed while "
+                raise FormError(
+                    self.signature.qualname,
+                    f"argument {parameter.name!r} is computed while "
                     f"the model runs ({item}), and an attribute of an ONNX node is fixed. Give it "
-                    "a constant, export with sizes that do not change, or use the inline form."
+                    "a constant, export with sizes that do not change, or use the inline form.",
                 )
         convert = converted[type_.kind]
         return [convert(item) for item in value] if many else convert(value)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from opsmith.errors import ExportError
+from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
@@ -34,7 +34,7 @@ from opsmith.targets.lowering import (
     twin,
 )
 from opsmith.targets.model import Model
-from opsmith.targets.onnx.dynamo import quietly, reason, typed_attributes
+from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
 from opsmith.targets.onnx.exporter_patches import PATCHES
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
@@ -94,7 +94,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
             )
         except Exception as error:
             # What a function of ours raised passes through C++ and comes out as something else.
-            raise (problems[0] if problems else ExportError(reason(error))) from error
+            raise (problems[0] if problems else refusal(error)) from error
         loaded = onnx_ir.load(path)
         # Whatever lies beside the file has to be read before the folder goes.
         for value in loaded.graph.initializers.values():
@@ -176,10 +176,11 @@ def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callab
             returned = function(*args, **kwargs)
         for warning in caught:
             if str(warning.message).startswith(_READ):
-                raise ExportError(
-                    f"{operator.name}: its reference reads values of a tensor (.tolist(), "
+                raise FormError(
+                    operator.name,
+                    "its reference reads values of a tensor (.tolist(), "
                     ".item()), which tracing would fix to the example's. Write it without, or use "
-                    "the library form."
+                    "the library form.",
                 )
         return returned
 
@@ -193,9 +194,10 @@ def _require_visible(operator: Operator) -> None:
         ExportError: naming the operator.
     """
     if operator.signature.namespace == "aten":
-        raise ExportError(
-            f"{operator.name}: the TorchScript exporter cannot inline PyTorch's own operators. Say "
-            'how ONNX computes it (register_onnx), or export with exporter="dynamo".'
+        raise FormError(
+            operator.name,
+            "the TorchScript exporter cannot inline PyTorch's own operators. Say "
+            'how ONNX computes it (register_onnx), or export with exporter="dynamo".',
         )
 
 
@@ -227,10 +229,11 @@ def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
     for parameter in operator.signature.mutated:
         value = arguments[parameter.name]
         if isinstance(value, Tensor) and value._is_view():
-            raise ExportError(
-                f"{operator.name}: writes into {parameter.name!r}, which is a view of another "
+            raise FormError(
+                operator.name,
+                f"writes into {parameter.name!r}, which is a view of another "
                 "tensor (a slice, perhaps), and the TorchScript exporter loses such writes. Pass a "
-                'tensor of its own, or export with exporter="dynamo".'
+                'tensor of its own, or export with exporter="dynamo".',
             )
 
 
@@ -346,10 +349,11 @@ def _constant(operator: Operator, parameter: Parameter, value: Any) -> Any:
     if node.kind() == "prim::Constant":
         return value.toIValue()
     if node.kind() != "onnx::Constant":
-        raise ExportError(
-            f"{operator.name}: argument {parameter.name!r} is computed while the model runs "
+        raise FormError(
+            operator.name,
+            f"argument {parameter.name!r} is computed while the model runs "
             f"({node.kind()}), and an attribute of an ONNX node is fixed. Give it a constant, or "
-            "use the inline form."
+            "use the inline form.",
         )
     found = getattr(node, node.kindOf("value"))("value")
     return found.tolist() if isinstance(found, Tensor) else found

@@ -154,14 +154,15 @@ def test_a_translation_that_computes_something_else_is_found_by_comparing(refuse
     assert "ONNX Runtime disagrees with PyTorch in the output 'output'" in message
 
 
-def test_a_broken_translation_is_passed_over_where_another_form_works(export):
+@pytest.mark.parametrize("name", ["ort_test::sometimes: ", ""])
+def test_a_broken_translation_is_passed_over_where_another_form_works(export, name):
     @opsmith.op("ort_test::sometimes")
     def sometimes(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return x * 3
 
     @sometimes.register_onnx()
     def _(op, x):
-        raise ExportError("ort_test::sometimes: only for other inputs")
+        raise ExportError(f"{name}only for other inputs")
 
     loaded = export(Call(sometimes), (X,))
     assert [use.form for use in loaded.artifact.manifest.operators] == ["inline"]
