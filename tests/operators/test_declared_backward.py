@@ -143,6 +143,9 @@ def other(name: str, function) -> opsmith.Operator:
     return opsmith.op(f"declared_backward::{name}")(function)
 
 
+def of_gradients(grad_out0: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]: ...
+
+
 def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
     register = scaled_cube.register_backward
 
@@ -213,3 +216,10 @@ def test_what_does_not_fit_is_refused_when_it_is_declared() -> None:
     )
     for call, message in cases:
         assert refused(call).startswith(message), message
+    assert refused(lambda: register(3, grads={"x": 0})) == (
+        " takes an operator, got 3. A function is registered by register_autograd."
+    )
+    forward = other("of_gradients", of_gradients)
+    assert refused(lambda: register(forward, saves=("x",), grads={"x": 0})) == (
+        ": saves is ('x',), and declared_backward::of_gradients takes none of the call"
+    )

@@ -104,14 +104,26 @@ def test_a_program_opens_the_argument_gate_when_it_loads_the_library(
     asked: dict[str, Any] = {}
 
     def build_library(name: str, *, generated: Any, **more: Any) -> Path:
-        asked.update(name=name, files=generated.render(), **more)
+        asked.update(name=name, key=generated.key, files=generated.render(), **more)
         return Path("built.so")
 
     monkeypatch.setattr(argument_gate.kernels, "build_library", build_library)
     kernel = source(signature, "cpu", ("x",))
     assert build_for_programs(kernel) == Path("built.so")
     assert asked["name"] == "gates__mix__cpu__gate"
-    assert [unit.source.name for unit in asked["objects"]] == ["argument_gate.cpp"]
+    (unit,) = asked["objects"]
+    assert (unit.name, unit.source.name, unit.full_torch) == (
+        "argument_gate",
+        "argument_gate.cpp",
+        True,
+    )
+    assert unit.defines == kernel.device_row.compile_definitions
+    assert unit.flags == asked["flags"] == ("-O2",)
+    asked_for = asked.pop("key")
+    build_for_programs(source(signature, "cpu", ("x", "y")))
+    assert asked.pop("key") != asked_for, "its arguments arrive otherwise"
+    build_for_programs(kernel)
+    assert asked["key"] == asked_for
     assert asked["torch"] == "full"
     assert asked["what"] == "the validation of gates::mix"
     assert asked["defines"] == kernel.device_row.compile_definitions
@@ -168,6 +180,31 @@ def test_an_autograd_gate_that_does_not_compile_is_done_without(
     assert [path.name for path in given["sources"]] == ["autograd_gate.cpp"]
     assert given["torch"] == "full"
     assert given["what"] == "the autograd gate (once for this PyTorch)"
+
+
+def test_a_gate_that_was_built_is_loaded_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    class Built:
+        def __init__(self, path: str) -> None:
+            loaded.append(path)
+
+        def __getattr__(self, name: str) -> Function:
+            assert name.startswith("opsmith_")
+            setattr(self, name, Function(None))
+            return getattr(self, name)
+
+    monkeypatch.setattr(gate.kernels, "build_library", lambda name, **more: Path(f"{name}.so"))
+    monkeypatch.setattr(gate.ctypes, "CDLL", Built)
+    plain, recorder = gate.load.__wrapped__(), gate.load_recorder.__wrapped__()
+    assert loaded == ["autograd_gate.so", "recorder.so"]
+    for library in (plain, recorder):
+        # ctypes would take addresses and texts for ints of 32 bits.
+        assert library.opsmith_gate_close.argtypes == [ctypes.c_void_p]
+        assert library.opsmith_gate_error.restype is ctypes.c_char_p
+    assert plain.opsmith_gate_open.restype is ctypes.c_void_p
+    assert recorder.opsmith_recorder_open.restype is ctypes.c_void_p
+    assert len(recorder.opsmith_recorder_open.argtypes) == 10
 
 
 def test_the_autograd_gate_is_there_when_what_was_built_beside_it_is(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,31 @@ def test_a_call_allocates_results_and_launches_what_its_grid_says() -> None:
     }
     assert accumulated.kernels["cpu"].calls == 1
     assert accumulated.kernels["cpu"].where.startswith(f"{__file__}:")
+
+
+def test_what_is_compiled_ahead_of_time_is_found_by_the_declaration_and_its_sizes() -> None:
+    accumulated, kernel = declared()
+    entry = accumulated.kernels["cpu"].entry
+    assert entry is not None
+    assert (entry.device, entry.path, entry.strided) == ("cpu", Path(__file__), False)
+    language: Any = entry.language
+    assert language.kernel.function is kernel and language.kernel.device == "cpu"
+    assert language.served == ()
+    accumulated.register_sizes({"N": 8})
+    language = accumulated.kernels["cpu"].entry.language
+    assert language.served == ({"N": 8},)
+
+
+def test_a_kernel_by_name_is_looked_for_beside_the_declaration() -> None:
+    space = {"__package__": "acme.ops", "Float": Float, "Tensor": Tensor, "__name__": "acme.ops.x"}
+    text = 'def named(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: return x'
+    exec(compile(text, "/acme/ops/x.py", "exec"), space)
+    named = opsmith.op("launching::named")(space["named"])
+    named.register_kernel("cpu", triton=".kernels:scale", grid=("N",))
+    launcher: Any = named.kernels["cpu"]
+    assert (launcher.kernel.package, launcher.where) == ("acme.ops", ".kernels:scale")
+    assert launcher.file == Path("/acme/ops/x.py")
+    assert launcher.function.__module__ == "acme.ops.x"
 
 
 def test_nothing_is_launched_where_no_program_is_asked_for() -> None:

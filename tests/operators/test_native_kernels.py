@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,9 +43,9 @@ class Loaded:
             self.registered._destroy()
         self.registered = None
 
-    def kernel(self, x: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, *, k: int = 0) -> Tensor:
         self.count += 1
-        return x + self.adds
+        return x + self.adds + k
 
     def calls(self) -> int:
         return self.count
@@ -110,8 +111,8 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
 @pytest.fixture
 def declare(tmp_path: Path) -> Callable[..., opsmith.Operator]:
     def make(name: str = "raised", **more: Any) -> opsmith.Operator:
-        def raised(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
-            return x + 1
+        def raised(x: Float[Tensor, "N"], *, k: int = 0) -> Float[Tensor, "N"]:
+            return x + 1 + k
 
         raised.__name__ = name
         return opsmith.op(f"native_kernels::{name}", **more)(raised)
@@ -129,7 +130,8 @@ def test_the_first_call_builds_and_loads_and_later_ones_only_run(
     kernel = raised.kernels["cpu"]
     assert (workshop.built, kernel.calls, kernel.dtypes) == ([], 0, ())
     x = torch.zeros(2)
-    assert raised(x).tolist() == raised(x).tolist() == [10.0, 10.0]
+    assert raised(x, k=1).tolist() == [11.0, 11.0]
+    assert raised(x).tolist() == [10.0, 10.0]
     assert workshop.built == ["native_kernels::raised (cpu)"]
     assert (kernel.calls, kernel.dtypes) == (2, ("float32",))
     assert raised.build() == raised.build("cpu") == [Path("native_kernels::raised (cpu).so")]
@@ -159,7 +161,7 @@ def test_a_source_that_defines_the_operator_otherwise_is_refused_and_nothing_is_
 ) -> None:
     raised = declare()
     raised.register_kernel("cpu", source=tmp_path / "raised.cpp", api="torch")
-    theirs = "native_kernels::raised(Tensor x) -> {}"
+    theirs = "native_kernels::raised(Tensor x, *, int k=0) -> {}"
     for returned in ("(Tensor, Tensor)", "int"):
         workshop.schema = theirs.format(returned)
         with pytest.raises(DeclarationError) as caught:
@@ -167,13 +169,18 @@ def test_a_source_that_defines_the_operator_otherwise_is_refused_and_nothing_is_
         assert str(caught.value) == (
             "native_kernels::raised: the C++ source defines the operator otherwise than the "
             f"declaration.\n  C++:         {theirs.format(returned)}\n"
-            "  declaration: native_kernels::raised(Tensor x) -> Tensor"
+            "  declaration: native_kernels::raised(Tensor x, *, SymInt k=0) -> Tensor"
         )
-    for arguments in ("Tensor y", "Tensor? x", "Tensor x, int k"):
+    for arguments in (
+        "Tensor y, *, int k=0",
+        "Tensor? x, *, int k=0",
+        "Tensor x, float k",
+        "Tensor x",
+    ):
         workshop.schema = f"native_kernels::raised({arguments}) -> Tensor"
         with pytest.raises(DeclarationError, match="defines the operator otherwise"):
             raised.build()
-    workshop.schema = "native_kernels::raised(Tensor x) -> Tensor"
+    workshop.schema = "native_kernels::raised(Tensor x, *, SymInt k=0) -> Tensor"
     before = len(workshop.loaded)
     assert raised(torch.zeros(1)).tolist() == [10.0 * (before + 1)]
 
@@ -258,7 +265,7 @@ def test_an_emulated_kernel_takes_tensors_of_the_cpu_and_gives_way_to_what_was_t
     devices = {"reference for the CPU": "cpu", "nothing": "cuda"}.get(before)
     raised = declare(f"emulated_{before.replace(' ', '_')}", device_types=devices)
     if before == "kernel":
-        raised.register_kernel("cpu", lambda x: x + 2)
+        raised.register_kernel("cpu", lambda x, k: x + 2 + k)
     raised.register_kernel("cuda", source=tmp_path / "raised.cu")
     x = torch.zeros(1)
 
@@ -278,9 +285,57 @@ def test_an_emulated_kernel_takes_tensors_of_the_cpu_and_gives_way_to_what_was_t
         with pytest.raises(BuildError, match="it does not compile"):
             raised(x)
         workshop.fails = None
-        assert raised(x).tolist() == raised(x).tolist() == [10.0]
+        assert raised(x, k=2).tolist() == [12.0]
+        assert raised(x).tolist() == [10.0]
     assert call() == there
     assert raised.kernels["cuda"].calls == 0
+
+
+class Opened:
+    """In place of the autograd gate: what each was opened with."""
+
+    every: ClassVar[list[Opened]] = []
+
+    def __init__(self, library: Any, operator: Any, derivative: Any, declared: Any = None) -> None:
+        self.library, self.operator, self.declared, self.open = library, operator, declared, True
+        assert callable(derivative)
+        Opened.every.append(self)
+
+    def close(self) -> None:
+        self.open = False
+
+
+def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
+    workshop: Workshop, declare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, recorder = object(), object()
+    monkeypatch.setattr(Opened, "every", [])
+    monkeypatch.setattr(gate, "Gate", Opened)
+    monkeypatch.setattr(gate, "built_beside", lambda operators: contextlib.nullcontext())
+    monkeypatch.setattr(gate, "load", lambda: plain)
+    monkeypatch.setattr(gate, "load_recorder", lambda: recorder)
+
+    def gradient(grad: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return grad.clone()
+
+    backward = opsmith.op("native_kernels::gradient")(gradient)
+    raised = declare("recorded")
+    raised.register_kernel("cpu", source=tmp_path / "raised.cpp")
+    raised.build()
+    raised.register_kernel("cpu", source=tmp_path / "raised.cpp")
+    raised.build()
+    (opened,) = Opened.every  # one, for all kernels
+    assert (opened.library, opened.operator, opened.declared) == (plain, raised, None)
+
+    raised.register_backward(backward, grads={"x": 0})
+    assert not opened.open
+    assert Opened.every[-1].library is recorder
+    assert Opened.every[-1].declared is raised.declared_backward is not None
+
+    monkeypatch.setattr(gate, "load_recorder", lambda: None)  # it does not compile
+    raised.register_backward(backward, grads={"x": 0})
+    assert (Opened.every[-1].library, Opened.every[-1].declared) == (plain, None)
+    assert len(Opened.every) == 3
 
 
 def test_emulating_what_nobody_registered_says_how_to() -> None:

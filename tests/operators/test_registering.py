@@ -206,6 +206,9 @@ def test_vmap_over_no_samples_gives_empty_results_of_the_right_kind() -> None:
     assert (second.shape, second.dtype) == ((0, 4), torch.int64)
     first, second = torch.vmap(gathered, in_dims=(-2, [-1, None], None))(x, many, w)
     assert first.shape == (0, 4, 5)
+    x, w, many = x.to("meta"), w.to("meta"), [item.to("meta") for item in many]
+    first, second = torch.vmap(gathered, in_dims=(1, [1, None], None))(x, many, w)
+    assert (first.device.type, second.device.type) == ("meta", "meta")
 
 
 def test_vmap_takes_each_sample_of_a_list() -> None:

@@ -16,9 +16,12 @@ from torch import Tensor
 import opsmith
 from opsmith import DeclarationError
 from opsmith.errors import DifferentiationError
-from opsmith.operators import gate
+from opsmith.operators import gate, values
 from opsmith.operators.kernel import source_path
 from opsmith.operators.written import where_written
+from opsmith.signature.constraints import LARGEST
+
+UNKNOWN = "which opsmith did not define"
 
 
 def line() -> int:
@@ -31,18 +34,17 @@ def line() -> int:
 # --- autocast ------------------------------------------------------------------------------------
 
 
-@opsmith.op("told_apart::blended")
-def blended(
-    x: Float[Tensor, "N"],
-    xs: list[Float[Tensor, "N"]],
-    y: Float[Tensor, "N"] | None,
-    table: Float32[Tensor, "M"],
-    rows: Int64[Tensor, "N"],
-) -> Float[Tensor, "N"]:
-    return x + sum(xs) + (0 if y is None else y) + table[rows].to(x.dtype)
-
-
 def test_the_widest_dtype_of_the_generic_tensors_alone_decides() -> None:
+    @opsmith.op("told_apart::blended")
+    def blended(
+        x: Float[Tensor, "N"],
+        xs: list[Float[Tensor, "N"]],
+        y: Float[Tensor, "N"] | None,
+        table: Float32[Tensor, "M"],
+        rows: Int64[Tensor, "N"],
+    ) -> Float[Tensor, "N"]:
+        return x + sum(xs) + (0 if y is None else y) + table[rows].to(x.dtype)
+
     half, table, rows = torch.ones(3).bfloat16(), torch.ones(2), torch.zeros(3, dtype=torch.int64)
     with torch.autocast("cpu", torch.bfloat16):
         assert blended(half, [half], None, table, rows).dtype is torch.bfloat16
@@ -101,6 +103,29 @@ def test_a_source_of_what_has_no_file_lies_in_the_working_folder(
         source_path("kernel.cpp", line, "a::b")
 
 
+def test_the_language_that_was_asked_for_is_remembered(tmp_path: Path) -> None:
+    @opsmith.op("told_apart::for_npus")
+    def for_npus(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x
+
+    (tmp_path / "kernel.cpp").write_text("")
+    for_npus.register_kernel("npu", source=tmp_path / "kernel.cpp", language="ascendc")
+    source = for_npus.kernels["npu"].source
+    assert source is not None and (source.asked, source.language.name) == ("ascendc", "Ascend C")
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def test_sizes_are_multiplied_and_compared_beyond_64_bits() -> None:
+    shapes = torch.tensor([[2**40, 2**40], [0, 2**62], [2**62, 2**62], [3, 4]])
+    assert values._products(shapes).tolist() == [LARGEST, 0, LARGEST, 12]
+    assert values._products(torch.tensor([[2, 3], [0, 5]], dtype=torch.int32)).tolist() == [6, 0]
+    large = torch.tensor([2**63 + 5, 7, 2**63 - 1], dtype=torch.uint64)
+    assert values._comparable(large).tolist() == [LARGEST, 7, 2**63 - 1]
+    assert values._comparable(torch.tensor([200], dtype=torch.uint16)).dtype is torch.int64
+
+
 # --- others of its name --------------------------------------------------------------------------
 
 
@@ -127,8 +152,11 @@ def test_an_operator_that_a_package_declares_is_told_with_its_file(
             opsmith.op(f"told_apart_elsewhere::{name}")(function)
         return str(caught.value)
 
-    assert f"declared in {__file__}" in declare("taken")
-    assert "which opsmith did not define" in declare("by_nobody")
+    for name, definer in (("taken", f"declared in {__file__}"), ("by_nobody", UNKNOWN)):
+        assert declare(name) == (
+            f"told_apart_elsewhere::{name}: PyTorch already has an operator of this name, "
+            f"{definer}. Give yours another name."
+        )
     assert asked == ["told_apart_elsewhere::taken", "told_apart_elsewhere::by_nobody"]
 
 
@@ -165,6 +193,35 @@ def test_a_recorder_is_told_what_of_a_call_the_backward_takes_and_gives() -> Non
     assert (kinds, list(positions), count) == (b"graad", [1, 0, 2, 3, 0], 5)
     assert (list(gradients), arguments, results) == ([1, -1, 0, -1], 4, 2)
     assert differentiable == b"dddd"
+
+
+def test_lists_and_results_are_kept_for_a_declared_backward_and_come_back_in_their_places() -> None:
+    @opsmith.op("told_apart::scaled")
+    def scaled(
+        xs: list[Float[Tensor, "N"]], k: int, w: Float[Tensor, "N"], v: Float[Tensor, "N"]
+    ) -> Float[Tensor, "N"]:
+        return k * sum(xs) * w + v
+
+    given: list[Any] = []
+
+    @opsmith.op("told_apart::scaled_backward")
+    def scaled_backward(
+        grad: Float[Tensor, "N"],
+        w: Float[Tensor, "N"],
+        xs: list[Float[Tensor, "N"]],
+        k: int,
+        result: Float[Tensor, "N"],
+    ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+        given.append(([x.tolist() for x in xs], k, w.tolist(), result.tolist()))
+        return grad * k * sum(xs), grad.clone()
+
+    scaled.register_backward(scaled_backward, grads={"v": 1, "w": 0})
+    xs = [torch.ones(2), torch.full((2,), 3.0)]
+    w, v = torch.full((2,), 5.0, requires_grad=True), torch.zeros(2, requires_grad=True)
+    scaled(xs, 2, w, v).sum().backward()
+    assert given == [([[1.0, 1.0], [3.0, 3.0]], 2, [5.0, 5.0], [40.0, 40.0])]
+    assert w.grad is not None and v.grad is not None
+    assert (w.grad.tolist(), v.grad.tolist()) == ([8.0, 8.0], [1.0, 1.0])
 
 
 def test_forward_mode_through_what_is_written_is_refused_in_full() -> None:
