@@ -32,6 +32,7 @@ from opsmith.operators.kernel import (
     source_path,
 )
 from opsmith.operators.registration import Registration
+from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
 
@@ -47,7 +48,7 @@ class DefinedOperator(Operator):
         device_types: Sequence[str] | None,
         tags: Sequence[torch.Tag],
     ) -> None:
-        self._registration = Registration(signature, tags)
+        self._registration = Registration(signature, tags, where_written(reference))
         super().__init__(signature, reference, self._registration.overload)
         self.rule = rule
         self.declared_backward: DeclaredBackward | None = None

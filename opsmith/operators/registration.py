@@ -16,6 +16,7 @@ from opsmith.errors import DeclarationError
 from opsmith.kernels.languages.torch_library import forget_definition
 from opsmith.operators import autograd, gate, registry
 from opsmith.operators.argument_gate import ArgumentGate
+from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -31,11 +32,16 @@ class Registration:
 
     Every kernel has a `Library` of its own, since PyTorch takes registrations back by library.
 
+    Args:
+        signature: the operator's.
+        tags: further ones of PyTorch's.
+        where: the file and line that declare it, for messages.
+
     Attributes:
         overload: the ``OpOverload`` that calls go through.
     """
 
-    def __init__(self, signature: Signature, tags: Sequence[torch.Tag]) -> None:
+    def __init__(self, signature: Signature, tags: Sequence[torch.Tag], where: str = "") -> None:
         self.signature = signature
         earlier = _CURRENT.pop(signature.qualname, None)
         if earlier is not None:
@@ -45,7 +51,8 @@ class Registration:
         if _has_schema(signature.qualname):
             raise DeclarationError(
                 f"{signature.qualname}: PyTorch already has an operator of this name, "
-                f"{_definer(signature.qualname)}. Give yours another name."
+                f"{_definer(signature.qualname)}. Give yours"
+                f"{f', declared in {where},' if where else ''} another name."
             )
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
@@ -217,9 +224,7 @@ def _definer(qualname: str) -> str:
         if name.endswith("opsmith.operators.registry") and module is not registry:
             other = module.find(qualname)
             if other is not None:
-                code = getattr(other.reference, "__code__", None)
-                where = code.co_filename if code is not None else other.reference.__module__
-                return f"declared in {where}"
+                return f"declared in {where_written(other.reference) or other.reference.__module__}"
     return "which opsmith did not define"
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import ExportError
 from opsmith.wheels import building, project
 
 Settings = Mapping[str, Any] | None
@@ -76,6 +77,11 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     """See PEP 517."""
     del config_settings
     found = project.read(Path.cwd())
+    if found.root == Path.cwd():
+        raise ExportError(
+            f"{found.root}: is the package itself, and a source distribution unpacks into a folder "
+            f"of another name. Move its files into {found.package}/ or src/{found.package}/."
+        )
     stem = found.stem
     path = Path(sdist_directory) / f"{stem}.tar.gz"
     files = {Path("pyproject.toml"): Path.cwd() / "pyproject.toml"}

@@ -234,11 +234,12 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
         here = {device for device, row in DEVICES.items() if not row.missing()}
+        modules = ",".join([found.package, *found.modules])
         kernels = sorted(
             {f"{one['operator']} {one['device']}" for one in libraries if one["device"] in here}
         )
         run = subprocess.run(
-            [sys.executable, "-c", _TRY, folder, found.package, *kernels],
+            [sys.executable, "-c", _TRY, folder, modules, *kernels],
             capture_output=True,
             text=True,
         )
@@ -251,11 +252,11 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
 
 _TRY = """
 import importlib, sys
-folder, package, *kernels = sys.argv[1:]
+folder, modules, *kernels = sys.argv[1:]
 sys.path.insert(0, folder)
 sys.modules["opsmith"] = None
-importlib.import_module(package)
-registry = importlib.import_module(f"{package}._opsmith.operators.registry")
+package, *_ = map(importlib.import_module, modules.split(","))
+registry = importlib.import_module(f"{package.__name__}._opsmith.operators.registry")
 for kernel in kernels:
     name, device = kernel.split()
     operator = registry.get(name)

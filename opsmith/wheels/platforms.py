@@ -67,7 +67,7 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
     """Within a ``with`` block, build libraries for a platform in place of this machine's Python."""
     chosen = {
         "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -DOPSMITH_OWN_CXX_RUNTIME",
-        "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} {_LINK}",
+        "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} {_LINK} {'' if kind.target else _HIDDEN}",
         "OPSMITH_ARCH": level,
         # Not the GPUs of the machine that builds.
         "OPSMITH_CUDA_ARCHS": os.environ.get("OPSMITH_CUDA_ARCHS") or "all-major",
@@ -80,7 +80,12 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
 
 # What PyTorch gives is found when a library is loaded; see `_torch_stub`. The compiler's C++
 # library is part of it, whatever the machine that it comes to has.
-_LINK = "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -static-libstdc++ -static-libgcc"
+_LINK = (
+    "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -Wl,--gc-sections "
+    "-static-libstdc++ -static-libgcc"
+)
+# What is not exported of that library is left out where nothing calls it. Zig's exports nothing.
+_HIDDEN = "-Wl,--exclude-libs,ALL"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from opsmith.errors import ExportError, MissingError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
 
-_LEFT_OUT = ("__pycache__", ".git")
+_LEFT_OUT = ("__pycache__", ".git", "pyproject.toml")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")
 _NEEDED = ("torch>=2.10", "jaxtyping>=0.3", "numpy")
 
@@ -31,6 +31,7 @@ class Project:
         files: them, relative to `root`, with the places that they get within the package.
         operators: what the package declares when it is imported.
         table: ``[project]`` of the ``pyproject.toml``, if there is one.
+        modules: those that declare operators and that importing the package does not import.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Project:
     files: dict[Path, Path]
     operators: tuple[Operator, ...]
     table: dict[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -156,29 +158,44 @@ def _of_folder(folder: Path) -> Project:
     except ImportError:  # Python 3.10
         import tomli as tomllib
     text = (folder / "pyproject.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text).get("project", {})
+    everything = tomllib.loads(text)
+    table, own = everything.get("project", {}), everything.get("tool", {}).get("opsmith", {})
     for key in ("name", "version"):
         if key not in table:
             raise ExportError(f"{folder / 'pyproject.toml'}: [project] has no {key}")
-    package = table["name"].replace("-", "_")
-    places = [place for place in (folder / "src", folder) if (place / package).is_dir()]
-    if not places:
+    package = own.get("package", table["name"].replace("-", "_"))
+    # The folder itself may be the package.
+    places = [place / package for place in (folder / "src", folder, folder.parent)]
+    roots = [place for place in places if place.is_dir() and place.is_relative_to(folder)]
+    if not roots:
         raise ExportError(
             f"{folder}: there is no package {package}/ or src/{package}/, which the project's "
-            f"name {table['name']!r} means"
+            f"name {table['name']!r} means; [tool.opsmith] package names another"
         )
-    root = places[0] / package
+    root = roots[0]
     module = import_module(str(root / "__init__.py"))
+    for name in (modules := tuple(own.get("modules", ()))):
+        import_module(name)
     operators = declared_by(module)
     if not operators:
         raise ExportError(
             f"{package}: importing it declares no operator. Import the modules that do in "
-            f"{root / '__init__.py'}."
+            f"{root / '__init__.py'}, or name them in [tool.opsmith] modules."
         )
     files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
     kept = {path: path for path in sorted(files) if not set(path.parts) & set(_LEFT_OUT)}
-    name, version = table["name"], table["version"]
-    return Project(name, version, package, module.__name__, folder, root, kept, operators, table)
+    return Project(
+        table["name"],
+        table["version"],
+        package,
+        module.__name__,
+        folder,
+        root,
+        kept,
+        operators,
+        table,
+        modules,
+    )
 
 
 def _is_opsmith(requirement: str) -> bool:

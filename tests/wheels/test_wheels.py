@@ -353,12 +353,14 @@ def test_two_packages_with_operators_of_one_name_are_told_apart(wheel: Path, sit
     for path in other.glob("*.py"):
         path.write_text(path.read_text().replace("sample_ops", "other_ops"))
     done = run(site, WITHOUT + "import sample_ops, other_ops")
-    first = site / "sample_ops" / "squares.py"
+    first, second = (site / name / "squares.py" for name in ("sample_ops", "other_ops"))
+    line = next(
+        number for number, text in enumerate(first.read_text().splitlines(), 1) if "@op(" in text
+    )
     assert (
         "sample::weighted_square: PyTorch already has an operator of this name, declared in "
-        f"{first}. Give yours another name." in done.stderr
+        f"{first}:{line}. Give yours, declared in {second}:{line}, another name." in done.stderr
     )
-    assert str(other / "squares.py") in done.stderr
 
 
 @pytest.mark.slow
@@ -437,6 +439,34 @@ def test_what_cannot_be_a_wheel_is_refused_with_the_reason(tmp_path: Path) -> No
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "absent"\nversion = "1"\n')
     with pytest.raises(ExportError, match="there is no package absent/ or src/absent/"):
         build_wheel(tmp_path, tmp_path)
+
+
+def test_a_project_may_name_its_package_and_the_modules_that_declare(tmp_path: Path) -> None:
+    folder = tmp_path / "named_ops"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "halves.py").write_text(
+        textwrap.dedent("""
+            import opsmith
+            from jaxtyping import Float
+            from torch import Tensor
+
+            @opsmith.op("wheel_named::halve")
+            def halve(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+                return x / 2
+        """)
+    )
+    project_ = '[project]\nname = "other-name"\nversion = "2"\n[tool.opsmith]\n'
+    (folder / "pyproject.toml").write_text(f'{project_}package = "named_ops"\n')
+    with pytest.raises(ExportError, match=r"or name them in \[tool\.opsmith\] modules\.$"):
+        project.read(folder)
+    (folder / "pyproject.toml").write_text(
+        f'{project_}package = "named_ops"\nmodules = ["named_ops.halves"]\n'
+    )
+    found = project.read(folder)
+    assert (found.stem, found.package) == ("other_name-2", "named_ops")
+    assert [operator.name for operator in found.operators] == ["wheel_named::halve"]
+    assert sorted(map(str, found.files)) == ["__init__.py", "halves.py"]
 
 
 @pytest.fixture
