@@ -104,8 +104,8 @@ def subject_on(operator: Operator, device: str) -> Subject:
 def _reaches_reference(operator: Operator, device: str) -> bool:
     key = _device(operator, device).dispatch_key
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    composite = has(operator.name, "CompositeExplicitAutograd")
-    return bool(composite or has(operator.name, key))
+    everywhere = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return any(has(operator.name, one) for one in (key, *everywhere))
 
 
 def _device(operator: Operator, name: str) -> kernels.Device:

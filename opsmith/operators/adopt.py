@@ -45,6 +45,11 @@ class AdoptedOperator(Operator):
 
     specification: Specification | None = None
 
+    @property
+    def name(self) -> str:
+        """``namespace::name``, or ``namespace::name.overload``: overloads are operators too."""
+        return str(self._opoverload.name())
+
     def __repr__(self) -> str:
         return f"<adopted operator {self._opoverload}>"
 
@@ -101,7 +106,8 @@ def adopt(
         what: the name of an operator that PyTorch knows, ``aten::asinh`` or ``aten::add.Tensor``;
             or a ``torch.autograd.Function``.
         second: for a name, a function with the operator's parameters, annotated as for
-            `opsmith.op`, that computes the same in PyTorch; without it this is a decorator. For a
+            `opsmith.op`, that computes the same in PyTorch; without it this is a decorator.
+            Parameters at the end that have defaults may be left out, and keep them. For a
             Function, the new operator's name.
         mutates_args: see `opsmith.op`.
         data_dependent: see `opsmith.op`.
@@ -226,10 +232,15 @@ def _difference(ours: Any, theirs: Any) -> str:
         if _written(own) != _written(other):
             what = ("is written into", "is not written into")
             return f"argument {own.name!r} {what[_written(own)]}, declared otherwise (mutates_args)"
-    for name in ("arguments", "returns"):
-        count, declared_count = len(getattr(theirs, name)), len(getattr(ours, name))
-        if count != declared_count:
-            return f"it has {count} {name}, declared are {declared_count}"
+    count, declared_count = len(theirs.returns), len(ours.returns)
+    if count != declared_count:
+        return f"it has {count} returns, declared are {declared_count}"
+    # Arguments at the end that have defaults may be left out, and keep them.
+    left = theirs.arguments[len(ours.arguments) :]
+    if len(ours.arguments) > len(theirs.arguments) or any(
+        not one.has_default_value() for one in left
+    ):
+        return f"it has {len(theirs.arguments)} arguments, declared are {len(ours.arguments)}"
     return ""
 
 

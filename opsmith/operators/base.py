@@ -60,7 +60,7 @@ class Operator(CustomOpDef):
         self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
         self._opoverload = overload
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the operator; arguments as the declaration says.
 
         Raises:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError
+from opsmith import ArgumentError, DeclarationError, checks
 from opsmith.operators import adopt as adopting
 
 
@@ -233,3 +233,39 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
     assert refused(opsmith.OpsmithError, adopting._again, "aten.sub.Tensor") == (
         "aten.sub.Tensor was not adopted in this process"
     )
+
+
+def test_an_overload_is_called_by_its_own_name():
+    @opsmith.adopt("aten::add.Tensor")
+    def add(
+        self: Float[Tensor, "*shape"], other: Float[Tensor, "*shape"], *, alpha: float = 1.0
+    ) -> Float[Tensor, "*shape"]:
+        return self + alpha * other
+
+    assert add.name == "aten::add.Tensor"
+    # An argument of PyTorch's operators is called self.
+    assert add(self=torch.ones(2), other=torch.ones(2)).tolist() == [2, 2]
+    report = checks.run(add, select=["reference"], examples=3, isolate=False)
+    assert [row.status for row in report.rows] == ["passed"]
+
+
+def test_an_operator_of_other_operators_is_checked():
+    @opsmith.adopt("aten::matmul")
+    def matmul(self: Float[Tensor, "N C"], other: Float[Tensor, "C M"]) -> Float[Tensor, "N M"]:
+        return torch.einsum("nc,cm->nm", self, other)
+
+    report = checks.run(matmul, select=["reference"], examples=3, isolate=False)
+    assert [row.status for row in report.rows] == ["passed"]
+
+
+def test_arguments_at_the_end_keep_their_defaults_where_they_are_left_out():
+    @opsmith.adopt("aten::cumsum")
+    def cumsum(self: Float[Tensor, "N C"], dim: int) -> Float[Tensor, "N C"]:
+        return torch.cumsum(self, dim)
+
+    assert cumsum(torch.ones(1, 3), 1).tolist() == [[1, 2, 3]]
+    with pytest.raises(DeclarationError, match="it has 2 arguments, declared are 1"):
+
+        @opsmith.adopt("aten::bmm")
+        def bmm(self: Float[Tensor, "N C C"]) -> Float[Tensor, "N C C"]:
+            return self
