@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import artifacts, bench, extra, output, wheel
+from opsmith.cli import adopt, artifacts, bench, extra, output, wheel
 from opsmith.errors import MissingError, OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -494,6 +494,7 @@ def guide() -> None:
     print((Path(__file__).parents[1] / "guide.md").read_text(encoding="utf-8"), end="")
 
 
+adopt.register(app, Debug)
 bench.register(app, Files, AsJson, Debug)
 wheel.register(app, Debug)
 artifacts.register(app, Debug)

@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
 from opsmith.operators.adopt import AdoptedOperator, adopt_as, find_adopted, overload_of
@@ -50,12 +52,8 @@ def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:
         DeclarationError: there is no such operator, or it is declared otherwise than it is; shows
             both schemas.
     """
-    wanted = list(modules) or _package_of(name)
-    imported = tuple((import_module(module).__name__, module) for module in wanted)
-    try:
-        overload = overload_of(name)
-    except DeclarationError as error:
-        raise LoadError(f"{error} (--import MODULE)") from error
+    imported = imported_for(name, modules)
+    overload = _overload_of(name)
     operators = import_operators(spec).operators
     adopted = find_adopted(overload)
     if adopted is not None and adopted in operators:
@@ -63,6 +61,28 @@ def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:
         return adopted
     declared = _fitting(name, spec, operators)
     return take(Specification(name, declared.name, imported))
+
+
+def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Import what defines an operator: the modules, or else the package that its namespace names.
+
+    Returns:
+        Each module by its name, and as it was named.
+
+    Raises:
+        LoadError: one cannot be imported, or PyTorch knows no such operator then.
+    """
+    wanted = list(modules) or _package_of(name)
+    imported = tuple((import_module(module).__name__, module) for module in wanted)
+    _overload_of(name)
+    return imported
+
+
+def _overload_of(name: str) -> torch._ops.OpOverload:
+    try:
+        return overload_of(name)
+    except DeclarationError as error:
+        raise LoadError(f"{error} (--import MODULE)") from error
 
 
 def take(specification: Specification) -> Operator:

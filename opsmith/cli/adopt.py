@@ -1,0 +1,96 @@
+"""`opsmith adopt`: parses, calls, prints."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+from opsmith.errors import OpsmithError
+
+
+class AdoptError(OpsmithError):
+    """There is nothing to adopt of this name."""
+
+    exit_code = 2
+
+
+def register(app: typer.Typer, debug_option: Any) -> None:
+    """Add the command to the application."""
+
+    @app.command()
+    def adopt(
+        name: Annotated[
+            str,
+            typer.Argument(
+                metavar="NAME",
+                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
+                "torch.autograd.Function (ops.py:MyFunction).",
+            ),
+        ],
+        example: Annotated[
+            str | None,
+            typer.Option(
+                metavar="ARGUMENTS",
+                help='A call of it, as Python: "torch.rand(5, 4), k=2". By default one is looked '
+                "for.",
+            ),
+        ] = None,
+        modules: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--import",
+                metavar="MODULE",
+                help="What defines the operator, if not a package of its namespace; repeat.",
+            ),
+        ] = None,
+        out: Annotated[
+            Path | None, typer.Option(metavar="FILE.py", help="Write there; by default, print.")
+        ] = None,
+        debug: debug_option = False,
+    ) -> None:
+        """Write a declaration of an operator that exists, to start from.
+
+        Parameters and defaults come from its schema. Shapes, dtypes and what values may be are
+        found by calling it. `opsmith check` on the file checks what exists.
+        """
+        if out is not None and out.exists():
+            raise AdoptError(f"{out} exists already; nothing was written")
+        with output.progress() as tell:
+            tell(0, 0, f"calling {name}")
+            text = _drafted(name, example, modules or [])
+        if out is None:
+            print(text, end="")
+            return
+        out.write_text(text, encoding="utf-8")
+        output.say(f"{out}\n\nTry it:  opsmith check {out}")
+
+
+def _drafted(name: str, example: str | None, modules: list[str]) -> str:
+    import torch
+
+    from opsmith.operators.drafting import draft_function, draft_operator
+    from opsmith.operators.importing import import_module
+    from opsmith.operators.specified import imported_for, is_name
+
+    if is_name(name):
+        imported_for(name, modules)
+        return draft_operator(name, example)
+    file, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise AdoptError(
+            f"{name!r}: name an operator, as in torchvision::nms, or a torch.autograd.Function, as "
+            "in ops.py:MyFunction"
+        )
+    module = import_module(file)
+    function = getattr(module, attribute, None)
+    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
+        found = ", ".join(
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, torch.autograd.Function)
+        )
+        raise AdoptError(
+            f"{file} has no torch.autograd.Function {attribute!r}; it has {found or 'none'}"
+        )
+    return draft_function(Path(file).stem if file.endswith(".py") else file, function, example)

@@ -1,0 +1,206 @@
+"""A declaration to start from, of an operator that exists: what `opsmith adopt` prints.
+
+Parameters and defaults come from the schema. Everything else is found by calling: which sizes are
+free and which are alike, what the sizes of results follow from, which values and dtypes are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from opsmith.operators.adopt import overload_of
+from opsmith.operators.drafting import dimensions, examples, limits, writing
+from opsmith.operators.drafting.subject import Argument, Spec, Subject, of_function, of_overload
+
+__all__ = ["draft_function", "draft_operator"]
+
+
+def draft_operator(name: str, example: str | None = None) -> str:
+    """The declaration of an operator that PyTorch knows, as a Python file.
+
+    Args:
+        name: ``aten::gather``; with an overload: ``aten::add.Tensor``.
+        example: the arguments of a call as Python, ``torch.rand(5, 4), 0.5``; by default a call
+            that the operator takes is looked for.
+
+    Raises:
+        DeclarationError: there is no such operator; no declaration can say what it takes or
+            returns; or no call of it was found.
+    """
+    overload = overload_of(name)
+    return writing.operator(_draft(of_overload(name, overload), example), name, overload)
+
+
+def draft_function(
+    module: str, function: type[torch.autograd.Function], example: str | None = None
+) -> str:
+    """The same of a ``torch.autograd.Function`` that `module` has.
+
+    Raises:
+        DeclarationError: as `draft_operator`.
+    """
+    name = function.__name__
+    return writing.function(_draft(of_function(name, function), example), module, name)
+
+
+def _draft(subject: Subject, example: str | None) -> writing.Draft:
+    subject, given = examples.found(subject, example, subject.name)
+    values = _with_optional(subject, dimensions.specs(given))
+    sizes, device = _sizes(subject, values)
+    return _described(subject, sizes, device, given)
+
+
+def _with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
+    """The call with every optional tensor for which a shape is found."""
+    for one in subject.arguments:
+        if one.kind == "tensor" and values[one.name] is None:
+            values = next(limits.optional_tensors(subject, one, values), values)
+    return values
+
+
+def _sizes(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
+    """Which sizes are free, and the device on which that is true: the fake kernel may take more."""
+    if subject.results(values, "meta") is not None:
+        sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
+        taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
+        if sum(taken) * 2 > len(taken):
+            return sizes, "meta"
+    return dimensions.infer(values, lambda call: subject.results(call, "cpu")), "cpu"
+
+
+def _described(
+    subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
+) -> writing.Draft:
+    found: dict[str, limits.Limits] = {}
+    sampled = True
+    for one in subject.arguments:
+        value = sizes.values[one.name]
+        if one.kind in ("int", "float", "ints", "floats"):
+            found[one.name] = limits.of_number(subject, one, sizes)
+        elif one.is_tensors and _is_integer(value):
+            found[one.name] = limits.of_integers(subject, one, sizes)
+        else:
+            continue
+        sampled &= found[one.name].known
+    scalars = {
+        one.name: _tried(one, found, sizes) for one in subject.arguments if not one.is_tensors
+    }
+    named = [
+        one.name for one in subject.arguments if one.kind in ("int", "ints") and not one.optional
+    ]
+    indices = [one for one in subject.arguments if one.is_tensors and one.name in found]
+    bounded = any(found[name].text for name in named)
+    floats = limits.dtypes(subject, sizes.values)
+    shapes = {
+        one.name: sizes.text(one.name)
+        for one in subject.arguments
+        if one.is_tensors and sizes.values[one.name] not in (None, [])
+    }
+
+    def results(call: Mapping[str, Any]) -> list[Any] | None:
+        return subject.results(call, device)
+
+    returned = subject.results(sizes.values, "cpu")
+    assert returned is not None, "the example was taken"
+    listed = [isinstance(one, list) for one in returned]
+    if not bounded and dimensions.any_rank(sizes, results):
+        shapes = dict.fromkeys(shapes, "*shape")
+        worded: list[str | None] | None = ["*shape"] * len(returned)
+    else:
+        worded = dimensions.result_shapes(sizes, scalars, named, results)
+        if worded is None and any(found[one.name].text for one in indices):
+            # What may be looked up, and where, follows from the axis: so one axis is declared.
+            pins = {name: limits.pinned(sizes.values[name]) for name in named if found[name].text}
+            fewer = {name: pins[name].tried if name in pins else scalars[name] for name in scalars}
+            worded = dimensions.result_shapes(sizes, fewer, named, results)
+            found.update(pins)
+    dependent, worded = _data_dependent(subject, sizes, worded)
+    labels = _labels(subject, sizes.values, floats)
+    results_said = [
+        (name, shape if name else None)
+        for name, shape in zip(labels, worded or [None] * len(labels), strict=True)
+    ]
+    if any(shape is None for _, shape in results_said):
+        results_said = [(name, None) for name, _ in results_said]
+    shown = {
+        name: given[name] if given.get(name) is not None else value
+        for name, value in sizes.values.items()
+    }
+    return writing.Draft(
+        subject, shown, shapes, results_said, listed, floats, found, dependent, sampled
+    )
+
+
+def _tried(
+    one: Argument, found: Mapping[str, limits.Limits], sizes: dimensions.Sizes
+) -> tuple[Any, ...]:
+    """Values of an argument that is no tensor, among which are all that change results' shapes."""
+    if one.kind == "bool":
+        return (False, True)
+    tried = found[one.name].tried if one.name in found else (sizes.values[one.name],)
+    return (*tried, None) if one.optional else tried
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and _is_integer(value[0])
+    if not isinstance(value, Spec):
+        return False
+    return not value.dtype.is_floating_point and value.dtype != torch.bool
+
+
+def _labels(
+    subject: Subject, values: Mapping[str, Any], floats: tuple[torch.dtype, ...]
+) -> list[str]:
+    """What the dtype of each result is called; empty where no name says how it follows."""
+    seen = []
+    for dtype in floats or (torch.float32,):
+        returned = subject.results(limits.with_dtype(values, dtype), "cpu") or []
+        seen.append([one[0].dtype if isinstance(one, list) else one.dtype for one in returned])
+    labels = []
+    for column in zip(*seen, strict=True):
+        if len(set(column)) == 1 and not (column[0].is_floating_point and len(floats) > 1):
+            labels.append(writing.label(column[0], ()))
+        else:
+            labels.append(writing.label(column[0], floats) if column == floats else "")
+    return labels
+
+
+def _data_dependent(
+    subject: Subject, sizes: dimensions.Sizes, worded: list[str | None] | None
+) -> tuple[list[str], list[str | None] | None]:
+    """The sizes that only the data decides, and the shapes of results that name them."""
+    runs = [subject.results(sizes.values, "cpu", seed) for seed in range(4)]
+    known = [run for run in runs if run is not None]
+    first = known[0]
+    if not all(isinstance(one, Spec) for run in known for one in run):
+        return [], worded
+    moving = [
+        {k for run in known for k in range(len(one.shape)) if run[n].shape[k] != one.shape[k]}
+        for n, one in enumerate(first)
+    ]
+    if not any(moving):
+        return [], worded
+    name = next(letter for letter in "KMPQ" if letter not in sizes.names.values())
+    shapes = [
+        [name if axis in axes else None for axis in range(len(one.shape))]
+        for one, axes in zip(first, moving, strict=True)
+    ]
+    return _completed(sizes, shapes, first, name)
+
+
+def _completed(
+    sizes: dimensions.Sizes, shapes: list[list[str | None]], first: list[Any], name: str
+) -> tuple[list[str], list[str | None] | None]:
+    by_size = {size: free for free, size in sizes.all.items()}
+    texts: list[str | None] = []
+    for shape, spec in zip(shapes, first, strict=True):
+        words = [
+            word or by_size.get(size, str(size))
+            for word, size in zip(shape, spec.shape, strict=True)
+        ]
+        texts.append(" ".join(words))
+    return [name], texts

@@ -1,0 +1,263 @@
+"""What is drafted: an operator that exists, its parameters, and calls of it that may fail."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import DeclarationError
+from opsmith.operators.arguments import map_tensors
+
+Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
+
+_KINDS: dict[str, Kind] = {
+    "Tensor": "tensor",
+    "List[Tensor]": "tensors",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "number": "float",
+    "Scalar": "float",
+    "bool": "bool",
+    "str": "str",
+    "List[int]": "ints",
+    "List[SymInt]": "ints",
+    "List[float]": "floats",
+    "List[bool]": "bools",
+}
+#: How long calls in a copy of this process may take together.
+_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor without its elements."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of the operator.
+
+    Attributes:
+        default: what it is where a call leaves it out; `inspect.Parameter.empty` if none may.
+        length: how many elements a list has, where the schema says so.
+    """
+
+    name: str
+    kind: Kind
+    optional: bool = False
+    default: Any = inspect.Parameter.empty
+    keyword_only: bool = False
+    written: bool = False
+    length: int | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a call has to give it."""
+        return self.default is inspect.Parameter.empty and not self.optional
+
+    @property
+    def is_tensors(self) -> bool:
+        """Whether it is a tensor or a list of them."""
+        return self.kind in ("tensor", "tensors")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a declaration is drafted of.
+
+    Attributes:
+        name: as the user named it.
+        arguments: its parameters, without those that a declaration leaves out.
+        function: what is called.
+        left_out: parameters that keep their defaults, since no declaration can carry them.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    function: Callable[..., Any]
+    left_out: tuple[str, ...] = field(default=())
+
+    def call(self, values: Mapping[str, Any], device: str, seed: int = 0) -> Any:
+        """Call it with tensors that are made from their `Spec`.
+
+        Integers are 0 and floating-point numbers are drawn from [0, 1), which is an index of the
+        first element where somebody takes it for one.
+
+        Args:
+            values: each argument by name, tensors as a `Spec` or as they are.
+            device: where tensors are made; ``"meta"`` runs the fake kernel.
+            seed: what numbers are drawn; but for 0, some are 0.
+
+        Raises:
+            Exception: whatever the operator raises.
+        """
+        generator = torch.Generator().manual_seed(seed)
+
+        def make(value: Any) -> Any:
+            if isinstance(value, list):
+                return [make(item) for item in value]
+            if not isinstance(value, Spec):
+                return value.to(device) if isinstance(value, Tensor) else value
+            if device == "meta":
+                return torch.empty(value.shape, dtype=value.dtype, device="meta")
+            if not (value.dtype.is_floating_point or value.dtype == torch.bool):
+                return torch.zeros(value.shape, dtype=value.dtype)
+            drawn = torch.rand(value.shape, generator=generator)
+            return (drawn * (drawn > 0.5) if seed else drawn).to(value.dtype)
+
+        made = {name: make(value) for name, value in values.items()}
+        positional = [made[one.name] for one in self.arguments if not one.keyword_only]
+        keywords = {one.name: made[one.name] for one in self.arguments if one.keyword_only}
+        with torch.no_grad():
+            return self.function(*positional, **keywords)
+
+    def results(self, values: Mapping[str, Any], device: str, seed: int = 0) -> list[Any] | None:
+        """A `Spec` of each result, or a list of them; `None` where the operator refuses."""
+        try:
+            returned = self.call(values, device, seed)
+        except Exception:
+            return None
+        if returned is None:
+            return []
+        several = returned if isinstance(returned, tuple) else (returned,)
+        return [map_tensors(one, lambda t: Spec(tuple(t.shape), t.dtype)) for one in several]
+
+    def takes(self, calls: Sequence[Mapping[str, Any]]) -> list[bool]:
+        """Which calls the operator takes.
+
+        They run in a copy of this process: an operator that does not compare its indices may end
+        it.
+        """
+        answers: list[bool] = []
+        while len(answers) < len(calls):
+            said = self._takes(calls[len(answers) :])
+            # A copy that said less than it was asked ended in the next call.
+            answers += [answer == ord("y") for answer in said] + [False]
+        return answers[: len(calls)]
+
+    def _takes(self, calls: Sequence[Mapping[str, Any]]) -> bytes:
+        """What a copy of this process says of each call, ``y`` or ``n``, until one ends it."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            signal.alarm(_SECONDS)
+            # A copy has none of the threads that its parent computed with, and would wait for them.
+            torch.set_num_threads(1)
+            try:
+                for values in calls:
+                    try:
+                        self.call(values, "cpu")
+                    except Exception:
+                        os.write(writer, b"n")
+                    else:
+                        os.write(writer, b"y")
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        return said
+
+
+def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:
+    """An operator that PyTorch knows.
+
+    Raises:
+        DeclarationError: it takes or returns what no declaration can say.
+    """
+    schema = overload._schema
+    for result in schema.returns:
+        if result.alias_info is not None and not result.alias_info.is_write:
+            raise DeclarationError(
+                f"{name}: returns a view of its argument, and the results of a declared operator "
+                "are tensors of their own. Declare one that copies (opsmith.op)."
+            )
+        if result.alias_info is not None:
+            raise DeclarationError(
+                f"{name}: returns the argument that it writes into, and a declared operator that "
+                "writes returns nothing else. Adopt its form without the underscore."
+            )
+        if str(result.type) not in ("Tensor", "List[Tensor]"):
+            raise DeclarationError(f"{name}: returns {result.type}, expected tensors")
+    found, left_out = [], []
+    for argument in schema.arguments:
+        real = str(argument.real_type)
+        optional = re.fullmatch(r"Optional\[(.*)\]", real)
+        kind = _KINDS.get(optional[1] if optional else real)
+        has_default = argument.has_default_value()
+        default = argument.default_value if has_default else inspect.Parameter.empty
+        if kind is None or (optional and kind == "tensors"):
+            word = optional[1] if optional else real
+            if not has_default:
+                raise DeclarationError(
+                    f"{name}: argument {argument.name!r} is {word}, which no declaration can carry"
+                )
+            left_out.append(argument.name)
+            continue
+        if left_out:
+            raise DeclarationError(
+                f"{name}: argument {left_out[0]!r}, which no declaration can carry, stands before "
+                f"{argument.name!r}, which is to be declared"
+            )
+        found.append(
+            Argument(
+                argument.name,
+                kind,
+                bool(optional),
+                default,
+                argument.kwarg_only,
+                argument.alias_info is not None and argument.alias_info.is_write,
+                argument.N if kind == "ints" else None,  # type: ignore[attr-defined]
+            )
+        )
+    return Subject(name, tuple(found), overload, tuple(left_out))
+
+
+def of_function(name: str, function: type[torch.autograd.Function]) -> Subject:
+    """A ``torch.autograd.Function``; a parameter without annotation or default is a tensor.
+
+    Raises:
+        DeclarationError: a parameter is something else.
+    """
+    parameters = list(inspect.signature(function.forward).parameters.values())
+    if function.setup_context is torch.autograd.Function.setup_context:
+        parameters = parameters[1:]
+    words = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
+    found = []
+    for parameter in parameters:
+        written = parameter.annotation
+        word = written if isinstance(written, str) else getattr(written, "__name__", "")
+        kind = words.get(word) or words.get(type(parameter.default).__name__) or "tensor"
+        if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            raise DeclarationError(
+                f"{name}: its forward takes *{parameter.name}; name each argument"
+            )
+        found.append(Argument(parameter.name, kind, default=parameter.default))  # type: ignore[arg-type]
+    return Subject(name, tuple(found), function.apply)
+
+
+def with_example(subject: Subject, values: Mapping[str, Any]) -> Subject:
+    """The same, with the kinds of arguments that an example shows."""
+
+    def shown(one: Argument) -> Argument:
+        value = values.get(one.name)
+        for type_, kind in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
+            if one.kind == "tensor" and isinstance(value, type_):
+                return replace(one, kind=kind)  # type: ignore[arg-type]
+        return one
+
+    return replace(subject, arguments=tuple(shown(one) for one in subject.arguments))

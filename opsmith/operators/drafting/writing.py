@@ -1,0 +1,247 @@
+"""The declaration as text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.operators.drafting.limits import FLOATING, Limits
+from opsmith.operators.drafting.subject import Argument, Spec, Subject
+
+_LABELS = {
+    torch.bool: "Bool",
+    torch.uint8: "UInt8",
+    torch.int8: "Int8",
+    torch.int16: "Int16",
+    torch.int32: "Int32",
+    torch.int64: "Int64",
+    torch.float16: "Float16",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float32",
+    torch.float64: "Float64",
+    torch.complex64: "Complex64",
+    torch.complex128: "Complex128",
+}
+_SOME_FLOATS = "SomeFloat"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was found of an operator.
+
+    Attributes:
+        subject: the operator.
+        values: a call that it takes.
+        shapes: the shape of each tensor argument.
+        results: the dtype, and the shape or `None`, of each result; of a list, of its tensors.
+        listed: which results are lists.
+        dtypes: the floating-point dtypes that it takes.
+        limits: what its numbers and integer tensors may be.
+        data_dependent: the sizes of results that only the data decides.
+        sampled: whether `opsmith check` can draw arguments from this.
+    """
+
+    subject: Subject
+    values: Mapping[str, Any]
+    shapes: Mapping[str, str]
+    results: Sequence[tuple[str, str | None]]
+    listed: Sequence[bool]
+    dtypes: Sequence[torch.dtype]
+    limits: Mapping[str, Limits]
+    data_dependent: Sequence[str]
+    sampled: bool
+
+
+def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
+    """What a declaration calls a dtype; a floating-point one stands for all that were taken."""
+    if not dtype.is_floating_point or len(floats) < 2:
+        return _LABELS[dtype]
+    return "Float" if tuple(floats) == FLOATING else _SOME_FLOATS
+
+
+def operator(draft: Draft, name: str, overload: torch._ops.OpOverload) -> str:
+    """A file that adopts an operator that PyTorch knows."""
+    options = ""
+    written = tuple(one.name for one in draft.subject.arguments if one.written)
+    if written:
+        options += f", mutates_args={_tuple(written)}"
+    if draft.data_dependent:
+        options += f", data_dependent={_tuple(draft.data_dependent)}"
+    given = ", ".join(
+        f"{one.name}={one.name}" if one.keyword_only else one.name
+        for one in draft.subject.arguments
+    )
+    namespace, _, short = overload._schema.name.partition("::")
+    called = f"torch.ops.{namespace}.{short}.{overload._overloadname}({given})"
+    lines = [
+        f'@opsmith.adopt("{name}"{options})',
+        *_function(draft, short, f"return {called}" if draft.results else called),
+        "",
+        "",
+        *_cases(draft, short),
+    ]
+    return _file(draft, name, [], lines)
+
+
+def function(draft: Draft, module: str, name: str) -> str:
+    """A file that adopts the ``torch.autograd.Function`` `name` of `module`."""
+    short = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    lines = [
+        *_function(draft, f"_{short}", "..."),
+        "",
+        "",
+        f'{short} = opsmith.adopt({name}, "my_ops::{short}", annotations=_{short})',
+        "",
+        "",
+        *_cases(draft, short),
+    ]
+    return _file(draft, f"{name} of {module}", [f"from {module} import {name}"], lines)
+
+
+def _file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str]) -> str:
+    text = "\n".join(lines)
+    opening = f'"""{what}, as calls of it show it to be: see what fits, and edit the rest."""'
+    return "\n".join([opening, "", *_imports(text, draft, imports), "", "", text, ""])
+
+
+def _function(draft: Draft, name: str, body: str) -> list[str]:
+    """The annotated function that stands for the operator."""
+    arguments = [f"{one.name}: {_type(draft, one)}" for one in draft.subject.arguments]
+    for k, default in _defaults(draft).items():
+        arguments[k] += f" = {default}"
+    keyword_only = [k for k, one in enumerate(draft.subject.arguments) if one.keyword_only]
+    if keyword_only:
+        arguments.insert(keyword_only[0], "*")
+    returns = [
+        _result(*one, listed) for one, listed in zip(draft.results, draft.listed, strict=True)
+    ]
+    several = f"tuple[{', '.join(returns)}]" if returns else "None"
+    return [
+        f"def {name}(",
+        *(f"    {one}," for one in arguments),
+        f") -> {returns[0] if len(returns) == 1 else several}:",
+        f"    {body}",
+    ]
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({', '.join(_default('str', name) for name in names)},)"
+
+
+def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
+    def used(names: Sequence[str]) -> list[str]:
+        return [name for name in names if re.search(rf"\b{name}\b", text)]
+
+    labels = used(["Float", *_LABELS.values(), "Shaped"])
+    own = used([_SOME_FLOATS])
+    lines = []
+    typing = used(["Annotated", "Literal"])
+    if typing:
+        lines += [f"from typing import {', '.join(typing)}", ""]
+    lines.append("import torch")
+    if own:
+        labels.insert(0, "AbstractDtype")
+    if labels:
+        lines.append(f"from jaxtyping import {', '.join(sorted(labels))}")
+    lines += ["from torch import Tensor", "", *more, *[""][: len(more)], "import opsmith"]
+    constraints = used(["Between", "Index"])
+    if constraints:
+        lines.append(f"from opsmith import {', '.join(constraints)}")
+    if own:
+        names = ", ".join(f'"{_name(one)}"' for one in draft.dtypes)
+        lines += ["", "", f"class {_SOME_FLOATS}(AbstractDtype):", f"    dtypes = [{names}]"]
+    return lines
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _type(draft: Draft, one: Argument) -> str:
+    """The annotation of an argument."""
+    limits = draft.limits.get(one.name)
+    value = draft.values[one.name]
+    match one.kind:
+        case "tensor" | "tensors":
+            spec = value[0] if isinstance(value, list) else value
+            text = "Tensor"
+            if spec is not None and one.name in draft.shapes:
+                text = f'{label(spec.dtype, draft.dtypes)}[Tensor, "{draft.shapes[one.name]}"]'
+            if one.kind == "tensors":
+                text = f"list[{text}]"
+        case "ints" | "floats" | "bools":
+            kind = one.kind.removesuffix("s")
+            length = len(value) if value is not None else one.length
+            text = f"tuple[{', '.join([kind] * length)}]" if length else f"list[{kind}]"
+        case "str" if isinstance(value, str):
+            text = f'Literal["{value}"]'
+        case _:
+            text = one.kind
+    if limits is not None and limits.text:
+        text = f"Annotated[{text}, {limits.text}]"
+    if one.optional:
+        text += " | None"
+    return text
+
+
+def _defaults(draft: Draft) -> dict[int, str]:
+    """The defaults as they are written, by position; none before an argument that has none."""
+    found: dict[int, str] = {}
+    for k, one in reversed(list(enumerate(draft.subject.arguments))):
+        default, value = one.default, draft.values[one.name]
+        fits = not isinstance(default, list) or value is None or len(default) == len(value)
+        if default is not inspect.Parameter.empty and fits:
+            found[k] = _default(one.kind, default)
+        elif not one.keyword_only:
+            break
+    return found
+
+
+def _default(kind: str, default: Any) -> str:
+    if isinstance(default, list):
+        return repr(tuple(default))
+    if isinstance(default, str):
+        return f'"{default}"'
+    return repr(float(default)) if kind == "float" and default is not None else repr(default)
+
+
+def _result(dtype: str, shape: str | None, listed: bool) -> str:
+    text = f'{dtype}[Tensor, "{shape}"]' if shape is not None else "Tensor"
+    return f"list[{text}]" if listed else text
+
+
+def _cases(draft: Draft, name: str) -> list[str]:
+    """The example as a case: what it was found with, where nothing else can be sampled."""
+    lines = [
+        f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
+        "def cases(dtype: torch.dtype, seed: int):",
+    ]
+    if any(isinstance(one, Tensor | Spec | list) for one in draft.values.values()):
+        lines.append("    generator = torch.Generator().manual_seed(seed)")
+    lines.append("    yield {")
+    for key, value in draft.values.items():
+        lines.append(f'        "{key}": {_value(draft, value)},')
+    return [*lines, "    }"]
+
+
+def _value(draft: Draft, value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Spec | Tensor):
+        return f"[{', '.join(_value(draft, one) for one in value)}]"
+    if isinstance(value, Tensor) and not value.dtype.is_floating_point:
+        return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
+    if not isinstance(value, Spec | Tensor):
+        return f'"{value}"' if isinstance(value, str) else repr(value)
+    shape = ", ".join(map(str, value.shape)) or "()"
+    if value.dtype == torch.bool:
+        return f"torch.rand({shape}, generator=generator) > 0.5"
+    if not value.dtype.is_floating_point:
+        return f"torch.zeros({shape}, dtype={value.dtype})"
+    made = f"torch.rand({shape}, generator=generator)"
+    generic = len(draft.dtypes) > 1
+    return f"{made}.to({'dtype' if generic else value.dtype})"

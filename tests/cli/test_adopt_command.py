@@ -1,0 +1,67 @@
+"""`opsmith adopt`: a declaration of what exists, which `opsmith check` takes."""
+
+import pytest
+
+OPS = """
+import torch
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+"""
+
+
+def test_what_is_written_passes_its_check(cli, tmp_path):
+    file = tmp_path / "drafted_add.py"
+    outcome = cli("adopt", "aten::add.Tensor", "--out", file)
+    assert outcome.code == 0
+    assert outcome.stderr == f"{file}\n\nTry it:  opsmith check {file}\n"
+    checked = cli("check", file, "--check", "reference,fake", "--seconds", "1")
+    assert checked.code == 0
+    assert "aten::add.Tensor" in checked.stdout
+
+
+def test_a_file_is_left_alone(cli, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("mine")
+    outcome = cli("adopt", "aten::asinh", "--out", file)
+    assert (outcome.code, file.read_text()) == (2, "mine")
+    assert outcome.stderr == f"error: {file} exists already; nothing was written\n"
+
+
+def test_a_function_is_adopted_from_its_file(cli, tmp_path):
+    file = tmp_path / "drafted_ops.py"
+    file.write_text(OPS)
+    outcome = cli("adopt", f"{file}:Twice")
+    assert outcome.code == 0
+    assert "from drafted_ops import Twice" in outcome.stdout
+    assert 'opsmith.adopt(Twice, "my_ops::twice", annotations=_twice)' in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nms", "'nms': name an operator, as in torchvision::nms, or a torch.autograd.Function"),
+        ("draft_none::nms", "draft_none::nms: PyTorch has no such operator. Import the package"),
+        ("aten::add.Nobody", "aten::add.Nobody: there is no such overload; there are aten::add."),
+    ],
+)
+def test_what_is_not_there_is_said(cli, name, message):
+    outcome = cli("adopt", name)
+    assert outcome.code == 2
+    assert outcome.stdout == ""
+    assert message in outcome.stderr
+
+
+def test_what_a_file_has_is_listed(cli, tmp_path):
+    file = tmp_path / "drafted_more.py"
+    file.write_text(OPS)
+    outcome = cli("adopt", f"{file}:Thrice")
+    assert outcome.code == 2
+    assert "has no torch.autograd.Function 'Thrice'; it has Twice" in outcome.stderr
