@@ -36,16 +36,25 @@ def register(app: typer.Typer, debug_option: Any) -> None:
             Path | None,
             typer.Option(metavar="FILE", help="What `opsmith check --json` wrote, to carry along."),
         ] = None,
+        layout: Annotated[
+            str, typer.Option(help="wheel; or hf, a folder as Hugging Face's kernels loads it.")
+        ] = "wheel",
         debug: debug_option = False,
     ) -> None:
         """Build a wheel that needs no compiler and no opsmith where it is installed.
 
         One wheel serves every Python from 3.10 and every PyTorch from 2.10.
         """
-        from opsmith.wheels import build_wheel
+        from opsmith.wheels import build_folder, build_wheel
 
+        layouts = {"wheel": build_wheel, "hf": build_folder}
+        if layout not in layouts:
+            raise typer.BadParameter(
+                f"there is no layout {layout!r}; there are {', '.join(layouts)}",
+                param_hint="--layout",
+            )
         for one in platform or ["native"]:
-            made = build_wheel(
+            made = layouts[layout](
                 source,
                 out,
                 platform=one,
@@ -55,4 +64,7 @@ def register(app: typer.Typer, debug_option: Any) -> None:
                 report=report,
                 say=output.say,
             )
-            output.say(f"{made}  {made.stat().st_size / 1e6:.1f} MB")
+            files = (
+                [made] if made.is_file() else [path for path in made.rglob("*") if path.is_file()]
+            )
+            output.say(f"{made}  {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")

@@ -5,5 +5,6 @@ operators (``runtime``). See ``docs/wheels.md``.
 """
 
 from opsmith.wheels.building import build_wheel
+from opsmith.wheels.huggingface import build_folder
 
-__all__ = ["build_wheel"]
+__all__ = ["build_folder", "build_wheel"]

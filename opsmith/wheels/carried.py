@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from opsmith.errors import ExportError
@@ -49,12 +50,46 @@ def adapted(text: str, module: Path) -> str:
     Raises:
         ExportError: it imports a module of opsmith's that no package carries.
     """
-    lines = text.splitlines(keepends=True)
     dots = "." * len(module.parts)
+    return _rewritten(text, lambda node: _import(node, dots, module))
+
+
+def relative(text: str, module: Path, package: str) -> str:
+    """The text of a package's module that imports its own package whatever that is called.
+
+    Args:
+        text: of a module, as it is in a wheel.
+        module: its path within the package.
+        package: what its author calls the package.
+
+    Raises:
+        ExportError: it binds the package's name.
+    """
+    dots = "." * len(module.parts)
+
+    def change(node: ast.Import | ast.ImportFrom) -> str | None:
+        if isinstance(node, ast.Import):
+            if any(f"{alias.name}.".startswith(f"{package}.") for alias in node.names):
+                raise ExportError(
+                    f"{module}, line {node.lineno}: imports {package} by its name, and in this "
+                    f"layout each build has another. Write from {package} import ..."
+                )
+            return None
+        head, _, rest = (node.module or "").partition(".")
+        if node.level or head != package:
+            return None
+        return f"from {dots}{rest} import {', '.join(map(ast.unparse, node.names))}"
+
+    return _rewritten(text, change)
+
+
+def _rewritten(text: str, change: Callable[[ast.Import | ast.ImportFrom], str | None]) -> str:
+    """`text` with what `change` gives in place of import statements, in as many lines."""
+    lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
-        new = _import(node, dots, module)
+        new = change(node)
         if new is None:
             continue
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1

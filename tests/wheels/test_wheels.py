@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import pytest
 
 from opsmith.errors import BuildError, ExportError, MissingError
 from opsmith.kernels import machine, nvcc, shipped
-from opsmith.wheels import build_wheel, carried, choice, project
+from opsmith.wheels import build_folder, build_wheel, carried, choice, project
 from opsmith.wheels.platforms import find_platform
 
 SAMPLE = Path(__file__).with_name("sample")
@@ -361,6 +363,51 @@ def test_two_packages_with_operators_of_one_name_are_told_apart(wheel: Path, sit
         "sample::weighted_square: PyTorch already has an operator of this name, declared in "
         f"{first}:{line}. Give yours, declared in {second}:{line}, another name." in done.stderr
     )
+
+
+@pytest.mark.slow
+def test_hugging_faces_layout_holds_one_package_under_any_name(tmp_path: Path) -> None:
+    folder = build_folder(SAMPLE, tmp_path, levels=[LEVEL])
+    assert folder.parent == tmp_path / "build"
+    assert folder.name == f"torch-stable-abi210-cpu-{platform.machine()}-linux"
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata["name"] == "sample-ops" and metadata["version"] == 1
+    digests = metadata["digest"]["files"]
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert set(digests) == there - {"metadata.json"}
+    for place, digest in digests.items():
+        data = (folder / place).read_bytes()
+        assert base64.b64decode(digest) == hashlib.sha256(data).digest(), place
+    # As kernels imports it: under a name of its own for each build.
+    text = f"""
+        import importlib.util, sys
+        import torch
+        spec = importlib.util.spec_from_file_location(
+            {metadata["id"]!r}, {str(folder / "__init__.py")!r}
+        )
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert "sample_ops" not in sys.modules
+        x, weight = torch.randn(3, 2), torch.randn(2)
+        torch.testing.assert_close(module.weighted_square(x, weight), weight * x * x)
+        print(module.weighted_square.kernels["cpu"].calls)
+    """
+    done = run(tmp_path, WITHOUT + textwrap.dedent(text))
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_imports_of_the_package_itself_become_relative() -> None:
+    def relative(text: str) -> str:
+        return carried.relative(text, Path("inner/module.py"), "pack")
+
+    assert relative("from pack.a import b as c\nfrom pack import d\n") == (
+        "from ..a import b as c\nfrom .. import d\n"
+    )
+    assert relative("import package, os\nfrom . import x\n") == (
+        "import package, os\nfrom . import x\n"
+    )
+    with pytest.raises(ExportError, match=r"^inner/module\.py, line 1: imports pack by its name"):
+        relative("import pack.a\n")
 
 
 @pytest.mark.slow

@@ -1,0 +1,84 @@
+"""A package as Hugging Face's ``kernels`` loads it: a folder for each kind of machine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsmith.wheels import building, carried, project
+from opsmith.wheels.platforms import find_platform
+
+#: The oldest stable ABI that the libraries bind to, as ``kernels`` names it.
+_ABI = "torch-stable-abi210"
+
+
+def build_folder(
+    source: Path,
+    out: Path,
+    *,
+    platform: str = "native",
+    levels: Sequence[str] | None = None,
+    name: str | None = None,
+    version: str | None = None,
+    report: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Write what ``kernels.get_local_kernel`` loads, and its hub keeps.
+
+    The arguments, and what is raised, are those of `build_wheel`; the wheel's package is what comes
+    into the folder.
+
+    Returns:
+        The variant's folder, ``out/build/torch-stable-abi210-cpu-x86_64-linux``.
+    """
+    found = project.read(source, name, version)
+    folder = out / "build" / f"{_ABI}-cpu-{find_platform(platform).machine}-linux"
+    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as work:
+        wheel = building.build_wheel(
+            source,
+            Path(work),
+            platform=platform,
+            levels=levels,
+            name=name,
+            version=version,
+            report=report,
+            say=say,
+        )
+        with zipfile.ZipFile(wheel) as archive:
+            files = {
+                place.removeprefix(f"{found.package}/"): archive.read(place)
+                for place in archive.namelist()
+                if place.startswith(f"{found.package}/")
+            }
+    # There the package has a name of its own for each build.
+    for place, data in files.items():
+        if place.endswith(".py") and not place.startswith("_opsmith/"):
+            text = carried.relative(data.decode(), Path(place), found.package)
+            files[place] = text.encode()
+    digests = {
+        place: base64.b64encode(hashlib.sha256(data).digest()).decode()
+        for place, data in sorted(files.items())
+    }
+    build = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:12]
+    license_ = found.table.get("license", "")
+    metadata: dict[str, Any] = {
+        "id": f"_{found.package}_cpu_{build}",
+        "name": found.name.lower().replace("_", "-"),
+        "version": int(found.version.partition(".")[0]),
+        "license": license_ if isinstance(license_, str) else license_.get("text", ""),
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+        "digest": {"algorithm": "sha256", "files": digests},
+    }
+    files["metadata.json"] = json.dumps(metadata, indent=1).encode()
+    for place, data in files.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
