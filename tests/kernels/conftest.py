@@ -18,17 +18,21 @@ from opsmith.signature import Signature, signature_of
 SOURCES = Path(__file__).parent / "sources"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of this run's own, so that every build is a real one."""
-    folder = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("OPSMITH_CACHE")
-    os.environ["OPSMITH_CACHE"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["OPSMITH_CACHE"]
-    else:
-        os.environ["OPSMITH_CACHE"] = before
+@pytest.fixture(scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of this run's own, so that every build is a real one; its processes share it."""
+    run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = run.parent
+    return run / "cache"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(own_cache: Path) -> Iterator[Path]:
+    """The cache of these tests; those of other folders have the usual one again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSMITH_CACHE", str(own_cache))
+        yield own_cache
 
 
 @dataclass
