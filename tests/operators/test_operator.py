@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import textwrap
 import time
 import warnings
 from pathlib import Path
@@ -297,33 +296,6 @@ def test_autocast_takes_the_widest_dtype_or_the_one_registered() -> None:
     add.register_autocast("cpu", torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert add(single, single).dtype == torch.bfloat16
-
-
-CPP = """
-#include <torch/library.h>
-#include <ATen/core/Tensor.h>
-static at::Tensor f(const at::Tensor& x, int64_t k) { return x.mul(k); }
-%s
-TORCH_LIBRARY_IMPL(test_torch_api, CPU, m) { m.impl("%s", f); }
-"""
-
-
-@pytest.mark.parametrize("defines", [False, True])
-def test_an_existing_torch_library_source_runs_as_it_is(tmp_path: Path, defines: bool) -> None:
-    name = f"scale{int(defines)}"
-    block = f'TORCH_LIBRARY(test_torch_api, m) {{ m.def("{name}(Tensor x, int k) -> Tensor"); }}'
-    source = tmp_path / f"{name}.cpp"
-    source.write_text(textwrap.dedent(CPP % (block if defines else "", name)))
-
-    def reference(x: Float[Tensor, "N"], k: int) -> Float[Tensor, "N"]:
-        return x * k
-
-    for _ in range(2):
-        operator = opsmith.op(f"test_torch_api::{name}", reference)
-        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
-        assert operator(torch.ones(2), 3).tolist() == [3, 3]
-        assert operator.kernels["reference"].calls == 0
-        assert torch.compile(operator, fullgraph=True, backend="eager")(torch.ones(2), 3)[0] == 3
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -40,6 +40,10 @@ def test_the_operator_stays_the_one_that_was_declared() -> None:
     assert torch.Tag.pt2_compliant_tag in before.tags
     program = torch.export.export(Multiply(), (torch.ones(2), torch.ones(2)))
     assert any(node.target is before for node in program.graph.nodes)
+    calls = mymul.kernels["cpu"].calls
+    compiled = torch.compile(mymul, fullgraph=True, backend="eager")
+    assert compiled(torch.full((2,), 3.0), torch.full((2,), 2.0)).tolist() == [6, 6]
+    assert mymul.kernels["cpu"].calls == calls + 1
 
 
 class Multiply(torch.nn.Module):
