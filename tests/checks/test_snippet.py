@@ -11,10 +11,15 @@ import torch
 
 from opsmith import checks
 from opsmith.errors import ArgumentError
+from opsmith.kernels import cache_folder
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
+    """A cache that knows no failure, and has what was built."""
+    for built in ("generated", "libraries", "objects", "programs"):
+        (cache_folder() / built).mkdir(parents=True, exist_ok=True)
+        (tmp_path / built).symlink_to(cache_folder() / built)
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
 
 
