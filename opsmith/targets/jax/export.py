@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pprint
 import re
 import shutil
@@ -16,7 +15,7 @@ from opsmith.kernels import HOST
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
-from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.artifact import OperatorUse, file_digest
 from opsmith.targets.jax import library, vendor
 from opsmith.targets.jax.derivatives import Derivative, derivative
 from opsmith.targets.operators import kernel_of
@@ -148,7 +147,7 @@ def _init(found: Sequence[Exported]) -> str:
         "_HERE = Path(__file__).parent\n",
     ]
     for item in found:
-        sha256 = hashlib.sha256(item.path.read_bytes()).hexdigest()
+        sha256 = file_digest(item.path).sha256
         lines += [
             f"\n{item.attribute} = Function(\n",
             f"    declarations.{item.attribute},\n",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 import shutil
@@ -18,7 +17,7 @@ from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
 from opsmith.targets import packaged
-from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.artifact import OperatorUse, file_digest
 from opsmith.targets.operators import kernel_of
 from opsmith.targets.packages import attributes_of, head, package_name, project
 from opsmith.targets.protocol import Outcome
@@ -113,7 +112,7 @@ def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
         "_native = _library.extension(\n",
         "    __name__,\n",
         f'    "{extension.file_name(shared)}",\n',
-        f'    "{_sha256(native)}",\n',
+        f'    "{file_digest(native).sha256}",\n',
         f'    "{_serves(shared)}",\n',
         ")\n\n\n",
         "def _function(name, qualname, doc, file, sha256, symbol, results, parameters):\n",
@@ -136,7 +135,7 @@ def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
             f'    "{signature.qualname}",\n',
             f"    {words.docstring(signature, item.attribute)!r},\n",
             f'    "{item.path.name}",\n',
-            f'    "{_sha256(item.path)}",\n',
+            f'    "{file_digest(item.path).sha256}",\n',
             f'    "{library.symbol(signature)}",\n',
             f"    {len(signature.results)},\n",
             "    (\n",
@@ -177,10 +176,6 @@ class OpsmithError(RuntimeError):
 class ArgumentError(OpsmithError, ValueError):
     \"\"\"An argument does not fit the declaration.\"\"\"
 """
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 _SETUP = '''\
