@@ -34,12 +34,29 @@ def build(*defines: str) -> Path:
     return build_library(name, [SOURCE], torch="full", defines=defines, flags=("-O0",))
 
 
+# What a TORCH_LIBRARY block does with a schema, by the C shims: their header is read in no time.
+BLOCK = """
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+namespace {
+const int defined = [] {
+  TorchLibraryHandle library = nullptr;
+  aoti_torch_library_init_def("aoti_foreign", __FILE__, __LINE__, &library);
+  return aoti_torch_library_def(library, "SCHEMA");
+}();
+}  // namespace
+"""
+
+
+def build_block(name: str, schema: str) -> Path:
+    """A library whose block for the foreign namespace says `schema`."""
+    return build_library(name, generated={f"{name}.cpp": BLOCK.replace("SCHEMA", schema)})
+
+
 @pytest.fixture(scope="module")
-def clashing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clashing() -> Path:
     """A library that defines another operator in the foreign namespace."""
-    source = tmp_path_factory.mktemp("clashing") / "other.cpp"
-    source.write_text(SOURCE.read_text().replace('"twice', '"once'))
-    return build_library("other", [source], torch="full", flags=("-O0",))
+    return build_block("other", "once(Tensor x) -> Tensor")
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +119,8 @@ def test_a_library_that_takes_the_namespace_is_named(
     )
 
 
-def test_another_schema_is_refused(artifact: targets.Artifact, tmp_path: Path) -> None:
-    other = tmp_path / "schema.cpp"
-    text = SOURCE.read_text().replace("(Tensor x)", "(Tensor x, int k)")
-    other.write_text(text.replace("(const at::Tensor& x)", "(const at::Tensor& x, int64_t)"))
-    done = load_beside(artifact, build_library("schema", [other], torch="full", flags=("-O0",)))
+def test_another_schema_is_refused(artifact: targets.Artifact) -> None:
+    done = load_beside(artifact, build_block("schema", "twice(Tensor x, int k) -> Tensor"))
     assert "was exported with another aoti_foreign::twice than this process has" in done.stderr
 
 
