@@ -109,8 +109,8 @@ ELEMENTWISE = 'Float[Tensor, "*shape"]'
             [
                 'input: Float[Tensor, "N C H W"]',
                 'grid: Float[Tensor, "N M K 2"]',
-                "interpolation_mode: int",
-                "padding_mode: int",
+                "interpolation_mode: Annotated[int, Between(0, 2)]",
+                "padding_mode: Annotated[int, Between(0, 2)]",
                 "align_corners: bool",
             ],
             'Float[Tensor, "N C M K"]',

@@ -67,11 +67,13 @@ def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
     whole = argument.kind in ("int", "ints")
     first = value[0] if listed and value else value
     start = (1 if whole else 0.5) if first is None or first == [] else first
+    # What an operator takes and its fake kernel refuses is a mistake of who calls it.
+    traced = subject.results(sizes.values, "meta") is not None
     found = []
     for at in (sizes.all, *sizes.vary(2)):
         usual = _ints(max(at.values(), default=0)) if whole else _FLOATS
         tried = sorted({*usual, start})
-        taken = subject.takes([sizes.at(at, changed(one)) for one in tried])
+        taken = subject.takes([sizes.at(at, changed(one)) for one in tried], traced=traced)
         found.append((at, dict(zip(tried, taken, strict=True))))
     limits = _limits(found, start, lambda one: changed(one)[argument.name])
     return limits if limits.known or value is None else pinned(value)
