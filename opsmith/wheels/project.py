@@ -12,7 +12,7 @@ from opsmith.errors import ExportError, MissingError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
 
-_LEFT_OUT = ("__pycache__", ".git", "pyproject.toml")
+_LEFT_OUT = ("__pycache__", ".git")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")
 _NEEDED = ("torch>=2.10", "jaxtyping>=0.3", "numpy")
 
@@ -182,7 +182,8 @@ def _of_folder(folder: Path) -> Project:
             f"{package}: importing it declares no operator. Import the modules that do in "
             f"{root / '__init__.py'}, or name them in [tool.opsmith] modules."
         )
-    files = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    everywhere = {path for path in root.rglob("*") if path.is_file()}
+    files = {path.relative_to(root) for path in everywhere - {folder / "pyproject.toml"}}
     kept = {path: path for path in sorted(files) if not set(path.parts) & set(_LEFT_OUT)}
     return Project(
         table["name"],
