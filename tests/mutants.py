@@ -93,6 +93,7 @@ PARTS = {
             "tests/targets/test_choice.py",
             "tests/targets/test_packages.py",
             "tests/targets/test_exact_words.py",
+            "tests/targets/test_models.py",
         ],
     ),
 }

@@ -1,0 +1,160 @@
+"""What targets ask of a model, what they write beside it, and the modules that they carry."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.export import Dim
+
+import opsmith
+from opsmith import ExportError
+from opsmith.kernels.version import version
+from opsmith.targets import Model, OperatorUse, prepare, vendor
+from opsmith.targets.artifact import TensorSpec
+from opsmith.targets.readme import write_readme
+
+
+@opsmith.op("models::twice")
+def twice(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    return 2 * x
+
+
+class Called(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        return self.function(self, x, y)
+
+
+def model(function: Any, shapes: Any = None) -> Model:
+    return prepare(Called(function), (torch.ones(4), torch.ones(4)), None, shapes)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda self, x, y: x + y, ["output"]),
+        (lambda self, x, y: (x + y, x - y), ["output_0", "output_1"]),
+        (lambda self, x, y: {"sum": x + y, "difference": x - y}, ["sum", "difference"]),
+        (lambda self, x, y: {"sum": x + y, "none": None}, ["output"]),
+        (lambda self, x, y: {"x": x + y, "z": x - y}, ["output_0", "output_1"]),
+    ],
+)
+def test_outputs_are_called_by_the_keys_that_came_back_or_numbered(function: Any, names: Any):
+    assert [spec.name for spec in model(function).outputs] == names
+
+
+def test_a_model_says_what_a_call_of_it_changes() -> None:
+    def writing(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        y.add_(1)
+        self.count.add_(1)
+        return x + y
+
+    changing = model(writing)
+    functional = Model(changing.program.run_decompositions(), None, changing.args, changing.kwargs)
+    assert functional.mutated_inputs() == ["y"]
+    assert functional.mutated_buffers() == ["count"]
+    plain = model(lambda self, x, y: x + y)
+    assert (plain.mutated_inputs(), plain.mutated_buffers()) == ([], [])
+
+
+def test_a_model_knows_its_operators_and_those_that_nobody_declared() -> None:
+    library = torch.library.Library("models_elsewhere", "FRAGMENT")
+    library.define("thrice(Tensor x) -> Tensor")
+    library.impl("thrice", lambda x: 3 * x, "CompositeExplicitAutograd")
+    thrice = torch.ops.models_elsewhere.thrice
+    found = model(lambda self, x, y: twice(thrice(x)) + twice(y).relu())
+    assert {operator.name: len(nodes) for operator, nodes in found.operators().items()} == {
+        "models::twice": 2
+    }
+    assert {name: len(nodes) for name, nodes in found.foreign_operators().items()} == {
+        "models_elsewhere::thrice": 1
+    }
+
+
+def test_sizes_have_their_limits_and_their_names() -> None:
+    n = Dim("n", min=2, max=9)
+    bounded = model(lambda self, x, y: torch.cat([x, y]), ({0: n}, {0: n}))
+    assert bounded.dims == {"n": (2, 9)}
+    assert [spec.shape for spec in bounded.outputs] == [("2*n",)]
+    assert bounded.shapes() == {"x": ("n",), "y": ("n",)}
+    assert bounded.shape_environment is not None
+    free = model(lambda self, x, y: x.sum() + y, ({0: Dim.AUTO}, {0: Dim("m")}))
+    assert [high for _, high in free.dims.values()] == [None, None]
+    fixed = model(lambda self, x, y: x + y)
+    assert (fixed.dims, fixed.shape_environment) == ({}, None)
+
+
+def test_an_input_that_is_no_tensor_is_fixed_and_one_that_changes_is_refused() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor, k: int) -> Tensor:
+            return x * k
+
+    fixed = prepare(Scaled(), (torch.ones(3), 5))
+    assert fixed.call.in_leaves == (0, {"is": 5})
+    args, _ = fixed.unflatten([torch.zeros(3)])
+    assert args[1] == 5 and args[0].tolist() == [0, 0, 0]
+    assert [value.tolist() for value in fixed.flatten(args, {})] == [[0, 0, 0]]
+    changing = prepare(Scaled(), (torch.ones(3), 5), None, (None, Dim.DYNAMIC))
+    with pytest.raises(ExportError, match=r"^the input 'k' is a SymIntArgument: a number that ch"):
+        _ = changing.call
+
+
+def test_a_readme_says_how_to_run_it_and_what_became_of_the_operators(tmp_path: Path) -> None:
+    made: Any = SimpleNamespace(
+        inputs=(TensorSpec("x", "float32", ("N", 3)),), outputs=(TensorSpec("y", "int64", (2,)),)
+    )
+    uses = (OperatorUse("a::b", "library"), OperatorUse("a::c", "inline", 2, "asked for"))
+    write_readme(tmp_path, made, "A model", ["Needs nothing.", "", "Run it."], uses)
+    text = (tmp_path / "README.md").read_text()
+    whole = (
+        f"# A model\n\nExported by opsmith {version()}.\n\nNeeds nothing.\n\nRun it.\n\n"
+        "Inputs:\n\n- `x: float32 (N, 3)`\n\nOutputs:\n\n- `y: int64 (2,)`\n"
+    )
+    operators = "\nCustom operators:\n\n- `a::b`: library\n- `a::c`: inline (asked for)\n"
+    assert text == whole + operators
+    write_readme(tmp_path, made, "A model", ["Needs nothing.", "", "Run it."])
+    assert (tmp_path / "README.md").read_text() == whole
+
+
+def test_what_is_carried_imports_its_own_parts_and_nothing_of_opsmith() -> None:
+    found = vendor.modules(["targets.packaged", "signature.calls"])
+    assert {"_opsmith/targets/packaged.py", "_opsmith/errors.py"} <= set(found)
+    # Whatever is a package where it comes from, or holds others, is one here.
+    assert {"_opsmith/__init__.py", "_opsmith/targets/__init__.py"} <= set(found)
+    assert "_opsmith/signature/model.py" in found
+    assert list(found) == sorted(found)
+    assert "from ..errors import ArtifactError" in found["_opsmith/targets/packaged.py"]
+    for place, text in found.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                folder = Path(place).parents[node.level - 1]
+                inside = folder.joinpath(*(node.module or "").split("."))
+                names = [inside / alias.name for alias in node.names]
+                assert any(
+                    f"{one}{end}" in found
+                    for one in (inside, *names)
+                    for end in (".py", "/__init__.py")
+                ), f"{place}: {ast.unparse(node)}"
+
+
+def test_modules_may_be_moved_and_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("from opsmith.errors import ArtifactError\nX = ArtifactError\n")
+    found = vendor.modules(
+        ["targets.packaged"], moved={"targets": "up"}, instead={"targets.packaged": other}
+    )
+    assert found["_opsmith/up/packaged.py"] == other.read_text().replace("opsmith.", "..")
+    assert vendor.place_of("targets.packaged", {"targets": "up"}) == "_opsmith.up.packaged"
+    assert vendor.place_of("targetsx.packaged", {"targets": "up"}) == "_opsmith.targetsx.packaged"
+    assert vendor.place_of("errors") == "_opsmith.errors"
