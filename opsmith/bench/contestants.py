@@ -21,7 +21,9 @@ from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten
 from opsmith.targets import (
     LoadedModel,
+    LoadedOperators,
     ModelProof,
+    OperatorProof,
     Target,
     all_targets,
     export,
@@ -115,16 +117,46 @@ def _called(operator: Operator, function: Callable[..., Any], arguments: Argumen
 def _runtimes(subject: Subject) -> Iterator[Contestant]:
     for target in all_targets():
         for proof in target.proofs():
-            if isinstance(proof, ModelProof) and proof.timed:
+            if isinstance(proof, ModelProof | OperatorProof) and proof.timed:
                 obstacle = subject.missing or target.available()
                 obstacle = obstacle or proof.obstacle(subject.operator, subject.implementation)
-                yield _runtime(subject.operator, target, proof, obstacle or "")
+                if isinstance(proof, ModelProof):
+                    yield _runtime(subject.operator, target, proof, obstacle or "")
+                else:
+                    yield _function(subject.operator, target, proof, obstacle or "")
+
+
+def _folder() -> Path:
+    """Where an artifact goes: it stays until the process ends, with its temporary files."""
+    return Path(tempfile.mkdtemp(prefix="opsmith-bench-"), "artifact")
+
+
+def _function(
+    operator: Operator, target: Target, proof: OperatorProof, obstacle: str
+) -> Contestant:
+    """The runtime's own function, called with PyTorch's tensors."""
+
+    def prepare(arguments: Arguments) -> Prepared:
+        del arguments
+        folder, options = _folder(), proof.options(operator)
+        export(operator, target=target.name, out=folder, verify=False, say=None, **options)
+        loaded = load(folder)
+        assert isinstance(loaded, LoadedOperators)
+
+        def bind(given: Arguments) -> Call:
+            return (), given
+
+        def results(returned: Any, given: Arguments) -> list[Tensor]:
+            return flatten(operator.signature, returned, given)
+
+        return Prepared(loaded[operator.name], bind, results)
+
+    return Contestant(proof.timed, HOST, obstacle, prepare)
 
 
 def _runtime(operator: Operator, target: Target, proof: ModelProof, obstacle: str) -> Contestant:
     def prepare(arguments: Arguments) -> Prepared:
-        # The folder stays until the process ends, whose temporary files go with it.
-        folder = Path(tempfile.mkdtemp(prefix="opsmith-bench-"), "artifact")
+        folder = _folder()
         call = PureCall if proof.functional else OneCall
         export(
             call(operator, list(arguments)).eval(),

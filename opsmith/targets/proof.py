@@ -61,7 +61,8 @@ class Route:
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
         about: what of the author's is wrong where the results are, and where it is written
             (``backward: file.py:7``); empty where that is the kernel.
-        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
+        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out, as that of an
+            operator whose functions take no tensors of PyTorch's.
     """
 
     name: str

@@ -150,6 +150,41 @@ def test_the_table_fits_80_columns_and_a_slower_kernel_makes_the_command_fail(cl
     assert [one.status for one in Benchmark.load(saved).figures] == ["timed", "timed"]
 
 
+NATIVE = """
+#include <opsmith/kernel.h>
+#include "doubled.h"
+template <typename T>
+void doubled(const opsmith::Context&, const bench_native::doubled_args<T>& a) {
+  for (int64_t i = 0; i < a.N; ++i) a.x[i] *= 2;
+}
+OPSMITH_KERNEL(bench_native, doubled, cpu, float)
+"""
+NATIVE_FILE = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+@opsmith.op("bench_native::doubled", mutates_args=("x",))
+def doubled(x: Float[Tensor, "N"]) -> None:
+    x.mul_(2)
+
+doubled.register_kernel("cpu", source="doubled.cpp")
+doubled.register_sizes({"N": 64})
+"""
+
+
+@pytest.mark.slow
+def test_the_function_of_the_python_module_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "doubled.cpp").write_text(NATIVE)
+    (tmp_path / "bench_native.py").write_text(NATIVE_FILE)
+    operators = import_operators(str(tmp_path / "bench_native.py")).operators
+    reference, module = bench.run(operators, only=["python"], rounds=3).figures
+    assert (reference.name, module.name) == ("reference", "python")
+    assert module.status == "timed", module.message
+    assert len(module.speedups) == 3
+
+
 def test_what_is_not_there_to_time_is_named():
     entries = [Entry("cpu kernel", "cpu", "")]
     _require_known(["cuda kernel", "cpu kernel"], OPERATORS["slow"], entries)

@@ -41,5 +41,6 @@ PROOFS: tuple[Route, ...] = (
         what="the Python module",
         obstacle=library.obstacle,
         run=_called,
+        timed="python",
     ),
 )
