@@ -144,19 +144,19 @@ def test_an_operator_that_a_package_declares_is_told_with_its_file(
     other = types.SimpleNamespace(find=find)
     monkeypatch.setitem(sys.modules, "acme._opsmith.opsmith.operators.registry", other)
 
-    def declare(name: str) -> str:
+    def declare(name: str, definer: str) -> None:
         def function(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
             return x
 
         with pytest.raises(DeclarationError) as caught:
             opsmith.op(f"told_apart_elsewhere::{name}")(function)
-        return str(caught.value)
-
-    for name, definer in (("taken", f"declared in {__file__}"), ("by_nobody", UNKNOWN)):
-        assert declare(name) == (
+        assert str(caught.value) == (
             f"told_apart_elsewhere::{name}: PyTorch already has an operator of this name, "
-            f"{definer}. Give yours another name."
+            f"{definer}. Give yours, declared in {where_written(function)}, another name."
         )
+
+    declare("taken", f"declared in {where_written(line)}")
+    declare("by_nobody", UNKNOWN)
     assert asked == ["told_apart_elsewhere::taken", "told_apart_elsewhere::by_nobody"]
 
 
