@@ -238,10 +238,10 @@ struct Corners {
       const uint32_t low_low = static_cast<uint32_t>(first_row) +
                                static_cast<uint32_t>(low_y) * width + static_cast<uint32_t>(low_x);
       const uint32_t high_low = low_low + width;
-      row[0][i] = in_low_y & in_low_x ? static_cast<int32_t>(low_low) : zero_row;
-      row[1][i] = in_low_y & in_high_x ? static_cast<int32_t>(low_low + 1) : zero_row;
-      row[2][i] = in_high_y & in_low_x ? static_cast<int32_t>(high_low) : zero_row;
-      row[3][i] = in_high_y & in_high_x ? static_cast<int32_t>(high_low + 1) : zero_row;
+      row[0][i] = (in_low_y & in_low_x) ? static_cast<int32_t>(low_low) : zero_row;
+      row[1][i] = (in_low_y & in_high_x) ? static_cast<int32_t>(low_low + 1) : zero_row;
+      row[2][i] = (in_high_y & in_low_x) ? static_cast<int32_t>(high_low) : zero_row;
+      row[3][i] = (in_high_y & in_high_x) ? static_cast<int32_t>(high_low + 1) : zero_row;
       const A amount = masked ? static_cast<A>(masks[i]) : A(1);
       const A high = for_gradient ? y_part : y_part * amount;
       const A low = for_gradient ? A(1) - y_part : (A(1) - y_part) * amount;

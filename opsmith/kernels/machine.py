@@ -16,11 +16,11 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 #: What a compiler told -march=native may use, as Linux spells it: x86, then Arm.
 _EXTENSIONS = {
-    "flags": re.compile(
+    "flags": (
         r"(abm|adx|aes|amx|avx|bmi|f16c|fma|gfni|lzcnt|movbe|pclmul|popcnt|sha_ni|sse|ssse|vaes|"
         r"vpclmul)\w*"
     ),
-    "Features": re.compile(
+    "Features": (
         r"(aes|asimd|atomics|bf16|crc32|dcpo|dgh|fcma|flagm|fp|frint|i8mm|ilrcpc|jscvt|lrcpc|lse|"
         r"mops|pmull|rng|sha|sm3|sm4|sme|sve)\w*"
     ),
@@ -52,7 +52,7 @@ def platform_name() -> str:
 def features(cpuinfo: Path = _CPUINFO) -> list[str]:
     """The instruction sets of this processor, sorted; none where the system does not say."""
     for key, words in _listed(cpuinfo):
-        return sorted({word for word in words if _EXTENSIONS[key].fullmatch(word)})
+        return sorted({word for word in words if re.fullmatch(_EXTENSIONS[key], word)})
     return []
 
 
