@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -22,6 +23,7 @@ from opsmith.targets import (
     Outcome,
     Runner,
     exporting,
+    operators,
     prepare,
 )
 from opsmith.targets.tracing import evaluating
@@ -170,6 +172,47 @@ def test_the_largest_difference_is_said_with_the_output_that_has_it(target, tmp_
     assert agreement.largest == pytest.approx(0.00025)
 
 
+def test_a_target_says_which_of_its_packages_are_not_installed() -> None:
+    class Needing(EchoTarget):
+        install = 'pip install "opsmith[echo]"'
+
+    for packages, said in (
+        ((), None),
+        (("torch", "numpy"), None),
+        (("torch", "no_echo"), 'no_echo is not installed. Get it: pip install "opsmith[echo]"'),
+        (
+            ("no_echo", "torch", "no.echo"),
+            'no_echo, no.echo are not installed. Get it: pip install "opsmith[echo]"',
+        ),
+    ):
+        found = Needing()
+        found.packages = packages  # type: ignore[misc]
+        assert found.available() == said
+
+
+@pytest.mark.parametrize(
+    ("hint", "dtype"), [(Float32, "float32"), (Float, "float32"), (Int, "int8")]
+)
+def test_operators_are_compared_in_one_dtype_of_theirs(hint: Any, dtype: str) -> None:
+    asked: list[Any] = []
+
+    def same(x: Any) -> Any:
+        return x
+
+    same.__annotations__ = {"x": hint[Tensor, "N"], "return": hint[Tensor, "N"]}
+    operator = opsmith.op(f"exact_words::same_{hint.__name__}")(same)
+
+    @operator.register_cases
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        asked.append((dtype, seed))
+        for n in range(12):
+            yield {"x": torch.ones(n, dtype=dtype)}
+
+    found = list(operators._cases(operator))
+    assert [len(one["x"]) for one in found] == list(range(8))
+    assert asked == [(getattr(torch, dtype), 0)]
+
+
 # --- the example ---------------------------------------------------------------------------------
 
 
@@ -247,6 +290,17 @@ def test_sizes_have_the_names_that_the_user_gave(shapes: Any) -> None:
     assert [spec.shape for spec in model.inputs] == [("rows",), ("rows",)]
     assert [spec.shape for spec in model.outputs] == [("rows",)]
     assert list(model.dims) == ["rows"]
+
+
+def test_a_size_that_pytorch_names_leaves_the_others_their_names() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x.sum() + y
+
+    for hint in (Dim.AUTO, Dim.DYNAMIC, None):
+        made = prepare(Sum(), (torch.ones(5), torch.ones(4)), None, ((hint,), (ROWS,)))
+        assert made.inputs[1].shape == ("rows",)
+        assert isinstance(made.inputs[0].shape[0], int) == (hint is None)
 
 
 def test_only_what_trains_otherwise_is_said_to_be_evaluated_and_all_train_again() -> None:
