@@ -16,11 +16,27 @@ from typing import Any
 
 from opsmith.kernels.version import version
 
-#: A digest of each part of each operator; under the empty name that of them all.
-_TRACED: dict[str, int] = {"": 0}
+#: A digest of each part of each operator, and of them all.
+_TRACED: dict[str, dict[str, int]] = {}
+_all = 0
 # What was told last. Whatever else is in the tag is the user's, or that of another opsmith, which
 # an installed package may have brought along.
 _told = ""
+
+
+def begin(operator: str, *traced: Callable[..., Any] | str) -> None:
+    """Have graphs compiled anew where an operator is declared otherwise than it was for them.
+
+    Whatever was registered with an operator of this name before counts no more.
+
+    Args:
+        operator: its name.
+        traced: see `tell`.
+    """
+    global _all
+    for before in _TRACED.pop(operator, {}).values():
+        _all ^= before
+    tell(operator, "declaration", *traced)
 
 
 def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> None:
@@ -32,21 +48,19 @@ def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> 
         traced: what tracing runs or follows. Of a function counts its code and the file, or the
             cell of a notebook, that it is written in.
     """
-    global _told
+    global _all, _told
     import torch.compiler.config as config
 
-    key = f"{operator} {role}"
-    digest = hashlib.sha256(f"{version()} {key}".encode())
+    digest = hashlib.sha256(f"{version()} {operator} {role}".encode())
     for one in traced:
         for part in [one] if isinstance(one, str) else _written(one):
             digest.update(part.encode())
-    _TRACED[""] ^= _TRACED.pop(key, 0)
-    if any(traced):
-        _TRACED[key] = int.from_bytes(digest.digest(), "big")
-        # The same in whichever order operators are declared.
-        _TRACED[""] ^= _TRACED[key]
+    parts, found = _TRACED.setdefault(operator, {}), int.from_bytes(digest.digest(), "big")
+    # The same in whichever order operators are declared.
+    _all ^= parts.get(role, 0) ^ found
+    parts[role] = found
     before = config.cache_key_tag.replace(_told, "") if _told else config.cache_key_tag
-    _told = f"|opsmith:{_TRACED['']:x}"
+    _told = f"|opsmith:{_all:x}"
     config.cache_key_tag = f"{before}{_told}"
 
 

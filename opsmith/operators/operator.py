@@ -70,9 +70,7 @@ class DefinedOperator(Operator):
                     key, autocast.promoting_kernel(self, key), with_keyset=True
                 )
         names = sorted(str(tag) for tag in self.overload.tags)
-        graph_caches.tell(self.name, "declaration", reference, repr(signature), *names)
-        for role in ("fake kernel", "derivatives", "batching rule"):
-            graph_caches.tell(self.name, role)
+        graph_caches.begin(self.name, reference, repr((signature, rule.reference)), *names)
         registry.add(self)
 
     def __repr__(self) -> str:
@@ -404,3 +402,4 @@ class DefinedOperator(Operator):
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
+        graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))

@@ -106,6 +106,8 @@ def test_the_key_follows_what_is_traced_and_nothing_else():
         lambda: first.register_autograd(lambda ctx, grad: grad * 3),
         *(lambda k=k: first.register_autograd(times(k)) for k in (4, 5)),
         *(lambda k=k: first.register_autograd(functools.partial(scaled, k)) for k in (4, 5)),
+        lambda: first.register_autocast("cpu", torch.bfloat16),
+        lambda: first.register_autocast("cpu", torch.float16),
         lambda: first.register_vmap(lambda info, dims, x: (first(x), dims[0])),
     ):
         register()
