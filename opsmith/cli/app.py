@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import adopt, artifacts, bench, extra, output, wheel
+from opsmith.cli import adopt, artifacts, bench, extra, output, show, wheel
 from opsmith.errors import MissingError, OpsmithError
 
 _DEBUG = "opsmith.debug"
@@ -495,6 +495,7 @@ def guide() -> None:
 
 
 adopt.register(app, Debug)
+show.register(app, Files, Debug)
 bench.register(app, Files, AsJson, Debug)
 wheel.register(app, Debug)
 artifacts.register(app, Debug)

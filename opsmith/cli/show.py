@@ -1,0 +1,150 @@
+"""`opsmith show`: what follows from a declaration, as a tree."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsmith.cli import output
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from opsmith.operators import Operator
+
+_NO = "[dim]–[/]"
+
+
+def register(app: typer.Typer, files: Any, debug_option: Any) -> None:
+    """Add the command to the application."""
+
+    @app.command()
+    def show(
+        sources: files,
+        svg: Annotated[
+            Path | None, typer.Option(metavar="OUT.svg", help="Also draw it as a picture.")
+        ] = None,
+        debug: debug_option = False,
+    ) -> None:
+        """Draw what follows from the declarations in FILE...: who derives what, and what runs."""
+        from rich.console import Console
+
+        from opsmith.operators.importing import import_all
+
+        with output.progress() as tell:
+            tell(0, 0, "reading the declarations")
+            trees = [tree(operator) for operator in import_all(sources)]
+        output.stdout().print(*trees, sep="")
+        if svg is not None:
+            drawn = Console(record=True, width=output.MAX_WIDTH, file=io.StringIO())
+            drawn.print(*trees, sep="")
+            svg.write_text(drawn.export_svg(title="opsmith show"), encoding="utf-8")
+            output.say(str(svg))
+
+
+def tree(operator: "Operator") -> "Tree":
+    """What follows from one declaration: its schema, kernels, derivatives and runtimes."""
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    root = Tree(f"[bold]{operator.name}[/]")
+    for title, lines in (
+        ("schema", [str(operator.overload._schema)]),
+        ("kernels", list(_kernels(operator))),
+        ("derived", list(_derived(operator))),
+        ("runtimes", list(_runtimes(operator))),
+    ):
+        branch = root.add(title)
+        for line in lines:
+            mark = f"{_NO} " if line.startswith("– ") else ""
+            branch.add(mark + escape(line.removeprefix("– ")))
+    return root
+
+
+def _kernels(operator: "Operator") -> Iterator[str]:
+    from opsmith.kernels import get_device
+
+    for device, kernel in operator.kernels.items():
+        if device == "reference":
+            continue
+        missing = get_device(device, operator.name).missing()
+        line = f"{device}: {_place(kernel.where)}"
+        yield f"– {line}: {missing}" if missing else line
+    where = _place(operator.kernels["reference"].where)
+    yield f"every other device: the reference, {where}"
+
+
+def _derived(operator: "Operator") -> Iterator[str]:
+    from opsmith.operators.adopt import AdoptedOperator
+
+    signature = operator.signature
+    yield f"checks of arguments: from the declaration ({', '.join(_checked(operator)) or 'none'})"
+    if isinstance(operator, AdoptedOperator):
+        yield "fake kernel, gradient, batching: as they are, it is defined elsewhere"
+        return
+    if operator.written_fake is not None:
+        yield "fake kernel: written by hand"
+    elif signature.shaped:
+        yield "fake kernel: from the shapes of the results"
+    else:
+        yield "– fake kernel: none; results are plain tensors, so register_fake"
+    yield _gradient(operator)
+    dims = ", ".join(signature.parallel_dims)
+    yield f"batching: at once, along {dims}" if dims else "batching: one sample after the other"
+    translations = ", ".join(
+        f"from opset {one.opset} on ({_place(one.where)})" for one in operator.onnx_translations
+    )
+    yield f"ONNX: {translations or 'the reference, traced'}"
+
+
+def _checked(operator: "Operator") -> Iterator[str]:
+    signature = operator.signature
+    if any(one.tensor_type is not None for one in signature.parameters):
+        yield "dtypes"
+    if any(one.tensor_type and one.tensor_type.shape for one in signature.parameters):
+        yield "shapes"
+    named = [one.name for one in signature.parameters if one.constraints]
+    if named:
+        yield f"values of {', '.join(named)}"
+
+
+def _gradient(operator: "Operator") -> str:
+    declared = getattr(operator, "declared_backward", None)
+    if declared is not None:
+        how = "recorded without Python" if declared.recordable else "recorded in Python"
+        return f"gradient: {declared.backward.name}, {how} where its kernel is compiled"
+    if operator.rule.backward is not None:
+        return "gradient: written by hand"
+    if operator.rule.reference:
+        return "gradient: of the reference"
+    return "– gradient: none declared; asking for one raises"
+
+
+def _runtimes(operator: "Operator") -> Iterator[str]:
+    from opsmith.targets import all_targets
+
+    kernel = operator.kernels.get("cpu", operator.kernels["reference"])
+    for target in all_targets():
+        missing = target.available()
+        if missing is not None:
+            yield f"– {target.title}: {missing}"
+            continue
+        obstacles = {route.name: route.obstacle(operator, kernel) for route in target.proofs()}
+        open_ways = [name for name, obstacle in obstacles.items() if obstacle is None]
+        if open_ways:
+            yield f"{target.title}: {', '.join(open_ways)}"
+        elif obstacles:
+            yield f"– {target.title}: {next(iter(obstacles.values()))}"
+
+
+def _place(where: str) -> str:
+    """A file and line as short as it is clear, from the current folder."""
+    path, colon, line = where.rpartition(":")
+    file = Path(path if colon else where)
+    try:
+        shown = file.relative_to(Path.cwd())
+    except ValueError:
+        shown = file
+    return f"{shown}{colon}{line}" if colon else str(shown)

@@ -1,0 +1,54 @@
+"""`opsmith show`: what follows from a declaration, as a tree and as a picture."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def branches(text):
+    """The lines of a tree without what draws it."""
+    return [line.strip(" │├└─") for line in text.splitlines()]
+
+
+@pytest.fixture
+def show(cli, monkeypatch):
+    """Show an operator of the gallery."""
+    monkeypatch.chdir(REPOSITORY)
+    return lambda name, *options: cli("show", f"gallery/{name}/{name}.py", *options)
+
+
+def test_all_that_follows_is_shown(show):
+    outcome = show("bev_pool_v2")
+    assert outcome.code == 0
+    assert {
+        "bev::bev_pool_v2",
+        "cpu: gallery/bev_pool_v2/bev_pool_v2.cpp",
+        "fake kernel: from the shapes of the results",
+        "gradient: bev::bev_pool_v2_backward, recorded without Python where its kernel is compiled",
+        "batching: at once, along C",
+        "AOTInductor: aotinductor, aotinductor-cpp",
+    } <= set(branches(outcome.stdout))
+
+
+def test_what_does_not_follow_says_why(show):
+    lines = [line.removeprefix("– ") for line in branches(show("numpy_sin").stdout)]
+    assert "AOTInductor: a package runs without Python, and the kernel is Python" in lines
+    assert "gradient: none declared; asking for one raises" in lines
+
+
+def test_a_picture_of_it_is_drawn(show, tmp_path):
+    picture = tmp_path / "op.svg"
+    outcome = show("my_add", "--svg", picture)
+    assert (outcome.code, outcome.stderr) == (0, f"{picture}\n")
+    drawn = "".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
+    assert "gallery/my_add/my_add.cpp" in drawn
+    assert "fake kernel: from the shapes of the results" in drawn
+
+
+def test_a_file_that_is_not_there_is_named(cli):
+    outcome = cli("show", "nothing.py")
+    assert outcome.code == 2
+    assert "nothing.py" in outcome.stderr
