@@ -123,9 +123,10 @@ def _gradient(operator: "Operator") -> str:
 
 
 def _runtimes(operator: "Operator") -> Iterator[str]:
+    from opsmith.kernels import HOST
     from opsmith.targets import all_targets
 
-    kernel = operator.kernels.get("cpu", operator.kernels["reference"])
+    kernel = operator.kernels.get(HOST, operator.kernels["reference"])
     for target in all_targets():
         missing = target.available()
         if missing is not None:

@@ -75,12 +75,17 @@ class Device:
         return common.get_scheduling_for_device(self.name) is not None
 
     @property
+    def in_every_library(self) -> bool:
+        """Whether a library knows it whatever it was compiled for: a row of ``abi.h``."""
+        return self.name in (HOST, "cuda")
+
+    @property
     def compile_definitions(self) -> tuple[str, ...]:
         """The preprocessor definitions of everything that is compiled for the device.
 
         Beside the CPU and CUDA a library knows one device type: its own, or PrivateUse1.
         """
-        extension = self if self.name not in (HOST, "cuda") else DEVICES["privateuseone"]
+        extension = DEVICES["privateuseone"] if self.in_every_library else self
         name = _privateuse1_name() if extension is not self else self.name
         return (
             *([f"OPSMITH_STREAM={self.stream[0]}", self.stream[1]] if self.stream else []),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsmith.errors import ExportError, MissingError
-from opsmith.kernels import HOST, KernelSource
+from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.operators.classes import all_classes
 from opsmith.operators.kernel import Kernel
 from opsmith.operators.operator import DefinedOperator
@@ -57,7 +57,7 @@ def _obstacle(kernel: Kernel, kind: Platform) -> str:
         )
     if kernel.device == HOST:
         return ""
-    if kernel.device != "cuda":
+    if not get_device(kernel.device, "").in_every_library:
         return "left out, wheels carry kernels of the CPU and of CUDA; its source comes along"
     if kind.target:
         return (

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from opsmith.kernels import HOST
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 
@@ -68,12 +69,12 @@ def build_folder(
     build = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:12]
     license_ = found.table.get("license", "")
     metadata: dict[str, Any] = {
-        "id": f"_{found.package}_cpu_{build}",
+        "id": f"_{found.package}_{HOST}_{build}",
         "name": found.name.lower().replace("_", "-"),
         "version": int(found.version.partition(".")[0]),
         "license": license_ if isinstance(license_, str) else license_.get("text", ""),
         "python-depends": [],
-        "backend": {"type": "cpu"},
+        "backend": {"type": HOST},
         "digest": {"algorithm": "sha256", "files": digests},
     }
     files["metadata.json"] = json.dumps(metadata, indent=1).encode()

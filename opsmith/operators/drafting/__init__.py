@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from opsmith.kernels import HOST
 from opsmith.operators.adopt import overload_of
 from opsmith.operators.drafting import dimensions, examples, limits, writing
 from opsmith.operators.drafting.subject import Argument, Spec, Subject, of_function, of_overload
@@ -68,7 +69,7 @@ def _sizes(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Size
         taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
         if sum(taken) * 2 > len(taken):
             return sizes, "meta"
-    return dimensions.infer(values, lambda call: subject.results(call, "cpu")), "cpu"
+    return dimensions.infer(values, lambda call: subject.results(call, HOST)), HOST
 
 
 def _described(
@@ -103,7 +104,7 @@ def _described(
     def results(call: Mapping[str, Any]) -> list[Any] | None:
         return subject.results(call, device)
 
-    returned = subject.results(sizes.values, "cpu")
+    returned = subject.results(sizes.values, HOST)
     assert returned is not None, "the example was taken"
     listed = [isinstance(one, list) for one in returned]
     if not bounded and dimensions.any_rank(sizes, results):
@@ -158,7 +159,7 @@ def _labels(
     """What the dtype of each result is called; empty where no name says how it follows."""
     seen = []
     for dtype in floats or (torch.float32,):
-        returned = subject.results(limits.with_dtype(values, dtype), "cpu") or []
+        returned = subject.results(limits.with_dtype(values, dtype), HOST) or []
         seen.append([one[0].dtype if isinstance(one, list) else one.dtype for one in returned])
     labels = []
     for column in zip(*seen, strict=True):
@@ -173,7 +174,7 @@ def _data_dependent(
     subject: Subject, sizes: dimensions.Sizes, worded: list[str | None] | None
 ) -> tuple[list[str], list[str | None] | None]:
     """The sizes that only the data decides, and the shapes of results that name them."""
-    runs = [subject.results(sizes.values, "cpu", seed) for seed in range(4)]
+    runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]
     known = [run for run in runs if run is not None]
     first = known[0]
     if not all(isinstance(one, Spec) for run in known for one in run):

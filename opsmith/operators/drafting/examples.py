@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import DeclarationError
+from opsmith.kernels import HOST
 from opsmith.operators.drafting.subject import Argument, Spec, Subject, with_example
 
 #: Shapes to try, the likeliest first: rows, vectors, and what layers of networks take.
@@ -85,7 +86,7 @@ def _given(subject: Subject, written: str) -> tuple[Subject, dict[str, Any]]:
     values = dict(call.arguments)
     subject = with_example(subject, values)
     try:
-        subject.call(values, "cpu")
+        subject.call(values, HOST)
     except Exception as error:
         raise DeclarationError(f"{subject.name}: refuses the example: {error}") from error
     return subject, values

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import DeclarationError
+from opsmith.kernels import HOST
 from opsmith.operators.arguments import map_tensors
 
 Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
@@ -158,7 +159,7 @@ class Subject:
             torch.set_num_threads(1)
             try:
                 for values in calls:
-                    given = self.results(values, "cpu")
+                    given = self.results(values, HOST)
                     good = given is not None
                     if traced:
                         good = good and given == self.results(values, "meta")
