@@ -22,13 +22,15 @@ from torch.utils._pytree import tree_leaves
 _aten, _prims = torch.ops.aten, torch.ops.prims
 #: Reductions that are a sum of the first argument's elements, or their mean.
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
+#: What PyTorch takes apart to a square of their length, which large arguments leave no memory for.
+_RUNNING = (_aten.cumsum, _aten.cumprod)
 
 
 class RandomRounding(TorchDispatchMode):
     """Round what every operator gives in double precision to a coarser dtype, at random.
 
-    An operator that stands for a formula (``native_layer_norm``) is taken apart first, and a sum
-    has the roundings of its partial sums.
+    An operator that stands for a formula (``native_layer_norm``) is taken apart first, and sums,
+    running ones too, have the roundings of their partial sums.
 
     Args:
         dtype: a floating dtype coarser than double precision.
@@ -58,7 +60,7 @@ class RandomRounding(TorchDispatchMode):
     ) -> Any:
         """Call an operator, and round its results in place."""
         named, packet = dict(kwargs or {}), func.overloadpacket
-        parts = None if packet in _SUMS else _formula(func, args, named)
+        parts = None if packet in (*_SUMS, *_RUNNING) else _formula(func, args, named)
         if parts is not None:
             with self:
                 return parts(*args, **named)
@@ -66,6 +68,8 @@ class RandomRounding(TorchDispatchMode):
         many = returned if isinstance(returned, tuple) else (returned,)
         if packet in _SUMS and args[0].dtype == torch.float64:
             self._round_partial_sums(packet, args, returned)
+        if packet is _aten.cumsum and _is_wide(returned):
+            returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
         for declared, value in zip(func._schema.returns, many, strict=False):
             alias = declared.alias_info
             if alias is not None and not alias.is_write:
@@ -140,7 +144,10 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
     if found is None or views or func._schema.is_mutable:
         return None
     try:
-        whole, parts = (tree_leaves(one(*args, **kwargs)) for one in (func, found))
+        whole = tree_leaves(func(*args, **kwargs))
+        if not any(map(_is_wide, whole)):
+            return None
+        parts = tree_leaves(found(*args, **kwargs))
     except Exception:
         return None
     # Where terms cancel, what is left of the two is rounding.
@@ -148,7 +155,7 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
     same = len(whole) == len(parts) and all(
         _nearly_equal(*pair, size) for pair in zip(whole, parts, strict=True)
     )
-    return found if same and any(map(_is_wide, whole)) else None
+    return found if same else None
 
 
 def _largest(value: Any) -> float:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from jaxtyping import Float, Float8e4m3fn, Float32, Int64
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import opsmith
 from opsmith.checks.comparison import compare, difference, same_bits
@@ -279,6 +280,38 @@ def test_what_is_exact_is_not_rounded():
     assert torch.equal(exact[2], -whole)
     assert torch.equal(exact[3], whole / 2)
     assert bool((rounded[whole % 3 != 0] != (whole / 3)[whole % 3 != 0]).all())
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many elements the largest tensor has that any operator gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        returned = func(*args, **(kwargs or {}))
+        for tensor in returned if isinstance(returned, tuple | list) else [returned]:
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return returned
+
+
+@pytest.mark.parametrize("values", [torch.ones(3000).double() / 10, torch.ones(3000).long()])
+@pytest.mark.parametrize("running", [torch.cumsum, torch.cumprod])
+def test_rounding_takes_no_more_memory_than_a_few_arguments(running, values):
+    rounding = RandomRounding(torch.float32, torch.Generator().manual_seed(0))
+    with Largest() as seen, rounding:
+        running(values, 0)
+    assert seen.elements == 3000
+
+
+def test_a_running_sum_has_the_roundings_of_all_its_steps():
+    terms = torch.full((1, 20_000), 0.1, dtype=torch.float64)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        found = terms.cumsum(1)
+    one_rounding = torch.finfo(torch.float32).eps * terms.cumsum(1)
+    error = (found - terms.cumsum(1)).abs()
+    assert bool((error <= one_rounding * 20_000).all())
+    assert error[0, -1] > 4 * one_rounding[0, -1]
 
 
 @opsmith.op("comparison::rounded")
