@@ -252,9 +252,9 @@ def _argument(parameter: Parameter, value: Any) -> bytes:
     tensors = each_tensor(value)
     count = -1 if value is None else len(tensors)
     names = (
-        [parameter.name]
-        if isinstance(value, Tensor)
-        else [f"{parameter.name}[{i}]" for i in range(len(tensors))]
+        [f"{parameter.name}[{i}]" for i in range(len(tensors))]
+        if isinstance(value, list | tuple)
+        else [parameter.name] * len(tensors)
     )
     head = b"t" + struct.pack("<q", count)
     return head + b"".join(
@@ -273,8 +273,10 @@ def _plain(kind: str, value: Any) -> bytes:
     return head + struct.pack(f"<{len(values)}{form}", *values)
 
 
-def _tensor(name: str, tensor: Tensor, mutated: bool) -> bytes:
+def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
     """A tensor's memory from its first to its last element, with whatever lies between."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is {type(tensor).__name__}, expected a tensor")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     size = tensor.element_size()
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

@@ -172,7 +172,7 @@ def test_the_message_of_a_kernel_that_fails_arrives(build):
 
 
 def test_arguments_are_validated_as_everywhere(build):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="x is float, expected a tensor"):
         harness.run(build, SIGNATURE, [{"x": 1.0, "fault": ""}], [Phase()])
     wrong = [{"x": X.double(), "fault": ""}]
     ((one,),) = harness.run(build, SIGNATURE, wrong, [Phase()]).calls
