@@ -122,6 +122,10 @@ def test_what_calls_show_is_declared(name, arguments, returned):
     assert declared(draft_operator(name)) == (arguments, returned)
 
 
+def test_what_no_declaration_can_carry_keeps_its_default_and_is_named():
+    assert "Left at their defaults: dtype." in draft_operator("aten::cumsum")
+
+
 def test_sizes_of_a_convolution_follow_from_its_window():
     arguments, returned = declared(draft_operator("aten::conv2d"))
     assert arguments[:3] == [

@@ -106,8 +106,12 @@ def function(draft: Draft, module: str, name: str) -> str:
 
 def _file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str]) -> str:
     text = "\n".join(lines)
-    opening = f'"""{what}, as calls of it show it to be: see what fits, and edit the rest."""'
-    return "\n".join([opening, "", *_imports(text, draft, imports), "", "", text, ""])
+    opening = [f'"""{what}, as calls of it show it to be: see what fits, and edit the rest.']
+    if draft.subject.left_out:
+        opening += ["", f"Left at their defaults: {', '.join(draft.subject.left_out)}.", '"""']
+    else:
+        opening[0] += '"""'
+    return "\n".join([*opening, "", *_imports(text, draft, imports), "", "", text, ""])
 
 
 def _function(draft: Draft, name: str, body: str) -> list[str]:
