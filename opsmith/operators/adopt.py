@@ -8,6 +8,7 @@ and today's ONNX exporter ignores its ``symbolic``: adopting makes it one.
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ from opsmith.signature import Signature, hints, signature_of
 if TYPE_CHECKING:
     from opsmith.operators.specified import Specification
 
+#: What a function without a body does, in the bytecode of each Python.
+_CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
 _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
 
@@ -107,8 +110,9 @@ def adopt(
             or a ``torch.autograd.Function``.
         second: for a name, a function with the operator's parameters, annotated as for
             `opsmith.op`, that computes the same in PyTorch; without it this is a decorator.
-            Parameters at the end that have defaults may be left out, and keep them. For a
-            Function, the new operator's name.
+            Parameters at the end that have defaults may be left out, and keep them. An empty body
+            (``...``) stands for a call of the operator itself. For a Function, the new operator's
+            name.
         mutates_args: see `opsmith.op`.
         data_dependent: see `opsmith.op`.
         parallel_dims: see `opsmith.op`.
@@ -158,10 +162,32 @@ def adopt(
     overload = overload_of(what)
     signature = signature_of(second, overload._schema.name, **options)
     _compare(signature, overload)
-    operator = AdoptedOperator(signature, second, overload)
+    explained = not _is_empty(second)
+    operator = AdoptedOperator(
+        signature, second if explained else _itself(second, overload), overload
+    )
+    operator.explained = explained
     _ADOPTED.add(overload, operator)
     give_fake(signature, overload)
     return operator
+
+
+def _is_empty(function: Callable[..., Any]) -> bool:
+    """Whether a function has no body but ``...`` or a docstring."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    words = {instruction.opname for instruction in dis.get_instructions(code)}
+    returned = {i.argval for i in dis.get_instructions(code) if i.opname in _CONSTANTS}
+    return words <= {*_CONSTANTS, "RESUME", "NOP", "RETURN_VALUE"} and returned == {None}
+
+
+def _itself(function: Callable[..., Any], overload: torch._ops.OpOverload) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def reference(*args: Any, **kwargs: Any) -> Any:
+        return overload(*args, **kwargs)
+
+    return reference
 
 
 def adopt_as(overload: torch._ops.OpOverload, declared: Operator) -> AdoptedOperator:

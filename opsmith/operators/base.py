@@ -40,7 +40,11 @@ class Operator(CustomOpDef):
         rule: how the operator is differentiated.
         onnx_translations: what `register_onnx` was given.
         cost: what `register_cost` was given; gives a call's `Cost`.
+        explained: whether the reference says how it computes; of an adopted operator it may be a
+            call of itself.
     """
+
+    explained = True
 
     def __init__(
         self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload

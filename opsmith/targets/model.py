@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._library.utils import is_builtin
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.fx import Node
@@ -258,7 +259,10 @@ def operator_behind(target: Any) -> Operator | None:
     operator = registry.find(target._schema.name)
     if operator is not None and operator.overload is target:
         return operator
-    return find_adopted(target)
+    adopted = find_adopted(target)
+    if adopted is None or adopted.explained or adopted.onnx_translations or not is_builtin(target):
+        return adopted
+    return None  # PyTorch's own, and nothing is said that its exporters do not know
 
 
 def _symbols(size: Any) -> list[str]:

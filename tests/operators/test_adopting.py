@@ -235,37 +235,73 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
     )
 
 
-def test_an_overload_is_called_by_its_own_name():
-    @opsmith.adopt("aten::add.Tensor")
-    def add(
-        self: Float[Tensor, "*shape"], other: Float[Tensor, "*shape"], *, alpha: float = 1.0
-    ) -> Float[Tensor, "*shape"]:
-        return self + alpha * other
+# Operators that no model of other tests calls: what is adopted stays so in this process.
 
-    assert add.name == "aten::add.Tensor"
+
+def test_an_overload_is_called_by_its_own_name():
+    @opsmith.adopt("aten::lerp.Scalar")
+    def lerp(
+        self: Float[Tensor, "*shape"], end: Float[Tensor, "*shape"], weight: float
+    ) -> Float[Tensor, "*shape"]:
+        return self + weight * (end - self)
+
+    assert lerp.name == "aten::lerp.Scalar"
     # An argument of PyTorch's operators is called self.
-    assert add(self=torch.ones(2), other=torch.ones(2)).tolist() == [2, 2]
-    report = checks.run(add, select=["reference"], examples=3, isolate=False)
+    assert lerp(self=torch.zeros(2), end=torch.ones(2), weight=0.5).tolist() == [0.5, 0.5]
+    report = checks.run(lerp, select=["fake"], examples=3, isolate=False)
     assert [row.status for row in report.rows] == ["passed"]
 
 
 def test_an_operator_of_other_operators_is_checked():
-    @opsmith.adopt("aten::matmul")
-    def matmul(self: Float[Tensor, "N C"], other: Float[Tensor, "C M"]) -> Float[Tensor, "N M"]:
-        return torch.einsum("nc,cm->nm", self, other)
+    @opsmith.adopt("aten::kron")
+    def kron(self: Float[Tensor, "N C"], other: Float[Tensor, "M K"]) -> Float[Tensor, "N*M C*K"]:
+        return torch.einsum("nc,mk->nmck", self, other).flatten(0, 1).flatten(1)
 
-    report = checks.run(matmul, select=["reference"], examples=3, isolate=False)
+    report = checks.run(kron, select=["reference"], examples=3, isolate=False)
     assert [row.status for row in report.rows] == ["passed"]
 
 
 def test_arguments_at_the_end_keep_their_defaults_where_they_are_left_out():
-    @opsmith.adopt("aten::cumsum")
-    def cumsum(self: Float[Tensor, "N C"], dim: int) -> Float[Tensor, "N C"]:
-        return torch.cumsum(self, dim)
+    @opsmith.adopt("aten::cumprod")
+    def cumprod(self: Float[Tensor, "N C"], dim: int) -> Float[Tensor, "N C"]:
+        return torch.cumprod(self, dim)
 
-    assert cumsum(torch.ones(1, 3), 1).tolist() == [[1, 2, 3]]
+    assert cumprod(torch.full((1, 3), 2.0), 1).tolist() == [[2, 4, 8]]
     with pytest.raises(DeclarationError, match="it has 2 arguments, declared are 1"):
 
         @opsmith.adopt("aten::bmm")
         def bmm(self: Float[Tensor, "N C C"]) -> Float[Tensor, "N C C"]:
             return self
+
+
+def test_an_empty_body_stands_for_the_operator_itself_which_models_keep(tmp_path):
+    @opsmith.adopt("aten::add.Tensor")
+    def add(
+        self: Float[Tensor, "*shape"], other: Float[Tensor, "*shape"], *, alpha: float = 1.0
+    ) -> Float[Tensor, "*shape"]: ...
+
+    ones = torch.ones(2)
+    assert add.reference(ones, ones, alpha=2.0).tolist() == [3, 3]
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x + x
+
+    opsmith.export(Model(), (ones,), target="onnx", out=tmp_path / "out", say=None)
+
+
+def test_what_has_no_reference_is_not_inlined(tmp_path):
+    library = torch.library.Library("adopt_unexplained", "DEF")
+    library.define("same(Tensor x) -> Tensor")
+    library.impl("same", torch.clone, "CompositeExplicitAutograd")
+
+    @opsmith.adopt("adopt_unexplained::same")
+    def same(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return same(x)
+
+    with pytest.raises(opsmith.ExportError, match=r"no reference, .* in place of '\.\.\.'"):
+        opsmith.export(Model(), (torch.ones(2),), target="onnx", form="inline", out=tmp_path / "o")
+    library._destroy()

@@ -73,15 +73,10 @@ def operator(draft: Draft, name: str, overload: torch._ops.OpOverload) -> str:
         options += f", mutates_args={_tuple(written)}"
     if draft.data_dependent:
         options += f", data_dependent={_tuple(draft.data_dependent)}"
-    given = ", ".join(
-        f"{one.name}={one.name}" if one.keyword_only else one.name
-        for one in draft.subject.arguments
-    )
-    namespace, _, short = overload._schema.name.partition("::")
-    called = f"torch.ops.{namespace}.{short}.{overload._overloadname}({given})"
+    short = overload._schema.name.partition("::")[2]
     lines = [
         f'@opsmith.adopt("{name}"{options})',
-        *_function(draft, short, f"return {called}" if draft.results else called),
+        *_function(draft, short),
         "",
         "",
         *_cases(draft, short),
@@ -93,7 +88,7 @@ def function(draft: Draft, module: str, name: str) -> str:
     """A file that adopts the ``torch.autograd.Function`` `name` of `module`."""
     short = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     lines = [
-        *_function(draft, f"_{short}", "..."),
+        *_function(draft, f"_{short}"),
         "",
         "",
         f'{short} = opsmith.adopt({name}, "my_ops::{short}", annotations=_{short})',
@@ -114,7 +109,7 @@ def _file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str])
     return "\n".join([*opening, "", *_imports(text, draft, imports), "", "", text, ""])
 
 
-def _function(draft: Draft, name: str, body: str) -> list[str]:
+def _function(draft: Draft, name: str) -> list[str]:
     """The annotated function that stands for the operator."""
     arguments = [f"{one.name}: {_type(draft, one)}" for one in draft.subject.arguments]
     for k, default in _defaults(draft).items():
@@ -130,7 +125,7 @@ def _function(draft: Draft, name: str, body: str) -> list[str]:
         f"def {name}(",
         *(f"    {one}," for one in arguments),
         f") -> {returns[0] if len(returns) == 1 else several}:",
-        f"    {body}",
+        "    ...",
     ]
 
 

@@ -42,8 +42,18 @@ Choose = Callable[[Operator, Sequence[Node]], Choice]
 
 
 def inline(operator: Operator, nodes: Sequence[Node]) -> Choice:
-    """The reference; whether it can be traced is found when it is."""
+    """The reference; whether it can be traced is found when it is.
+
+    Raises:
+        FormError: there is none.
+    """
     del nodes
+    if not operator.explained:
+        raise FormError(
+            operator.name,
+            "its declaration has no reference, which the inline form needs. Write one in plain "
+            "PyTorch in place of '...'.",
+        )
     return Choice(operator, INLINE, "its reference")
 
 
