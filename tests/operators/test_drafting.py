@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opsmith.errors import DeclarationError
-from opsmith.operators.drafting import draft_function, draft_operator
+from opsmith.operators.drafting import draft_function, draft_operator, examples
 from opsmith.operators.importing import import_operators
 
 
@@ -139,8 +139,9 @@ def test_sizes_of_a_convolution_follow_from_its_window():
 
 
 @pytest.fixture
-def defined():
-    """Operators of a library that is not PyTorch's."""
+def defined(monkeypatch):
+    """Operators of a library that is not PyTorch's; calls are looked for as long as it helps."""
+    monkeypatch.setattr(examples, "_SECONDS", 1.0)
     library = torch.library.Library("draft_test", "DEF")
     library.define("unchecked(Tensor x, Tensor index) -> Tensor")
     library.define("doubled(Tensor(a!) x) -> ()")
