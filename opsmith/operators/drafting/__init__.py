@@ -75,64 +75,68 @@ def _sizes(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Size
 def _described(
     subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
 ) -> writing.Draft:
-    found: dict[str, limits.Limits] = {}
-    sampled = True
+    """Everything that the declaration says, from calls with these sizes."""
+    found = _limits(subject, sizes)
+    sampled = all(one.known for one in found.values())
+    floats = limits.dtypes(subject, sizes.values)
+    returned = subject.results(sizes.values, HOST)
+    assert returned is not None, "the example was taken"
+    shapes, worded = _shapes(subject, sizes, found, lambda call: subject.results(call, device))
+    dependent, worded = _data_dependent(subject, sizes, worded)
+    labels = _labels(subject, sizes.values, floats)
+    results = list(zip(labels, worded or [None] * len(labels), strict=True))
+    if not all(label and shape is not None for label, shape in results):
+        results = [(label, None) for label, _ in results]
+    shown = {
+        name: given[name] if given.get(name) is not None else value
+        for name, value in sizes.values.items()
+    }
+    listed = [isinstance(one, list) for one in returned]
+    return writing.Draft(subject, shown, shapes, results, listed, floats, found, dependent, sampled)
+
+
+def _limits(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Limits]:
+    """What the numbers and the integer tensors may be, by the arguments' names."""
+    found = {}
     for one in subject.arguments:
-        value = sizes.values[one.name]
         if one.kind in ("int", "float", "ints", "floats"):
             found[one.name] = limits.of_number(subject, one, sizes)
-        elif one.is_tensors and _is_integer(value):
+        elif one.is_tensors and _is_integer(sizes.values[one.name]):
             found[one.name] = limits.of_integers(subject, one, sizes)
-        else:
-            continue
-        sampled &= found[one.name].known
+    return found
+
+
+def _shapes(
+    subject: Subject,
+    sizes: dimensions.Sizes,
+    found: dict[str, limits.Limits],
+    results: dimensions.Results,
+) -> tuple[dict[str, str], list[str | None] | None]:
+    """The shapes of arguments, and of results where they follow; may narrow what was `found`."""
+    shapes = {
+        one.name: sizes.text(one.name)
+        for one in subject.arguments
+        if one.is_tensors and sizes.values[one.name] not in (None, [])
+    }
     scalars = {
         one.name: _tried(one, found, sizes) for one in subject.arguments if not one.is_tensors
     }
     named = [
         one.name for one in subject.arguments if one.kind in ("int", "ints") and not one.optional
     ]
-    indices = [one for one in subject.arguments if one.is_tensors and one.name in found]
-    bounded = any(found[name].text for name in named)
-    floats = limits.dtypes(subject, sizes.values)
-    shapes = {
-        one.name: sizes.text(one.name)
-        for one in subject.arguments
-        if one.is_tensors and sizes.values[one.name] not in (None, [])
-    }
-
-    def results(call: Mapping[str, Any]) -> list[Any] | None:
-        return subject.results(call, device)
-
-    returned = subject.results(sizes.values, HOST)
-    assert returned is not None, "the example was taken"
-    listed = [isinstance(one, list) for one in returned]
-    if not bounded and dimensions.any_rank(sizes, results):
-        shapes = dict.fromkeys(shapes, "*shape")
-        worded: list[str | None] | None = ["*shape"] * len(returned)
-    else:
-        worded = dimensions.result_shapes(sizes, scalars, named, results)
-        if worded is None and any(found[one.name].text for one in indices):
-            # What may be looked up, and where, follows from the axis: so one axis is declared.
-            pins = {name: limits.pinned(sizes.values[name]) for name in named if found[name].text}
-            fewer = {name: pins[name].tried if name in pins else scalars[name] for name in scalars}
-            worded = dimensions.result_shapes(sizes, fewer, named, results)
-            found.update(pins)
-    dependent, worded = _data_dependent(subject, sizes, worded)
-    labels = _labels(subject, sizes.values, floats)
-    results_said = [
-        (name, shape if name else None)
-        for name, shape in zip(labels, worded or [None] * len(labels), strict=True)
-    ]
-    if any(shape is None for _, shape in results_said):
-        results_said = [(name, None) for name, _ in results_said]
-    shown = {
-        name: given[name] if given.get(name) is not None else value
-        for name, value in sizes.values.items()
-    }
-    return writing.Draft(
-        subject, shown, shapes, results_said, listed, floats, found, dependent, sampled
-    )
+    limited = [name for name in named if found[name].text]
+    if not limited and dimensions.any_rank(sizes, results):
+        count = len(results(sizes.values) or ())
+        return dict.fromkeys(shapes, "*shape"), ["*shape"] * count
+    worded = dimensions.result_shapes(sizes, scalars, named, results)
+    indices = [one.name for one in subject.arguments if one.is_tensors and one.name in found]
+    if worded is None and any(found[name].text for name in indices):
+        # What may be looked up, and where, follows from the axis: so one axis is declared.
+        pins = {name: limits.pinned(sizes.values[name]) for name in limited}
+        fewer = {name: pins[name].tried if name in pins else scalars[name] for name in scalars}
+        worded = dimensions.result_shapes(sizes, fewer, named, results)
+        found.update(pins)
+    return shapes, worded
 
 
 def _tried(
