@@ -51,7 +51,8 @@ class Built:
 @pytest.fixture(scope="session")
 def build() -> Iterator[Callable[..., Built]]:
     """Declares ``kernels_test::<name of the function>`` and builds ``sources/<file>``."""
-    built: list[Built] = []
+    # pytest's processes share the tests out: a module may be left and come back to.
+    built: dict[tuple[Any, ...], Built] = {}
 
     def make(
         function: Callable[..., Any],
@@ -62,6 +63,9 @@ def build() -> Iterator[Callable[..., Built]]:
         **declared: Any,
     ) -> Built:
         name = function.__name__
+        key = (function, source, strided, flags, repr(declared))
+        if key in built:
+            return built[key]
         signature = signature_of(function, f"kernels_test::{name}", **declared)
         path = SOURCES / (source or f"{name}.cpp")
         warnings = ("-Wall", "-Wextra", "-Werror")
@@ -70,11 +74,11 @@ def build() -> Iterator[Callable[..., Built]]:
         definition = torch.library.Library("kernels_test", "FRAGMENT")
         definition.define(signature.schema())
         library.register()
-        built.append(Built(signature, library, definition))
-        return built[-1]
+        built[key] = Built(signature, library, definition)
+        return built[key]
 
     yield make
-    for operator in built:
+    for operator in built.values():
         operator.library.unregister()
         operator.definition._destroy()
 
