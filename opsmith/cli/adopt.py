@@ -1,11 +1,12 @@
 """`opsmith adopt`: parses, calls, prints."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from opsmith.cli import output
+from opsmith.cli.options import Debug
 from opsmith.errors import OpsmithError
 
 
@@ -15,7 +16,7 @@ class AdoptError(OpsmithError):
     exit_code = 2
 
 
-def register(app: typer.Typer, debug_option: Any) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the application."""
 
     @app.command()
@@ -47,7 +48,7 @@ def register(app: typer.Typer, debug_option: Any) -> None:
         out: Annotated[
             Path | None, typer.Option(metavar="FILE.py", help="Write there; by default, print.")
         ] = None,
-        debug: debug_option = False,
+        debug: Debug = False,
     ) -> None:
         """Write a declaration of an operator that exists, to start from.
 

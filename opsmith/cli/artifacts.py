@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
+from opsmith.cli.options import Debug
 from opsmith.errors import ArtifactError, ExportError, MissingError, OpsmithError
 
 if TYPE_CHECKING:
@@ -26,13 +27,10 @@ Source = Annotated[
     ),
 ]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def register(app: typer.Typer, debug: Any) -> None:
-    """Add the commands to `app`; `debug` is its option of that name."""
-    for command in (export, run, view):
-        command.__annotations__["debug"] = debug
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
     app.command(cls=_Export, epilog=_EPILOG)(export)
     app.command()(run)
     app.command()(view)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import output
+from opsmith.cli.options import AsJson, Debug, Files
 
 
 def parse_size(text: str) -> dict[str, int]:
@@ -26,12 +27,12 @@ def parse_size(text: str) -> dict[str, int]:
     return found
 
 
-def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: Any) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the application."""
 
     @app.command()
     def bench(
-        files: files,
+        files: Files,
         size: Annotated[
             list[str] | None,
             typer.Option(metavar="N=…,C=…", help="Time this size, not those registered; repeat."),
@@ -58,7 +59,7 @@ def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: An
         plot: Annotated[
             Path | None, typer.Option(metavar="FILE.svg", help="Draw the times as a picture.")
         ] = None,
-        as_json: as_json_option = False,
+        as_json: AsJson = False,
         json_schema: Annotated[
             bool,
             typer.Option(
@@ -68,7 +69,7 @@ def register(app: typer.Typer, files: Any, as_json_option: Any, debug_option: An
                 help="Print the JSON Schema of what --json prints.",
             ),
         ] = False,
-        debug: debug_option = False,
+        debug: Debug = False,
     ) -> None:
         """Time every kernel and runtime of an operator beside its reference.
 

@@ -3,11 +3,12 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opsmith.cli import output
+from opsmith.cli.options import Debug, Files
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
 _NO = "[dim]–[/]"
 
 
-def register(app: typer.Typer, files: Any, debug_option: Any) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the application."""
 
     @app.command()
     def show(
-        sources: files,
+        sources: Files,
         svg: Annotated[
             Path | None, typer.Option(metavar="OUT.svg", help="Also draw it as a picture.")
         ] = None,
-        debug: debug_option = False,
+        debug: Debug = False,
     ) -> None:
         """Draw what follows from the declarations in FILE...: who derives what, and what runs."""
         from rich.console import Console

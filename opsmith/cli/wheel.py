@@ -1,14 +1,15 @@
 """`opsmith wheel`: parses, calls, prints."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from opsmith.cli import output
+from opsmith.cli.options import Debug
 
 
-def register(app: typer.Typer, debug_option: Any) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the application."""
 
     @app.command()
@@ -39,7 +40,7 @@ def register(app: typer.Typer, debug_option: Any) -> None:
         layout: Annotated[
             str, typer.Option(help="wheel; or hf, a folder as Hugging Face's kernels loads it.")
         ] = "wheel",
-        debug: debug_option = False,
+        debug: Debug = False,
     ) -> None:
         """Build a wheel that needs no compiler and no opsmith where it is installed.
 

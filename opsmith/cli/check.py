@@ -1,0 +1,328 @@
+"""`opsmith check` and `opsmith judge`: parse, run, print the report."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opsmith.cli import extra, output
+from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
+
+_ARGUMENTS = "opsmith.arguments"
+
+
+_EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command(cls=_Check, epilog=_EPILOG)(check)
+    app.command()(judge)
+
+
+def _print_checks(value: bool) -> None:
+    if value:
+        from opsmith import checks
+
+        everything = checks.all_checks()
+        width = max(len(one.name) for one in everything)
+        for one in everything:
+            print(f"{one.name:{width}}  {one.summary}{f' (--{one.flag})' if one.flag else ''}")
+        raise typer.Exit
+
+
+def _require_folders(report: Path | None, junit: Path | None) -> None:
+    """Refuse files that cannot be written, before anything runs."""
+    for path, option in ((report, "--report"), (junit, "--junit")):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+
+
+def _write(result: Any, report: Path | None, junit: Path | None) -> None:
+    """Write a report into the files that were asked for."""
+    for path, write in ((report, result.to_html), (junit, result.to_junit)):
+        if path is not None:
+            write(path)
+            output.say(f"wrote {path}")
+
+
+def _sanitizers(names: str) -> list[str]:
+    """The flags of checks for what ``--sanitize`` names."""
+    from opsmith.checks.harness import SANITIZERS
+
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in SANITIZERS:
+            raise typer.BadParameter(
+                f"there is no sanitizer {name!r}; there are {', '.join(SANITIZERS)}",
+                param_hint="--sanitize",
+            )
+    return [f"sanitize_{name}" for name in asked]
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Check(extra.ExtraOptions):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remember the command line, which --watch runs again."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def extra(self) -> dict[str, bool]:
+        """The options that checks ask for which are too slow to run always."""
+        from opsmith import checks
+
+        return {one.flag: False for one in checks.all_checks() if one.flag}
+
+
+def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any]:
+    """The operators that `opsmith check` is asked for."""
+    from opsmith.operators.importing import import_all
+    from opsmith.operators.specified import is_name, specified
+
+    named = [file for file in files if is_name(file)]
+    if spec is None and not modules and not named:
+        return list(import_all(files))
+    if spec is None:
+        what = f"{named[0]} is an operator" if named else "--import MODULE defines operators"
+        raise typer.BadParameter(
+            f"{what}: name the file that declares what it has to do, --spec SPEC.py",
+            param_hint="--spec",
+        )
+    if named != files:
+        other = next(file for file in files if file not in named)
+        raise typer.BadParameter(
+            f"{other!r}: with --spec, name operators, as in torchvision::nms", param_hint="FILE..."
+        )
+    return [specified(name, spec, modules) for name in files]
+
+
+def check(
+    ctx: typer.Context,
+    files: Files,
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC.py",
+            help="Declares the operators that FILE... name (torchvision::nms), which others "
+            "defined.",
+        ),
+    ] = None,
+    import_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Defines them; by default what their namespace names.",
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="NAME,…", help="Run only these checks; may be repeated."),
+    ] = None,
+    sanitize: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Also run C++ kernels rebuilt with these sanitizers: address, undefined, thread, "
+            "memory.",
+        ),
+    ] = "",
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Check on this device type, which must be here, with a kernel of its own; may be "
+            "repeated. By default: all that kernels are registered for.",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Run only the ten checks that find most, each for two seconds: no runtime "
+            "but PyTorch's eager mode, no compiler but the kernel's own.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Run again whenever a source, a header or a module of FILE changes."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="How many checks may run side by side; as many as there are cores by default.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Decides every sampled case. Without it, seed 0 does, after what failed before."
+        ),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            show_default="20; 2 with --quick",
+            help="After so many, a check samples no further case.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="The seconds that one call may take before it counts as hung; compilers get a "
+            "few times as long.",
+        ),
+    ] = 60.0,
+    as_json: AsJson = False,
+    report: AsPage = None,
+    junit: AsJunit = None,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", callback=_print_checks, is_eager=True, help="Name every check."),
+    ] = False,
+    json_schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema",
+            callback=output.schema_printer("opsmith.checks.documents"),
+            is_eager=True,
+            help="Print the JSON Schema of what --json prints.",
+        ),
+    ] = False,
+    files_to: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    debug: Debug = False,
+) -> None:
+    """Build, then compare everything derived from a declaration with its reference."""
+    _require_folders(report, junit)
+    if quick and select:
+        raise typer.BadParameter(
+            "--check says which checks to run, and --quick too; give one of them",
+            param_hint="--quick",
+        )
+    if watch:
+        from opsmith.cli.watch import watch as check_again
+
+        check_again(
+            [word for word in ctx.meta[_ARGUMENTS] if word != "--watch"],
+            [*files, *([str(spec)] if spec else [])],
+        )
+        raise typer.Exit
+    from opsmith import checks
+    from opsmith.checks.protocol import selected as checks_of
+    from opsmith.checks.table import Table, end
+
+    operators = _checked(files, spec, import_ or [])
+    names = [name.strip() for listed in select or () for name in listed.split(",")]
+    selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
+    # What stdout holds is JSON alone, so rows are shown elsewhere then.
+    console = output.stderr() if as_json else output.stdout()
+    flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
+    table = Table(console.print, [one.name for one in checks_of(selected, flags)])
+    with output.progress(console) as progress:
+        result = checks.run(
+            operators,
+            select=selected,
+            flags=flags,
+            seed=seed or 0,
+            stores=True,
+            recalls=seed is None,
+            examples=examples,
+            seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
+            time_limit=time_limit,
+            jobs=jobs or _cores(),
+            devices=device or (),
+            progress=progress,
+            on_row=table.add,
+        )
+        table.flush()
+    if files_to is not None:
+        from opsmith.cli.watch import files_of
+
+        files_to.write_text(json.dumps([str(path) for path in files_of(operators)]))
+    if as_json:
+        print(result.to_json())
+    else:
+        end(console, result)
+    _write(result, report, junit)
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def judge(
+    spec: Annotated[
+        Path,
+        typer.Argument(metavar="SPEC.py", help="Declares operators, their references and cases."),
+    ],
+    candidate: Annotated[
+        Path,
+        typer.Option(metavar="KERNELS.py", help="Registers kernels for them; never imported here."),
+    ],
+    seed: Annotated[
+        int | None, typer.Option(help="Decides every sampled case; a fresh one by default.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="How many cases a check samples.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="After so many, a check samples no further case.")
+    ] = 20.0,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="The seconds that one call may take.")
+    ] = 60.0,
+    as_json: AsJson = False,
+    report: AsPage = None,
+    junit: AsJunit = None,
+    debug: Debug = False,
+) -> None:
+    """Judge kernels that nobody trusts, in a process where their code never runs.
+
+    Exit code 0: accepted. 1: refused, with the failures. 2: nothing could be judged.
+    """
+    from opsmith.checks.judge import judge as reach_verdict
+    from opsmith.checks.table import Table, end
+
+    _require_folders(report, junit)
+    console = output.stderr() if as_json else output.stdout()
+    table = Table(console.print)
+    try:
+        with output.progress(console) as progress:
+            verdict = reach_verdict(
+                spec,
+                candidate,
+                seed=seed,
+                examples=examples,
+                seconds=seconds,
+                time_limit=time_limit,
+                progress=progress,
+                on_row=table.add,
+            )
+            table.flush()
+    except Exception as error:
+        if debug:
+            raise
+        output.say_error(str(error) or type(error).__name__)
+        raise typer.Exit(2) from None
+    if as_json:
+        print(verdict.to_json())
+    else:
+        end(console, verdict.report)
+        for path, digest in verdict.digests.items():
+            print(f"sha256 {digest}  {path}")
+        print(f"seed {verdict.seed}")
+        print("accepted" if verdict.accepted else "refused")
+    _write(verdict.report, report, junit)
+    raise typer.Exit(0 if verdict.accepted else 1)

@@ -1,0 +1,38 @@
+"""Options and arguments that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_DEBUG = "opsmith.debug"
+
+
+def _set_debug(ctx: typer.Context, value: bool) -> None:
+    if value:
+        ctx.meta[_DEBUG] = True
+
+
+def wants_tracebacks(ctx: typer.Context) -> bool:
+    """Whether ``--debug`` was given."""
+    return bool(ctx.meta.get(_DEBUG))
+
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Python files (x.py), folders of one (x for x/x.py), or modules (pkg.x).",
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
+AsPage = Annotated[
+    Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
+]
+AsJunit = Annotated[
+    Path | None, typer.Option(metavar="OUT.xml", help="Also write the report as JUnit's XML.")
+]
