@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_wheels import LEVEL, SAMPLE, USE, WITHOUT, contents, install, run
+from wheel_samples import LEVEL, SAMPLE, USE, WITHOUT, contents, install, run
 
 from opsmith.wheels import build_wheel
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from test_wheels import WITHOUT, install, run
+from wheel_samples import WITHOUT, install, run
 
 from opsmith.wheels import build_wheel
 
