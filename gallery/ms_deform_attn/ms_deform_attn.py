@@ -45,7 +45,8 @@ def ms_deform_attn(
     for index, share in _corners(
         value_spatial_shapes, level_start_index, sampling_locations, pixels
     ):
-        weights = (share * attention_weights).flatten(3)
+        # An infinite weight of a pixel that is outside adds nothing.
+        weights = (share * torch.where(index == pixels, 0, attention_weights)).flatten(3)
         # (N, M, Lq * L * P), as `padded` has its heads
         taken = index.permute(0, 2, 1, 3, 4).flatten(2)
         sampled = padded.gather(2, taken.unsqueeze(3).expand(-1, -1, -1, channels))
