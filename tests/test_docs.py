@@ -8,19 +8,26 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = sorted((REPOSITORY / "docs").glob("*.md"))
+PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
+
+
+def named(page: Path) -> str:
+    """A page as a test's name."""
+    return page.relative_to(REPOSITORY).as_posix().removeprefix("docs/").removesuffix(".md")
+
+
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A quotation names its file just before: "From `gallery/my_add/my_add.cpp`:".
 QUOTATION = re.compile(r"[Ff]rom `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     text = page.read_text()
     quoted = {body for _, body in QUOTATION.findall(text)}
     blocks = [body for kind, body in FENCE.findall(text) if kind == "python" and body not in quoted]
     # In a process of its own: what a page declares stays declared.
-    # Not called as what it imports: docs/onnx.md would hide onnx.
+    # Not called as what it imports: onnx.py would hide onnx.
     script = tmp_path / f"page_{page.stem}.py"
     script.write_text("\n".join(blocks))
     done = subprocess.run(
@@ -29,7 +36,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_quotations_are_what_the_file_says(page):
     for file, body in QUOTATION.findall(page.read_text()):
         source = (REPOSITORY / file).read_text()
@@ -40,8 +47,13 @@ def test_quotations_are_what_the_file_says(page):
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))],
-    ids=lambda page: page.stem,
+    [
+        *PAGES,
+        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
+        *sorted((REPOSITORY / "gallery").rglob("README.md")),
+        *sorted((REPOSITORY / "examples").rglob("README.md")),
+    ],
+    ids=named,
 )
 def test_links_within_the_repository_lead_somewhere(page):
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

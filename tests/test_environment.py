@@ -6,7 +6,7 @@ from pathlib import Path
 from opsmith.checks.judge.session import _ENVIRONMENT
 
 REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "environment.md"
+PAGE = REPOSITORY / "docs" / "reference" / "environment.md"
 READ = re.compile(
     r"""environ(?:\.get|\.setdefault|\.pop)?[\[(]\s*["'](\w+)["']"""
     r"""|["'](\w+)["']\s+(?:not\s+)?in\s+os\.environ"""

@@ -105,6 +105,6 @@ def test_the_command_prints_the_file_and_the_docs_have_it(cli):
     outcome = cli("guide")
     assert outcome.code == 0
     assert outcome.stdout == GUIDE
-    assert (REPOSITORY / "docs" / "guide.md").read_text() == GUIDE, (
-        "run: opsmith guide > docs/guide.md"
+    assert (REPOSITORY / "docs" / "how-to" / "guide.md").read_text() == GUIDE, (
+        "run: opsmith guide > docs/how-to/guide.md"
     )

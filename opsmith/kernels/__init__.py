@@ -16,7 +16,7 @@ What the layers above use::
 `opsmith.kernels.adapters` says how adapters are written. What a kernel sees is described in
 ``include/opsmith/kernel.h``, what an adapter fills in ``include/opsmith/abi.h``.
 
-The environment chooses compilers, processors and the cache: see ``docs/environment.md``.
+The environment chooses compilers, processors and the cache: see ``docs/reference/environment.md``.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from opsmith.operators.operator import DefinedOperator
 def emulate(device: str) -> Iterator[None]:
     """Within a ``with`` block, run calls with CPU tensors through the kernels of another device.
 
-    CUDA C++ is compiled for the CPU when it is first called (``docs/cuda.md`` says what that shows
-    and what not), kernels in Triton run in its interpreter (``docs/triton.md``). Gradients,
-    ``torch.compile`` and so on take them as they would the kernels of the CPU. It is there to
-    develop: a thread of CUDA takes about as long as a call of a function, a line of Triton longer.
+    CUDA C++ is compiled for the CPU when it is first called (``docs/reference/cuda.md`` says what
+    that shows and what not), kernels in Triton run in its interpreter
+    (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on take them as they would
+    the kernels of the CPU. It is there to develop: a thread of CUDA takes about as long as a call
+    of a function, a line of Triton longer.
     Operators without such a kernel stay as they are, and so do those that are declared within the
     block.
 

@@ -61,8 +61,8 @@ def test_every_explanation_is_whole():
 
 
 def test_the_page_in_the_docs_is_what_the_catalogue_says():
-    assert (REPOSITORY / "docs" / "failures.md").read_text() == document(), (
-        "run: python -m opsmith.checks.failures > docs/failures.md"
+    assert (REPOSITORY / "docs" / "reference" / "failures.md").read_text() == document(), (
+        "run: python -m opsmith.checks.failures > docs/reference/failures.md"
     )
 
 

@@ -134,7 +134,7 @@ def test_the_targets_and_their_options_are_listed(cli):
     assert "onnxruntime  ONNX Runtime" in done.stdout
     assert "    --exporter …  which of torch.onnx's (dynamo, torchscript)" in done.stdout
     assert "    --runner  build the program" in done.stdout
-    assert "    see docs/aotinductor.md" in done.stdout
+    assert "    see docs/reference/aotinductor.md" in done.stdout
 
 
 def test_a_form_for_one_operator(folder, cli):

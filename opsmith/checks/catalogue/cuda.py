@@ -1,6 +1,7 @@
 """CUDA kernels where no GPU is: compiled for the CPU, each CUDA thread a fiber.
 
-See `opsmith.kernels.languages.cuda_on_cpu`. What the emulation cannot show is in ``docs/cuda.md``.
+See `opsmith.kernels.languages.cuda_on_cpu`. What the emulation cannot show is in
+``docs/reference/cuda.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels in Triton where no GPU is: run on the CPU by Triton's own interpreter, and watched.
 
-What that cannot show is in ``docs/triton.md``.
+What that cannot show is in ``docs/reference/triton.md``.
 """
 
 from __future__ import annotations

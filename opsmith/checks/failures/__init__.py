@@ -1,7 +1,7 @@
 """What each failure's code means, what causes it, and what to do: the one place that says so.
 
 The pages in this folder are the catalogue. ``opsmith explain`` shows one entry of them, and
-``docs/failures.md`` is all of them, written by ``python -m opsmith.checks.failures``.
+``docs/reference/failures.md`` is all of them, written by ``python -m opsmith.checks.failures``.
 """
 
 from __future__ import annotations

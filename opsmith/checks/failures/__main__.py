@@ -1,4 +1,4 @@
-"""Prints ``docs/failures.md``: the whole catalogue as one page."""
+"""Prints ``docs/reference/failures.md``: the whole catalogue as one page."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class AOTInductor(ModelTarget):
         Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
     imports = ("torch._inductor.compile_fx",)
-    page = "docs/aotinductor.md"
+    page = "docs/reference/aotinductor.md"
 
     def available(self) -> str | None:
         """See `Target.available`."""

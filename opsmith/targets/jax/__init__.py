@@ -21,7 +21,7 @@ class JaxTarget(OperatorTarget):
     packages = ("jax", "jaxlib")
     imports = ("jax",)
     install = 'pip install "opsmith[jax]"'
-    page = "docs/jax.md"
+    page = "docs/reference/jax.md"
 
     def export_operators(
         self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]

@@ -36,7 +36,7 @@ OPTIONS = (
 
 PACKAGES = ("onnx", "onnxscript")
 INSTALL = 'pip install "opsmith[onnx]"'
-PAGE = "docs/onnx.md"
+PAGE = "docs/reference/onnx.md"
 
 _ATTEMPTS = 32
 

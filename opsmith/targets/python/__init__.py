@@ -29,7 +29,7 @@ class PythonTarget(OperatorTarget):
     )
     packages = ("nanobind",)
     install = 'pip install "opsmith[python]"'
-    page = "docs/python.md"
+    page = "docs/reference/python.md"
 
     def export_operators(
         self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
