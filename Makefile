@@ -15,6 +15,7 @@ CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs \
 help:
 	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
 	@echo "make test    lint, types, layers and all tests"
+	@echo "make docs    write the documentation's site to build/site, every link checked"
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
@@ -46,6 +47,14 @@ demo: .venv/installed
 .PHONY: test
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# The tests look at the site that was built: nothing fetched, every page there as Markdown.
+.PHONY: docs
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
+	OPSMITH_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/docs
+	@echo "build/site/index.html"
 
 .PHONY: seeds
 seeds: .venv/installed
