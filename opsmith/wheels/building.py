@@ -13,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,12 @@ def _libraries(
     """What is said of the libraries, and them."""
     entries, sources, files = [], {}, {}
     for level in levels:
-        with compiling_for(kind, level):
-            for kernel in kernels:
-                # Of the code for a GPU the processor's level decides nothing.
-                if kernel.device != HOST and level != levels[0]:
-                    continue
+        # Of the code for a GPU the processor's level decides nothing.
+        chosen = [one for one in kernels if one.device == HOST or level == levels[0]]
+        # Compilers are processes of their own; one library leaves cores idle while it is linked.
+        with compiling_for(kind, level), ThreadPoolExecutor(os.cpu_count()) as executor:
+            for kernel, library in zip(chosen, executor.map(_compiled, chosen), strict=True):
                 place = found.place_of(kernel.path).as_posix()
-                library = _compiled(kernel)
                 file = f"libraries/{level}/{library.name}"
                 data = library.read_bytes()
                 files[f"{shipped.FOLDER}/{file}"] = data
