@@ -33,6 +33,7 @@ def _library() -> ctypes.CDLL:
     )
     library = ctypes.CDLL(str(path))
     library.npu_hold.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_bool]
+    library.npu_tell_streams.argtypes = [ctypes.c_bool]
     library.npu_pushed.argtypes = [ctypes.c_int, ctypes.c_int64]
     library.npu_pushed.restype = ctypes.c_uint64
     return library
@@ -92,3 +93,13 @@ def held(device: int = 0, stream: int = 0) -> Iterator[None]:
 def pushed(device: int = 0, stream: int = 0) -> int:
     """How much work a queue was given so far."""
     return int(_LIBRARY.npu_pushed(device, stream))
+
+
+@contextmanager
+def untold_streams() -> Iterator[None]:
+    """A backend that tells PyTorch no native handles of its streams, as PyTorch allows."""
+    _LIBRARY.npu_tell_streams(False)
+    try:
+        yield
+    finally:
+        _LIBRARY.npu_tell_streams(True)

@@ -48,6 +48,21 @@ def test_the_stream_of_a_call_is_the_current_queue_of_its_device_and_nobody_wait
 
 
 @on_device
+def test_a_stream_that_the_backend_does_not_tell_is_an_error_that_says_so() -> None:
+    from backend import untold_streams
+    from operators import add_scaled
+
+    x = torch.ones(2, 2, device="npu:1")
+    with untold_streams(), pytest.raises(RuntimeError) as caught:
+        add_scaled(x, x, 1.0)
+    assert str(caught.value).splitlines()[0] == (
+        "npu_tests::add_scaled: ctx.stream(): the backend of npu:1 tells PyTorch no native handle "
+        "of its streams; ask its own library for the stream"
+    )
+    assert add_scaled(x, x, 1.0).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+@on_device
 def test_tensors_on_two_devices_are_refused_by_both_names() -> None:
     from operators import add_scaled
 

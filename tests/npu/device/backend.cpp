@@ -26,6 +26,9 @@ constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
 
 c10::Device this_device() { return {kind, static_cast<DeviceIndex>(device::current_device())}; }
 
+// Whether PyTorch is told the streams' native handles, which not every backend does.
+bool tells_streams = true;
+
 // Nobody's number is the current one's.
 c10::Device numbered(c10::Device device) { return device.has_index() ? device : this_device(); }
 
@@ -100,6 +103,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
+    if (!tells_streams) return DeviceGuardImplInterface::getStreamNativeHandle(stream);
     return static_cast<device::Stream*>(&queue_of(stream));
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -325,5 +329,7 @@ __attribute__((visibility("default"))) void npu_hold(int device, int64_t stream,
 __attribute__((visibility("default"))) uint64_t npu_pushed(int device, int64_t stream) {
   return device::queue(device, stream).last();
 }
+
+__attribute__((visibility("default"))) void npu_tell_streams(bool told) { tells_streams = told; }
 
 }  // extern "C"
