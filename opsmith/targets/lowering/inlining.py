@@ -168,17 +168,25 @@ def _exclude_culprit(
         try:
             _decomposed(program, [operator], pure)
         except Exception as reason:
-            first = str(reason).strip().splitlines()
-            why = f"{type(reason).__name__}: {first[0].rstrip('.')}" if first else repr(reason)
             place = raised_at(reason)
             where = f"\n  at {place}\n" if place else " "
             chooser.exclude(
                 operator,
                 INLINE,
                 "its reference cannot be taken apart into PyTorch's operators, as the inline form "
-                f"needs: {why}.{where}"
+                f"needs: {_words(reason)}.{where}"
                 "Write the reference in plain PyTorch (torch functions, no NumPy, no .item()), or "
                 "give it a C++ kernel for the library form.",
             )
             return
     raise ExportError(f"PyTorch could not decompose the model:\n{error}") from error
+
+
+def _words(error: Exception) -> str:
+    """What an error is and its first line, without that of the graph it was raised in."""
+    kind = type(error).__name__
+    first = next(iter(str(error).strip().splitlines()), "")
+    # PyTorch appends the node, or says it alone where the error has no words.
+    if not first or first.startswith("While executing %"):
+        return kind
+    return f"{kind}: {first.rstrip('.')}"

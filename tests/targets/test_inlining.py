@@ -1,0 +1,265 @@
+"""Inlined references: what they assume of sizes, their constants, and what cannot be inlined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.export import Dim
+
+import opsmith
+from opsmith import ExportError
+from opsmith.targets import lowering, prepare
+from opsmith.targets.lowering import Chooser, Lowered, lower, overload_of, twin
+from opsmith.targets.lowering.assumptions import _COMPARISON, raised_at
+
+
+@opsmith.op("inlining_test::double")
+def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+@opsmith.op("inlining_test::quadruple")
+def quadruple(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return double(double(x))
+
+
+@opsmith.op("inlining_test::listed")
+def listed(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+    return [x + 1, x + 2]  # type: ignore[return-value]
+
+
+@opsmith.op("inlining_test::counted", mutates_args=("x",))
+def counted(x: Float[Tensor, "N"]) -> None:
+    x += 1
+
+
+@opsmith.op("inlining_test::silent")
+def silent(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    raise ValueError
+
+
+@opsmith.op("inlining_test::loud")
+def loud(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    raise ValueError("not for tracing.\nAnd more of it.")
+
+
+@opsmith.op("inlining_test::ordered")
+def ordered(x: Float[Tensor, "N"], y: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+    return x * 2 if x.shape[0] < y.shape[0] else x * 3
+
+
+@opsmith.op("inlining_test::tied")
+def tied(x: Float[Tensor, "N"], y: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+    return x + y if x.shape == y.shape else x * 3
+
+
+@opsmith.op("inlining_test::weighted")
+def weighted(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    a = torch.tensor([1.0, 2.0], dtype=x.dtype)
+    b = torch.as_tensor([[3, 3], [3, 3]])
+    return x * a.sum() + OUTER.sum() + b.sum() + torch.tensor([]).sum()
+
+
+OUTER = torch.tensor([[0.5, 1.5, -2.0]])
+LARGE = torch.arange(1025.0)
+
+
+@opsmith.op("inlining_test::large")
+def large(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x + LARGE.sum()
+
+
+class Call(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def lowered(
+    function: Any, *inputs: Tensor, form: Any = "inline", dynamic: bool = True, pure: bool = True
+) -> Lowered:
+    forms = {
+        "library": lambda operator, nodes: lowering.Choice(operator, "library"),
+        "inline": lowering.inline,
+    }
+    chooser = Chooser(form, forms, "the test's runtime", automatic=["inline"])
+    shapes = (tuple({0: Dim(f"n{i}", min=2)} for i in range(len(inputs))),) if dynamic else None
+    return lower(prepare(Call(function), inputs, dynamic_shapes=shapes), chooser, pure=pure)
+
+
+def refused(*args: Any, **options: Any) -> str:
+    with pytest.raises(ExportError) as caught:
+        lowered(*args, **options)
+    return str(caught.value)
+
+
+def line_of(text: str) -> str:
+    lines = Path(__file__).read_text().splitlines()
+    (number,) = (n for n, line in enumerate(lines, 1) if line.strip() == text)
+    return f"{__file__}:{number}: {text}"
+
+
+def forms_of(found: Lowered) -> dict[str, tuple[str, int]]:
+    return {choice.operator.name: (choice.form, count) for choice, count in found.choices}
+
+
+X, Y = torch.randn(4), torch.randn(6)
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_what_a_reference_calls_has_a_form_too_and_is_counted(pure: bool) -> None:
+    found = lowered(lambda x: quadruple(x) + double(x), X, pure=pure)
+    assert forms_of(found) == {
+        "inlining_test::quadruple": ("inline", 1),
+        "inlining_test::double": ("inline", 1),
+    }
+    assert found.kept == ()
+    kept = lowered(quadruple, X, form={"inlining_test::double": "library"}, pure=pure)
+    assert forms_of(kept) == {
+        "inlining_test::quadruple": ("inline", 1),
+        "inlining_test::double": ("library", 2),
+    }
+    assert [choice.operator for choice in kept.kept] == [double]
+    targets = [node.target for node in kept.program.graph.nodes]
+    assert targets.count(double.overload) == 2
+    torch.testing.assert_close(kept.program.module()(X), X * 4)
+
+
+def test_results_may_come_as_a_list() -> None:
+    first, second = lowered(listed, X).program.module()(X)
+    torch.testing.assert_close((first, second), (X + 1, X + 2))
+
+
+def test_an_operator_that_writes_is_called_by_its_twin() -> None:
+    assert overload_of(counted) is twin(counted)
+    assert overload_of(double) is double.overload
+    kept = lowered(lambda x: counted(y := x.clone()) or y, X, form="library")
+    assert twin(counted) in [node.target for node in kept.program.graph.nodes]
+    assert forms_of(kept) == {"inlining_test::counted": ("library", 1)}
+    torch.testing.assert_close(kept.program.module()(X), X + 1)
+
+
+def test_a_mapping_that_names_what_no_reference_calls_is_refused() -> None:
+    assert refused(quadruple, X, form={"inlining_test::loud": "inline"}) == (
+        "form names 'inlining_test::loud', which the model does not call; its custom operators are "
+        "inlining_test::quadruple, inlining_test::double"
+    )
+
+
+@pytest.mark.parametrize(
+    ("operator", "why", "line"),
+    [
+        (silent, "ValueError", "raise ValueError"),
+        (
+            loud,
+            "ValueError: not for tracing",
+            'raise ValueError("not for tracing.\\nAnd more of it.")',
+        ),
+    ],
+)
+@pytest.mark.parametrize("pure", [True, False])
+def test_a_reference_that_cannot_be_traced_is_named_with_its_line(
+    operator: Any, why: str, line: str, pure: bool
+) -> None:
+    message = refused(lambda x: operator(double(x)), X, pure=pure)
+    assert message == (
+        f"{operator.name}: its reference cannot be taken apart into PyTorch's operators, as the "
+        f"inline form needs: {why}.\n  at {line_of(line)}\n"
+        "Write the reference in plain PyTorch (torch functions, no NumPy, no .item()), or give it "
+        "a C++ kernel for the library form."
+    )
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+def test_a_reference_that_compares_two_sizes_is_refused() -> None:
+    message = refused(lambda x, y: ordered(double(x), y), X, Y)
+    assert message == (
+        "inlining_test::ordered: its reference branches on sizes, and inlined it would be right "
+        "for n0 < n1 alone, as the example is.\n"
+        f"  at {line_of('return x * 2 if x.shape[0] < y.shape[0] else x * 3')}\n"
+        "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), use the "
+        "library form, or write the reference without the branch."
+    )
+
+
+def test_a_reference_that_ties_two_sizes_together_is_refused() -> None:
+    message = refused(lambda x, y: tied(double(x), y), X, torch.randn(4))
+    assert message == (
+        "inlining_test::tied: with the reference inlined the input 'inputs_1' would be (n0), and "
+        "(n1) was asked for: a reference branches on sizes, and the example's decide.\n"
+        f"  at {line_of('return x + y if x.shape == y.shape else x * 3')}\n"
+        "Give an example whose sizes differ where they may, write the reference without the "
+        "branch, or use the library form."
+    )
+
+
+@pytest.mark.parametrize("operator", [ordered, tied])
+def test_a_branch_on_sizes_that_do_not_change_is_none(operator: Any) -> None:
+    for y in (X.clone(), Y):
+        found = lowered(operator, X, y, dynamic=False)
+        torch.testing.assert_close(found.program.module()(X, y), operator(X, y))
+
+
+@pytest.mark.parametrize(
+    ("text", "compares"),
+    [
+        *((f"n0 {sign} n1", True) for sign in ("<", "<=", ">", ">=", "!=")),
+        ("n0 + 1 < n1 - 2", True),
+        ("s77 > 3", True),
+        ("s77 <= 10", True),
+        ("n0 - 4 >= 0", True),
+        ("n0 + 4 != 0", False),
+        ("n0 > 2", False),
+        ("n0 >= 0", False),
+        ("n0 != 1", False),
+        ("n0 == n1", False),
+        ("2*n0 < n1", False),
+        ("n0 < 3*n1", False),
+    ],
+)
+def test_pytorchs_own_questions_about_0_and_1_are_no_branches(text: str, compares: bool) -> None:
+    assert (_COMPARISON.fullmatch(text) is not None) == compares
+
+
+def test_the_line_of_an_error_is_the_innermost_of_the_users() -> None:
+    def inner() -> None:
+        torch.ones(2) @ torch.ones(3)
+
+    with pytest.raises(RuntimeError) as caught:
+        inner()
+    assert raised_at(caught.value) == line_of("torch.ones(2) @ torch.ones(3)")
+    assert raised_at(ValueError()) == ""
+    with pytest.raises(SyntaxError) as caught_:
+        exec(compile("raise SyntaxError", "<nowhere>", "exec"))
+    assert raised_at(caught_.value) == line_of(
+        'exec(compile("raise SyntaxError", "<nowhere>", "exec"))'
+    )
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def test_constants_of_a_reference_become_operations() -> None:
+    found = lowered(weighted, X)
+    torch.testing.assert_close(found.program.module()(X), X * 3 + 12)
+    assert not found.program.constants and not found.program.state_dict
+
+
+def test_a_large_constant_of_a_reference_is_refused() -> None:
+    assert (
+        "needs: ExportError: a reference uses a constant of 1025 elements, and one that is inlined "
+        "may have 1024. Pass it as an argument." in refused(large, X)
+    )
