@@ -87,6 +87,8 @@ PARTS = {
             "tests/targets/test_partial.py",
             "tests/targets/test_own_targets.py",
             "tests/targets/test_lowering.py",
+            "tests/targets/test_functional.py",
+            "tests/targets/test_inlining.py",
             "tests/targets/test_shared.py",
             "tests/targets/test_export.py",
             "tests/targets/test_operator_export.py",
