@@ -106,3 +106,23 @@ def test_a_library_of_another_declaration_says_so(tmp_path: Path) -> None:
         "bytes, and is called with 48: the operator's declaration has changed since. Build the "
         "kernel's library again."
     )
+
+
+ENTRY = """
+extern "C" __attribute__((visibility("default"))) int interface_entry() { return %d; }
+extern "C" __attribute__((visibility("default"))) int interface_adapter() {
+  return interface_entry();
+}
+"""
+
+
+def test_an_adapter_calls_the_kernel_that_it_was_built_with_whichever_was_loaded_first() -> None:
+    """Artifacts of several releases may be in one process, with kernels of one name."""
+    flags, found = ("-O0",), []
+    for release in (1, 2):
+        library = build_library(
+            f"release_{release}", [], {"entry.cpp": ENTRY % release}, flags=flags, torch="none"
+        )
+        loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        found.append(loaded.interface_adapter())
+    assert found == [1, 2]

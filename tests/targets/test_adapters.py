@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from opsmith.checks import harness
 from opsmith.kernels import KernelSource, adapters
 from opsmith.kernels.symbols import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
+from opsmith.targets.aotinductor.libraries import Plan
 from opsmith.targets.jax import library as jax
 from opsmith.targets.onnxruntime import library as onnxruntime
 from opsmith.targets.python import library as python
@@ -70,6 +75,50 @@ def test_every_runtime_hands_the_kernel_structs_that_say_their_version_and_size(
         assert called == "&raw, call.context(", name
         assert f"  {struct} raw{{}};\n" in text, name
         assert "opsmith_head" not in text and "opsmith_context context" not in text, name
+
+
+class Made(Exception):
+    """What a library is made of, of which nothing is compiled here."""
+
+
+BUILDS: dict[str, Callable[[], Any]] = {
+    "torch": lambda: SOURCE.build(),
+    "aotinductor": lambda: Plan(SimpleNamespace(signature=SIGNATURE), SOURCE, []).build(),  # type: ignore[arg-type]
+    "aotinductor, by the dispatcher": lambda: Plan(
+        SimpleNamespace(signature=SIGNATURE),  # type: ignore[arg-type]
+        SOURCE,
+        [],
+        proxy="why",
+    ).build(),
+    "onnxruntime": lambda: onnxruntime.build(SOURCE),
+    "jax": lambda: jax.build(SOURCE),
+    "python": lambda: python.build(SOURCE),
+    "harness": lambda: harness.build(SOURCE),
+}
+
+
+@pytest.mark.parametrize("runtime", BUILDS)
+def test_the_kernel_that_a_runtime_calls_is_in_the_library_of_its_adapter(
+    runtime: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One opsmith compiles both: a kernel of another release is not called by an adapter of this.
+
+    The library binds to its own; tests/kernels/test_interface.py.
+    """
+    (tmp_path / "pytorchs").write_text("")
+
+    def note(name: str, generated: Any = None, objects: Sequence[Any] = (), **rest: Any) -> Path:
+        if runtime.startswith("aotinductor") and name == "adapters__everything__cpu":
+            return tmp_path / "pytorchs"  # its digest is in the name of the shim
+        raise Made(objects, generated.render())
+
+    monkeypatch.setattr("opsmith.kernels.library.build_library", note)
+    with pytest.raises(Made) as made:
+        BUILDS[runtime]()
+    (unit,), files = made.value.args
+    assert unit.source == SOURCE.path.resolve()
+    entry = entry_symbol(SIGNATURE, "cpu")
+    assert [name for name, text in files.items() if entry in text and name.endswith(".cpp")]
 
 
 def test_an_argument_of_each_kind_is_the_same_type_in_every_runtime() -> None:
