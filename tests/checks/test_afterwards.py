@@ -66,6 +66,16 @@ def test_what_a_call_leaves_behind_is_named_and_put_back(name, kernel, words):
     assert torch.tensor(1e-40) * 1.0 != 0
 
 
+def in_a_cycle(x):
+    held = [x]
+    held.append(held)
+    return x * 2
+
+
+def test_an_argument_in_a_cycle_that_nothing_else_holds_is_given_back():
+    assert failures("in_a_cycle", in_a_cycle) == {}
+
+
 class Remembering:
     """Results kept under the address, the shape and the first element."""
 

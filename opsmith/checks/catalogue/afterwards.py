@@ -95,7 +95,9 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
     results = trial.run(arguments)
     # A mutated argument is among what a run gives.
     del results, arguments
-    gc.collect()
+    if any(reference() is not None for reference in kept.values()):
+        # Part of a cycle, perhaps: which takes longer to find out than the call.
+        gc.collect()
     for name, reference in kept.items():
         if reference() is not None:
             raise Failure(
