@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from opsmith import targets
 
-QUICK = {"aot_inductor.compile_wrapper_opt_level": "O0"}  # to compile, not to run
-
 
 class Everything(nn.Module):
     """Calls operators with every kind of argument."""

@@ -16,7 +16,7 @@ from opsmith.targets.aotinductor.build_runner import build_runner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from aoti_models import QUICK, Everything, Keeping, Net, everything_args, export, net_args
+from aoti_models import Everything, Keeping, Net, everything_args, export, net_args
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,6 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
         out=tmp_path_factory.mktemp("everything") / "artifact",
         dynamic_shapes=({0: n}, None, {0: n}, {0: rows}, {0: points}),
         form={"aoti_test::python_only": "inline"},
-        inductor=QUICK,
     )
 
 
@@ -45,7 +44,6 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
         target="aotinductor",
         out=tmp_path_factory.mktemp("net") / "artifact",
         dynamic_shapes=({0: batch}, {0: batch}, {0: 2 * batch}),
-        inductor=QUICK,
     )
 
 
@@ -54,7 +52,7 @@ def keeping(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     """`Keeping`, exported."""
     out = tmp_path_factory.mktemp("keeping") / "artifact"
     # Not run beforehand: that would count.
-    return export(Keeping(), (torch.ones(3),), out, inductor=QUICK, verify=False)
+    return export(Keeping(), (torch.ones(3),), out, verify=False)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from aoti_models import QUICK, export
+from aoti_models import export
 
 import opsmith
 from opsmith import targets
@@ -67,7 +67,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     (folder / "link.so").symlink_to(build())
     torch.ops.load_library(folder / "link.so")
     torch.library.register_fake("aoti_foreign::twice", torch.empty_like, allow_override=True)
-    return export(Twice(), (torch.ones(3),), folder / "out", libraries=[build()], inductor=QUICK)
+    return export(Twice(), (torch.ones(3),), folder / "out", libraries=[build()])
 
 
 def test_a_library_that_the_process_has_is_not_loaded_again(
@@ -130,7 +130,7 @@ def test_a_library_that_lacks_the_operator_is_refused(
     del artifact  # the operator is here
     empty = build_library("empty", generated={"empty.cpp": "int nothing;"}, torch="none")
     with pytest.raises(ExportError) as caught:
-        export(Twice(), (torch.ones(3),), tmp_path / "out", libraries=[empty], inductor=QUICK)
+        export(Twice(), (torch.ones(3),), tmp_path / "out", libraries=[empty])
     assert str(caught.value) == (
         "aoti_foreign::twice: the libraries that were passed do not define it; they define no "
         "operator. Pass the library that does: libraries=[…/lib….so]."
@@ -145,7 +145,7 @@ def test_a_library_that_does_not_load_is_refused(
     wrong = tmp_path / "libwrong.so"
     wrong.write_text("no library")
     with pytest.raises(ExportError) as caught:
-        export(Twice(), (torch.ones(3),), tmp_path / "out", libraries=[wrong], inductor=QUICK)
+        export(Twice(), (torch.ones(3),), tmp_path / "out", libraries=[wrong])
     assert str(caught.value) == (
         "libraries: libwrong.so cannot be loaded by a process that has PyTorch alone, as a process "
         "that runs the artifact would:\nlibwrong.so: file too short"
