@@ -1,7 +1,8 @@
 """Failing cases, kept beside what is built: the next run tries them first.
 
 One file for each check and kernel, with the arguments as they lie in memory. It is dropped once the
-case passes, or does not fit the declaration any more.
+case passes, or does not fit the declaration any more: where the author's cases alone are checked by
+now, no sampled one does.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def store(path: Path, stored: Stored) -> None:
     case = stored.case
     data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
     data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
+    # A case that is tried again is taken for a sampled one: the author's come again by themselves.
+    data["sampled"] = case.origin in ("", ORIGIN)
     data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
     buffer = io.BytesIO()
     torch.save(data, buffer)
@@ -64,6 +67,8 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
         data = torch.load(path)
         case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=ORIGIN)
         if data["schema"] != _schema(case):
+            return None
+        if data["sampled"] and subject.operator.only_registered_cases:
             return None
         bind(signature, case.described())
         return Stored(case, data["family"])

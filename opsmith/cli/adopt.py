@@ -75,8 +75,8 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
     from opsmith.operators.specified import imported_for, is_name
 
     if is_name(name):
-        imported_for(name, modules)
-        return draft_operator(name, example)
+        imported = imported_for(name, modules)
+        return draft_operator(name, example, [module for module, _ in imported])
     file, colon, attribute = name.rpartition(":")
     if not colon:
         raise AdoptError(

@@ -364,3 +364,25 @@ def test_terms_that_are_too_large_and_cancel_may_be_nan():
     x = torch.tensor([[3e38, 3e38, -3e38, -3e38]])
     assert outcome(total, torch.tensor([torch.nan]), x=x).problem is None
     assert outcome(total, torch.tensor([torch.nan]), x=x / 10).problem is not None
+
+
+@opsmith.op("comparison::passing", data_dependent=("K",))
+def passing(x: Float[Tensor, "N"]) -> Float[Tensor, "K"]:
+    return x[x * 3 > 1]
+
+
+class TestSizesThatTheDataDecides:
+    """A third in float32, times three, is 1 in float32 and more in float64."""
+
+    x = torch.tensor([1 / 3, 0.5, 0.0])
+
+    def test_what_the_reference_keeps_in_the_kernels_dtype_is_right(self):
+        truth = expected_of(passing, {"x": self.x})
+        assert truth.values[0].shape == (2,)
+        assert compare([self.x[1:2]], truth).problem is None
+        assert compare([self.x[:2]], truth).problem is None
+
+    @pytest.mark.parametrize("wrong", [[0.0], [0.5001], [1 / 3, 0.5, 0.0], []])
+    def test_anything_else_is_wrong(self, wrong):
+        truth = expected_of(passing, {"x": self.x})
+        assert compare([torch.tensor(wrong)], truth).problem is not None

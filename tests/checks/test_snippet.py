@@ -158,6 +158,15 @@ def test_a_failing_case_is_tried_first_by_the_next_run(tmp_path):
     assert "--seed" not in again.command
 
 
+def test_a_sampled_case_is_not_tried_where_the_authors_alone_are_checked(monkeypatch):
+    failure(failing.large, stores=True)
+    monkeypatch.setattr(failing.large, "only_registered_cases", True)
+    (row,) = checks.run(
+        failing.large, select=["reference"], isolate=False, stores=True, recalls=True
+    ).rows
+    assert row.code == "OPS-CASES-NONE"
+
+
 def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(tmp_path, monkeypatch):
     failure(failing.strided, stores=True)
     (stored,) = tmp_path.rglob("*.pt")

@@ -139,9 +139,8 @@ def test_sizes_of_a_convolution_follow_from_its_window():
 
 
 @pytest.fixture
-def defined(monkeypatch):
-    """Operators of a library that is not PyTorch's; calls are looked for as long as it helps."""
-    monkeypatch.setattr(examples, "_SECONDS", 1.0)
+def defined():
+    """Operators of a library that is not PyTorch's."""
     library = torch.library.Library("draft_test", "DEF")
     library.define("unchecked(Tensor x, Tensor index) -> Tensor")
     library.define("doubled(Tensor(a!) x) -> ()")
@@ -152,6 +151,8 @@ def defined(monkeypatch):
     library.define("never(Tensor x, str mode) -> Tensor")
     library.define("whole(Tensor x, Tensor rows) -> Tensor")
     library.define("narrow(Tensor x) -> Tensor")
+    library.define("kept(Tensor boxes, Tensor scores, float least) -> Tensor")
+    library.define("pooled(Tensor maps, Tensor regions) -> Tensor")
 
     def unchecked(x, index):
         if len(x) and len(index) and not 0 <= index.max() < len(x):
@@ -171,8 +172,26 @@ def defined(monkeypatch):
             raise RuntimeError("other")
         return x.flatten()
 
+    def kept(boxes, scores, least):
+        if boxes.shape != (len(scores), 4):
+            raise RuntimeError("other")
+        return (scores > least).nonzero()[:, 0]
+
+    @torch.library.register_fake("draft_test::kept", lib=library)
+    def _(boxes, scores, least):
+        return scores.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+
+    def pooled(maps, regions):
+        if maps.dim() != 4 or regions.dim() != 2 or regions.shape[1] != 5:
+            raise RuntimeError("other")
+        if len(regions) and regions[:, 0].abs().max() >= max(len(maps), 1):
+            os.abort()
+        return maps[regions[:, 0].long()]
+
     for name, kernel in {
         "unchecked": unchecked,
+        "kept": kept,
+        "pooled": pooled,
         "doubled": doubled,
         "whole": whole,
         "narrow": narrow,
@@ -196,7 +215,8 @@ class TestOfAnotherLibrary:
         assert '@opsmith.adopt("draft_test::doubled", mutates_args=("x",))' in text
         assert declared(text)[1] == "None"
 
-    def test_an_example_shows_what_trying_does_not_find(self):
+    def test_an_example_shows_what_trying_does_not_find(self, monkeypatch):
+        monkeypatch.setattr(examples, "_SECONDS", 1.0)
         with pytest.raises(DeclarationError, match=r"no call was found that it takes"):
             draft_operator("draft_test::whole")
         arguments, returned = declared(
@@ -206,6 +226,36 @@ class TestOfAnotherLibrary:
         )
         assert arguments == ['x: Float[Tensor, "N C"]', 'rows: Int32[Tensor, "N"]']
         assert returned == 'Int32[Tensor, "N"]'
+
+    def test_a_size_that_a_fake_kernel_leaves_open_is_the_datas(self):
+        text = draft_operator("draft_test::kept")
+        assert '@opsmith.adopt("draft_test::kept", data_dependent=("K",))' in text
+        arguments, returned = declared(text)
+        assert arguments[:2] == ['boxes: Float[Tensor, "N 4"]', 'scores: Float[Tensor, "N"]']
+        assert returned == 'Int64[Tensor, "K"]'
+
+    def test_what_ends_the_process_for_some_numbers_is_checked_on_its_cases_alone(self):
+        text = draft_operator("draft_test::pooled")
+        assert declared(text)[0] == [
+            'maps: Float[Tensor, "N C H W"]',
+            'regions: Float[Tensor, "M 5"]',
+        ]
+        assert "@pooled.register_cases(only=True)" in text
+        assert "Its own cases alone are checked, as not all that its values may be" in text
+        assert "only=True" not in draft_operator("draft_test::kept")
+
+    def test_an_example_is_a_case_as_it_is_written(self):
+        regions = "torch.tensor([[0.0, 1, 1, 5, 5], [1, 0, 0, 4, 6]])"
+        text = draft_operator(
+            "draft_test::pooled", f"torch.rand(2, 3, 8, 8), regions={regions} + 0"
+        )
+        assert '"maps": torch.rand(2, 3, 8, 8).to(dtype),' in text
+        assert f'"regions": ({regions} + 0).to(dtype),' in text
+        assert "    torch.manual_seed(seed)\n" in text
+
+    def test_what_defines_an_operator_is_imported(self):
+        text = draft_operator("draft_test::narrow", modules=["draft_library"])
+        assert "\nimport draft_library  # noqa: F401\n" in text
 
     def test_dtypes_are_those_that_were_taken(self):
         text = draft_operator("draft_test::narrow")
@@ -226,7 +276,8 @@ class TestOfAnotherLibrary:
             ("never", r"its parameters are \(x, mode\)"),
         ],
     )
-    def test_what_no_declaration_can_say_is_refused(self, name, message):
+    def test_what_no_declaration_can_say_is_refused(self, name, message, monkeypatch):
+        monkeypatch.setattr(examples, "_SECONDS", 1.0)
         with pytest.raises(DeclarationError, match=message):
             draft_operator(f"draft_test::{name}")
 

@@ -6,7 +6,8 @@ free and which are alike, what the sizes of results follow from, which values an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,20 +20,22 @@ from opsmith.operators.drafting.subject import Argument, Spec, Subject, of_funct
 __all__ = ["draft_function", "draft_operator"]
 
 
-def draft_operator(name: str, example: str | None = None) -> str:
+def draft_operator(name: str, example: str | None = None, modules: Sequence[str] = ()) -> str:
     """The declaration of an operator that PyTorch knows, as a Python file.
 
     Args:
         name: ``aten::gather``; with an overload: ``aten::add.Tensor``.
         example: the arguments of a call as Python, ``torch.rand(5, 4), 0.5``; by default a call
             that the operator takes is looked for.
+        modules: what the file has to import so that the operator is there.
 
     Raises:
         DeclarationError: there is no such operator; no declaration can say what it takes or
             returns; or no call of it was found.
     """
     overload = overload_of(name)
-    return writing.operator(_draft(of_overload(name, overload), example), name, overload)
+    draft = replace(_draft(of_overload(name, overload), example), modules=modules)
+    return writing.operator(draft, name, overload)
 
 
 def draft_function(
@@ -51,7 +54,8 @@ def _draft(subject: Subject, example: str | None) -> writing.Draft:
     subject, given = examples.found(subject, example, subject.name)
     values = _with_optional(subject, dimensions.specs(given))
     sizes, device = _sizes(subject, values)
-    return _described(subject, sizes, device, given)
+    draft = _described(subject, sizes, device, given)
+    return replace(draft, sources=examples.sources(subject, example))
 
 
 def _with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def _described(
 ) -> writing.Draft:
     """Everything that the declaration says, from calls with these sizes."""
     found = _limits(subject, sizes)
-    sampled = all(one.known for one in found.values())
+    sampled = all(one.known for one in found.values()) and subject.survives(_wild(sizes))
     floats = limits.dtypes(subject, sizes.values)
     returned = subject.results(sizes.values, HOST)
     assert returned is not None, "the example was taken"
@@ -93,6 +97,25 @@ def _described(
     }
     listed = [isinstance(one, list) for one in returned]
     return writing.Draft(subject, shown, shapes, results, listed, floats, found, dependent, sampled)
+
+
+def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
+    """Calls as a check draws them: numbers of any size, and sizes of 0."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(value: Any, scale: float) -> Any:
+        if isinstance(value, list):
+            return [draw(one, scale) for one in value]
+        if not isinstance(value, Spec) or not value.dtype.is_floating_point:
+            return value
+        return scale * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+
+    drawn = [
+        {name: draw(value, scale) for name, value in sizes.at(at).items()}
+        for scale in (1.0, 1e3, 1e19)
+        for at in sizes.vary(6)
+    ]
+    return [*drawn, *(sizes.at({**sizes.all, name: 0}) for name in sizes.all)]
 
 
 def _limits(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Limits]:
@@ -179,6 +202,8 @@ def _data_dependent(
 ) -> tuple[list[str], list[str | None] | None]:
     """The sizes that only the data decides, and the shapes of results that name them."""
     runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]
+    if subject.has_python_fake:
+        runs.append(subject.traced(sizes.values))
     known = [run for run in runs if run is not None]
     first = known[0]
     if not all(isinstance(one, Spec) for run in known for one in run):

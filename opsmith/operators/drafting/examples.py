@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import time
@@ -24,12 +25,16 @@ _SHAPES = (
 _TOGETHER: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
     2: (
         *(((4, 6), (4, 6)), ((4, 6), (6,)), ((4, 6), (6, 5)), ((2, 4, 8, 9), (5, 4, 3, 3))),
-        *(((2, 4, 8), (5, 4, 3)), ((2, 4, 6), (2, 6, 5)), ((2, 4, 8, 9), (4, 5, 3, 3))),
+        *(((2, 4, 8), (5, 4, 3)), ((2, 4, 6), (2, 6, 5))),
+        *(((6, 4), (6,)), ((2, 4, 8, 9), (3, 5))),  # boxes with scores, maps with regions
+        ((2, 4, 8, 9), (4, 5, 3, 3)),
     ),
     3: (((4, 6), (4, 6), (4, 6)), ((4, 6), (6,), (4, 6)), ((4, 5), (4, 6), (6, 5))),
 }
 _DTYPES = (torch.float32, torch.int64, torch.bool)
 _INTS = (2, 1, 0, -1, 4)
+#: How many combinations of numbers are tried with each shape.
+_SCALARS = 60
 _SECONDS = 20.0
 
 
@@ -49,8 +54,7 @@ def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, di
     started = time.monotonic()
     for values in _candidates(subject):
         # Refusing is cheap without data, and the fake kernel may take what the operator does not.
-        fake = subject.results(values, "meta")
-        if (fake is not None or _has_no_fake(subject, values)) and subject.takes([values])[0]:
+        if _may_take(subject, values) and subject.takes([values])[0]:
             return subject, values
         if time.monotonic() - started > _SECONDS:
             break
@@ -92,14 +96,34 @@ def _given(subject: Subject, written: str) -> tuple[Subject, dict[str, Any]]:
     return subject, values
 
 
-def _has_no_fake(subject: Subject, values: Mapping[str, Any]) -> bool:
+def sources(subject: Subject, written: str | None) -> dict[str, str]:
+    """What an example has for each argument, as Python; without what it unpacks.
+
+    Args:
+        subject: what is called.
+        written: the arguments, as `found` takes them.
+    """
+    if written is None:
+        return {}
+    call = ast.parse(f"bound({written})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        return {}
+    names = [one.name for one in subject.arguments if not one.keyword_only]
+    given = dict(zip(names, call.args, strict=False))
+    given |= {one.arg: one.value for one in call.keywords if one.arg}
+    return {name: ast.unparse(node) for name, node in given.items()}
+
+
+def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
+    """Whether the fake kernel takes a call, or there is none to ask."""
     try:
         subject.call(values, "meta")
     except NotImplementedError:
         return True
     except Exception:
-        return False
-    return False
+        return subject.has_python_fake and subject.traced(values) is not None
+    return True
 
 
 def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
@@ -119,6 +143,7 @@ def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
         itertools.product(*(list(enumerate(_values(one))) for one in others)),
         key=lambda chosen: sum(position for position, _ in chosen),
     )
+    del scalars[_SCALARS:]
     for shapes in _shapes(len(tensors)):
         for types in dtypes:
             specs = [Spec(*pair) for pair in zip(shapes, types, strict=True)]

@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._library import simple_registry
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
@@ -134,7 +137,23 @@ class Subject:
         if returned is None:
             return []
         several = returned if isinstance(returned, tuple) else (returned,)
-        return [map_tensors(one, lambda t: Spec(tuple(t.shape), t.dtype)) for one in several]
+        return [map_tensors(one, _spec) for one in several]
+
+    @property
+    def has_python_fake(self) -> bool:
+        """Whether `torch.library.register_fake` gave it, which may leave sizes open."""
+        if not isinstance(self.function, torch._ops.OpOverload):
+            return False
+        found = simple_registry.singleton.find(self.function._schema.name)
+        return found.fake_impl.kernel is not None
+
+    def traced(self, values: Mapping[str, Any]) -> list[Any] | None:
+        """`results` by the fake kernel, where a size that only the data decides is -1.
+
+        On ``"meta"`` a fake kernel that leaves a size open refuses.
+        """
+        with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+            return self.results(values, HOST)
 
     def takes(self, calls: Sequence[Mapping[str, Any]], *, traced: bool = False) -> list[bool]:
         """Which calls the operator takes; with `traced`, and its fake kernel tells the same.
@@ -148,6 +167,10 @@ class Subject:
             # A copy that said less than it was asked ended in the next call.
             answers += [answer == ord("y") for answer in said] + [False]
         return answers[: len(calls)]
+
+    def survives(self, calls: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether no call ends its process: one that reads where a number points may."""
+        return len(self._takes(calls, traced=False)) == len(calls)
 
     def _takes(self, calls: Sequence[Mapping[str, Any]], traced: bool) -> bytes:
         """What a copy of this process says of each call, ``y`` or ``n``, until one ends it."""
@@ -173,6 +196,11 @@ class Subject:
             said = pipe.read()
         os.waitpid(child, 0)
         return said
+
+
+def _spec(tensor: Tensor) -> Spec:
+    """Of a size that is a symbol: -1."""
+    return Spec(tuple([size if type(size) is int else -1 for size in tensor.shape]), tensor.dtype)
 
 
 def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from opsmith.operators.arguments import dtype_name
 from opsmith.operators.drafting.limits import FLOATING, Limits
 from opsmith.operators.drafting.subject import Argument, Spec, Subject
 
@@ -45,6 +46,8 @@ class Draft:
         limits: what its numbers and integer tensors may be.
         data_dependent: the sizes of results that only the data decides.
         sampled: whether `opsmith check` can draw arguments from this.
+        sources: arguments of the example, as the user wrote them.
+        modules: what defines the operator, to be imported.
     """
 
     subject: Subject
@@ -56,6 +59,8 @@ class Draft:
     limits: Mapping[str, Limits]
     data_dependent: Sequence[str]
     sampled: bool
+    sources: Mapping[str, str] = field(default_factory=dict)
+    modules: Sequence[str] = ()
 
 
 def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
@@ -81,7 +86,7 @@ def operator(draft: Draft, name: str, overload: torch._ops.OpOverload) -> str:
         "",
         *_cases(draft, short),
     ]
-    return _file(draft, name, [], lines)
+    return _file(draft, name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
 
 
 def function(draft: Draft, module: str, name: str) -> str:
@@ -101,11 +106,16 @@ def function(draft: Draft, module: str, name: str) -> str:
 
 def _file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str]) -> str:
     text = "\n".join(lines)
-    opening = [f'"""{what}, as calls of it show it to be: see what fits, and edit the rest.']
+    notes = []
     if draft.subject.left_out:
-        opening += ["", f"Left at their defaults: {', '.join(draft.subject.left_out)}.", '"""']
-    else:
-        opening[0] += '"""'
+        notes.append(f"Left at their defaults: {', '.join(draft.subject.left_out)}.")
+    if not draft.sampled:
+        notes.append(
+            "Its own cases alone are checked, as not all that its values may be was found. Say it\n"
+            "with Index, Between and the like, then leave out only=True."
+        )
+    title = f"{what}, as calls of it show it to be: see what fits, and edit the rest."
+    opening = ['"""' + "\n\n".join([title, *notes]) + ('\n"""' if notes else '"""')]
     return "\n".join([*opening, "", *_imports(text, draft, imports), "", "", text, ""])
 
 
@@ -153,13 +163,9 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
     if constraints:
         lines.append(f"from opsmith import {', '.join(constraints)}")
     if own:
-        names = ", ".join(f'"{_name(one)}"' for one in draft.dtypes)
+        names = ", ".join(f'"{dtype_name(one)}"' for one in draft.dtypes)
         lines += ["", "", f"class {_SOME_FLOATS}(AbstractDtype):", f"    dtypes = [{names}]"]
     return lines
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _type(draft: Draft, one: Argument) -> str:
@@ -221,12 +227,35 @@ def _cases(draft: Draft, name: str) -> list[str]:
         f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
         "def cases(dtype: torch.dtype, seed: int):",
     ]
-    if any(isinstance(one, Tensor | Spec | list) for one in draft.values.values()):
+    drawn = [key for key in draft.values if _is_written(draft, key)]
+    if any("rand" in draft.sources[key] for key in drawn):
+        lines.append("    torch.manual_seed(seed)")
+    made = [value for key, value in draft.values.items() if key not in drawn]
+    if any(isinstance(one, Tensor | Spec | list) for one in made):
         lines.append("    generator = torch.Generator().manual_seed(seed)")
     lines.append("    yield {")
     for key, value in draft.values.items():
-        lines.append(f'        "{key}": {_value(draft, value)},')
+        text = _written(draft, key) if key in drawn else _value(draft, value)
+        lines.append(f'        "{key}": {text},')
     return [*lines, "    }"]
+
+
+def _is_written(draft: Draft, name: str) -> bool:
+    """Whether an argument has tensors, and the user wrote which."""
+    value = draft.values[name]
+    first = value[0] if isinstance(value, list) and value else value
+    return name in draft.sources and isinstance(first, Tensor)
+
+
+def _written(draft: Draft, name: str) -> str:
+    """An argument as the user wrote it, in the dtype that a case is asked for."""
+    value, source = draft.values[name], draft.sources[name]
+    first = value[0] if isinstance(value, list) else value
+    if not (first.dtype.is_floating_point and len(draft.dtypes) > 1):
+        return source
+    if isinstance(value, list):
+        return f"[one.to(dtype) for one in {source}]"
+    return f"{source}.to(dtype)" if source.endswith(")") else f"({source}).to(dtype)"
 
 
 def _value(draft: Draft, value: Any) -> str:
