@@ -17,6 +17,8 @@ from opsmith.operators.arguments import dtype_name, is_float8
 
 #: Up to how many effective terms an element is one term, and not a sum.
 _ALONE = 1.5
+#: How many roundings are granted to what an overflow leads to, where no tolerance is measured.
+_LOOSE = 32
 #: From which relative difference on two derivatives side by side are the two sides of a kink.
 _JUMP = 1e-3
 
@@ -135,9 +137,12 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
         rounding, beyond = truth.rounding[position]
         reached = torch.maximum(allowed, rounding)
         ratio = torch.minimum(ratio, _ratios(value, expected, reached))
-        # Nothing is judged where the reference overflows: what another formula makes of that may
-        # be finite (a quotient by infinity is zero).
-        ratio = torch.where(beyond | _terms_overflow(value, truth, position), 0.0, ratio)
+        ratio = torch.where(_terms_overflow(value, truth, position), 0.0, ratio)
+        if bool((beyond & (ratio > 1)).any()):
+            explained = _explained_by_overflow(value, truth, position, reached)
+            ratio = torch.where(beyond & explained, 0.0, ratio)
+    if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
+        ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     if bool((ratio > 1).any()):
@@ -181,6 +186,26 @@ def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
     reached = _widened(narrow[position])
     infinite = reached.isinf() & (reached.sign() == right.sign())
     return overflows & ~((terms < _ALONE) & infinite & (_widened(value) != reached))
+
+
+def _explained_by_overflow(
+    value: Tensor, truth: Expected, position: int, allowed: Tensor
+) -> Tensor:
+    """Where a value is what an overflow on the way leads to.
+
+    That may be finite: a quotient by infinity is zero.
+    """
+    explained = ~_widened(value).isfinite()
+    if value.is_complex():  # whose quotients and magnitudes overflow in many ways
+        return torch.ones_like(explained)
+    loose = _LOOSE * torch.finfo(value.dtype).eps
+    for results in truth.overflows:
+        other = results[position]
+        if other.shape == value.shape:
+            wide = _widened(other)
+            near = (_widened(value) - wide).abs() <= allowed + loose * wide.abs()
+            explained |= wide.isfinite() & near
+    return explained
 
 
 def _widened(value: Tensor) -> Tensor:

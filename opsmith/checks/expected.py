@@ -27,8 +27,9 @@ No tolerance is tighter than what the reference itself reaches: where a kernel i
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
 last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
 the largest rounding error that it makes at an element is granted, or what four times the error of
-every step comes to, and anything where it is infinite or NaN there alone, since something on the
-way is too large for the dtype. (For double precision this is seen in single precision, and scaled;
+every step comes to. Where it is infinite or NaN there alone, since something on the way is too
+large for the dtype, so may a kernel be, or whatever the overflow of any of its steps leads to
+(`opsmith.checks.overflow`). (For double precision rounding is seen in single precision, and scaled;
 what single precision has no room for is rounded to as many digits.) Where the reference jumps
 (``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
 right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
@@ -47,6 +48,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.layouts import plain
+from opsmith.checks.overflow import exceeds_double, outcomes
 from opsmith.checks.rounding import RandomRounding, with_precision
 from opsmith.operators import Operator
 from opsmith.operators.arguments import (
@@ -127,14 +129,16 @@ class Expected:
 
         Further than the reference by the factor `_SLACK`, of the whole error or of every step's:
         where terms cancel to the square of an error, these differ. And where something on the way
-        is too large for the dtype there, so that it is infinite or NaN and the right value is not.
+        is too large for the dtype there, so that it is infinite or NaN and the right value is not;
+        nowhere in double precision, which the right values are in.
         """
         largest = [torch.zeros(value.shape, dtype=torch.float64) for value in self.values]
         beyond = [torch.zeros(value.shape, dtype=torch.bool) for value in self.values]
         if not self.exact:
             return list(zip(largest, beyond, strict=True))
         generator = torch.Generator().manual_seed(1)
-        scale = _HALVED_SCALE if _is_double(self.arguments) else 1.0
+        is_double = _is_double(self.arguments)
+        scale = _HALVED_SCALE if is_double else 1.0
         for sample in range(_ROUNDING_SAMPLES):
             own = dict(self.arguments)
             if sample:
@@ -146,7 +150,7 @@ class Expected:
                     if one.shape == right.shape == largest[position].shape and _is_inexact(right):
                         error = _size(one.detach().to(right.dtype) - right.detach()) * scale
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
-                        beyond[position] |= fits & ~one.isfinite()
+                        beyond[position] |= fits & ~one.isfinite() & (not is_double)
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
                         largest[position] = torch.maximum(largest[position], error)
         return list(zip(largest, beyond, strict=True))
@@ -172,6 +176,28 @@ class Expected:
             with RandomRounding(dtype, generator, steps, any_size=_is_double(own)):
                 rough = self.evaluate(wide)
             yield rough, fine, _SLACK / steps
+
+    @cached_property
+    def overflows(self) -> list[list[Tensor]]:
+        """What the reference gives where some of its steps are too large for the case's dtypes."""
+        wide = {name: widen(value) for name, value in self.arguments.items()}
+        tensors = _tensors(self.arguments)
+        found: list[list[Tensor]] = []
+        for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if _is_inexact(t)):
+            with contextlib.suppress(Exception):  # infinity is not an argument of every operator
+                for results in outcomes(lambda: self.evaluate(wide), dtype):
+                    found.append([plain(value) for value in results])
+        return found
+
+    @cached_property
+    def unknown(self) -> bool:
+        """Whether NaN says nothing of what is right, since double precision is too small."""
+        wide = {name: widen(value) for name, value in self.arguments.items()}
+        if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
+            return False
+        with contextlib.suppress(Exception):
+            return exceeds_double(lambda: self.evaluate(wide))
+        return False
 
     @cached_property
     def nearby(self) -> list[tuple[Tensor, Tensor]]:

@@ -26,11 +26,44 @@ _SUMS = (_aten.sum, _prims.sum, _aten.mean)
 _RUNNING = (_aten.cumsum, _aten.cumprod)
 
 
-class RandomRounding(TorchDispatchMode):
+class StepByStep(TorchDispatchMode):
+    """Change what every operator gives, right after it gave it.
+
+    An operator that stands for a formula (``native_layer_norm``) is taken apart first.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator, and change its results in place."""
+        named, packet = dict(kwargs or {}), func.overloadpacket
+        parts = None if packet in (*_SUMS, *_RUNNING) else _formula(func, args, named)
+        if parts is not None:
+            with self:
+                return parts(*args, **named)
+        returned = func(*args, **named)
+        self.took(func, args, named, returned)
+        many = returned if isinstance(returned, tuple) else (returned,)
+        for declared, value in zip(func._schema.returns, many, strict=False):
+            alias = declared.alias_info
+            if alias is not None and not alias.is_write:
+                continue  # a view gives nothing new
+            for tensor in value if isinstance(value, list) else [value]:
+                if is_wide(tensor):
+                    self.gave(tensor)
+        return returned
+
+    def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
+        """Change what an operator gave for what it was given."""
+
+    def gave(self, tensor: Tensor) -> None:
+        """Change a result in double precision."""
+
+
+class RandomRounding(StepByStep):
     """Round what every operator gives in double precision to a coarser dtype, at random.
 
-    An operator that stands for a formula (``native_layer_norm``) is taken apart first, and sums,
-    running ones too, have the roundings of their partial sums.
+    Sums, running ones too, have the roundings of their partial sums.
 
     Args:
         dtype: a floating dtype coarser than double precision.
@@ -55,33 +88,17 @@ class RandomRounding(TorchDispatchMode):
         self._generator = generator
         self._any_size = any_size
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Call an operator, and round its results in place."""
-        named, packet = dict(kwargs or {}), func.overloadpacket
-        parts = None if packet in (*_SUMS, *_RUNNING) else _formula(func, args, named)
-        if parts is not None:
-            with self:
-                return parts(*args, **named)
-        returned = func(*args, **named)
-        many = returned if isinstance(returned, tuple) else (returned,)
+    def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
+        """Add the roundings of partial sums."""
+        packet = func.overloadpacket
         if packet in _SUMS and args[0].dtype == torch.float64:
             self._round_partial_sums(packet, args, returned)
-        if packet is _aten.cumsum and _is_wide(returned):
+        if packet is _aten.cumsum and is_wide(returned):
             returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
-        for declared, value in zip(func._schema.returns, many, strict=False):
-            alias = declared.alias_info
-            if alias is not None and not alias.is_write:
-                continue  # a view gives nothing new
-            for tensor in value if isinstance(value, list) else [value]:
-                self._round(tensor)
-        return returned
 
-    def _round(self, value: Any) -> None:
-        if not _is_wide(value):
-            return
-        real = torch.view_as_real(value) if value.is_complex() else value
+    def gave(self, tensor: Tensor) -> None:
+        """Round what an operator gave."""
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         real.copy_(self._rounded(real))
 
     def _rounded(self, real: Tensor) -> Tensor:
@@ -116,7 +133,8 @@ def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.ldexp(mantissa.to(dtype).double(), exponent)
 
 
-def _is_wide(value: Any) -> bool:
+def is_wide(value: Any) -> bool:
+    """Whether a value is a tensor of double precision."""
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
 
 
@@ -145,7 +163,7 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
         return None
     try:
         whole = tree_leaves(func(*args, **kwargs))
-        if not any(map(_is_wide, whole)):
+        if not any(map(is_wide, whole)):
             return None
         parts = tree_leaves(found(*args, **kwargs))
     except Exception:
@@ -160,7 +178,7 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
 
 def _largest(value: Any) -> float:
     """The largest finite magnitude in a tensor of double precision; 0 for anything else."""
-    if not _is_wide(value) or not value.numel():
+    if not is_wide(value) or not value.numel():
         return 0.0
     return float(torch.nan_to_num(value.detach().abs(), nan=0.0, posinf=0.0).max())
 
@@ -170,6 +188,6 @@ def _nearly_equal(first: Any, second: Any, size: float) -> bool:
         return first == second
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    if not _is_wide(first) or not first.numel():
+    if not is_wide(first) or not first.numel():
         return torch.equal(first, second)
     return torch.allclose(first, second, rtol=1e-9, atol=1e-9 * size, equal_nan=True)

@@ -345,6 +345,56 @@ pair(
 )
 
 
+def naive_norm(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N"]:
+    return (x * x).sum(1).sqrt()
+
+
+pair(
+    OVERFLOW,
+    "a reference that overflows, and zeros in its place",
+    naive_norm,
+    wrong=lambda x: torch.nan_to_num(naive_norm(x), posinf=0.0),
+    right=_scaled_norm,
+)
+
+
+def naive_softmax(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x.exp() / x.exp().sum(1, keepdim=True)
+
+
+def _cut_off(x):
+    e = x.exp().clamp(max=1e30)
+    return e / e.sum(1, keepdim=True)
+
+
+pair(
+    OVERFLOW,
+    "a reference that overflows, and exponentials cut off before",
+    naive_softmax,
+    wrong=_cut_off,
+    right=_stable_softmax,
+)
+
+
+def likeness(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, ""]:
+    return (x * y).sum() / ((1 + naive_norm(x[None])) * (1 + naive_norm(y[None]))).squeeze(0)
+
+
+def _of_quotients(x, y):
+    # Zero where a norm overflows.
+    one, other = (v / (1 + naive_norm(v[None])) for v in (x, y))
+    return (one * other).sum()
+
+
+pair(
+    OVERFLOW,
+    "a reference that overflows, and a constant in its place",
+    likeness,
+    wrong=lambda x, y: torch.nan_to_num(likeness(x, y), nan=1.0),
+    right=_of_quotients,
+)
+
+
 def softmax_of_single(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
     return torch.softmax(x, 1)
 

@@ -1,0 +1,128 @@
+"""What overflows can make of a formula: its operators, each with or without the overflow it has.
+
+Where a reference overflows in a kernel's dtype and gives NaN, a right formula of another order may
+give a number: of ``(x - mean) / sqrt(var)`` nothing but the variance may be too large, and the
+quotient is zero. So the formula is run in double precision, and at some of the steps that are too
+large for the kernel's dtype infinity takes the place of what the step gave. What comes out, and NaN
+and infinity, is what an overflow explains; another number is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.rounding import StepByStep, is_wide
+
+#: What adds up products or terms: partial sums overflow where the terms' magnitudes do.
+_LINEAR = {"sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "addmm"}
+#: What is infinite only where it is too large, and has no pole.
+_GROWING = _LINEAR | {"exp", "exp2", "expm1", "sinh", "cosh", "add", "sub", "mul", "square", "prod"}
+#: Up to how many steps every combination is tried, and how many alone and at random otherwise.
+_ALL, _SOME = 4, 16
+
+
+def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterator[list[Tensor]]:
+    """What a formula gives where some of its steps overflow, in one combination after another.
+
+    Args:
+        evaluate: runs the formula in double precision.
+        dtype: what is too small for the steps.
+    """
+    first = Overflows(dtype, ())
+    with first:
+        evaluate()
+    for chosen in _combinations(sorted(first.too_large)):
+        with Overflows(dtype, chosen):
+            found = evaluate()
+        yield found
+
+
+def exceeds_double(evaluate: Callable[[], Any]) -> bool:
+    """Whether some step of a formula is too large for double precision itself."""
+    with _Exceeds() as steps:
+        evaluate()
+    return steps.found
+
+
+class _Exceeds(StepByStep):
+    """Sees whether a step makes infinity of finite numbers."""
+
+    found = False
+
+    def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
+        if _name(func) in _GROWING and is_wide(returned):
+            given = [one for one in args if is_wide(one)]
+            finite = all(bool(one.isfinite().all()) for one in given)
+            self.found |= finite and bool(returned.isinf().any())
+
+
+def _combinations(steps: list[int]) -> Iterator[tuple[int, ...]]:
+    if len(steps) <= _ALL:
+        for count in range(1, len(steps) + 1):
+            yield from itertools.combinations(steps, count)
+        return
+    yield tuple(steps)
+    yield from ((step,) for step in steps[:_SOME])
+    rng = random.Random(0)
+    for _ in range(_SOME):
+        yield tuple(step for step in steps if rng.random() < 0.5)
+
+
+class Overflows(StepByStep):
+    """Let what is too large for a dtype be infinite at some steps.
+
+    Args:
+        dtype: a floating dtype.
+        chosen: at which steps, by their numbers.
+
+    Attributes:
+        too_large: the numbers of the steps at which something is.
+    """
+
+    def __init__(self, dtype: torch.dtype, chosen: Collection[int]) -> None:
+        super().__init__()
+        self.too_large: set[int] = set()
+        self._largest = torch.finfo(dtype).max
+        self._chosen = chosen
+        self._step = 0
+
+    def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
+        """Let partial sums overflow, of what adds up."""
+        self._step += 1
+        if _name(func) not in _LINEAR or not is_wide(returned) or returned.is_complex():
+            return
+        sizes = [one.abs() if is_wide(one) else one for one in args]
+        self._overflow(returned, func(*sizes, **kwargs) * _terms(func, args, returned))
+
+    def gave(self, tensor: Tensor) -> None:
+        """Let a result overflow."""
+        if not tensor.is_complex():
+            self._overflow(tensor, tensor)
+
+    def _overflow(self, tensor: Tensor, size: Tensor) -> None:
+        beyond = tensor.isfinite() & (size.abs() > self._largest)
+        if not bool(beyond.any()):
+            return
+        self.too_large.add(self._step)
+        if self._step in self._chosen:
+            tensor.copy_(
+                torch.where(
+                    beyond, torch.copysign(torch.full_like(tensor, torch.inf), tensor), tensor
+                )
+            )
+
+
+def _terms(func: Any, args: Any, returned: Tensor) -> float:
+    """By what a mean was divided; 1 for what is no mean."""
+    return args[0].numel() / max(returned.numel(), 1) if _name(func) == "mean" else 1.0
+
+
+def _name(func: Any) -> str:
+    """What PyTorch's operator, or the primitive of that name, is called."""
+    return str(func.overloadpacket).rpartition(".")[2]
