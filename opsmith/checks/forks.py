@@ -6,7 +6,11 @@ A program that a kernel starts (a compiler) is not a copy.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from opsmith.checks.protocol import Failure
 
 #: The flag of a process that began as a copy and is one still: PF_FORKNOEXEC of Linux.
 _COPY = 0x40
@@ -32,6 +36,21 @@ class Forks:
         if os.getpid() != self._process:
             os._exit(0)
         return not _copies() <= self._before
+
+
+@contextmanager
+def forking_fails() -> Iterator[None]:
+    """A block in which this process must not be forked.
+
+    Raises:
+        Failure: it was, whatever else was raised.
+    """
+    forks = Forks()
+    try:
+        yield
+    finally:
+        if forks.happened():
+            raise Failure(FORKED, code=FORK_CODE)
 
 
 def _copies() -> set[str]:

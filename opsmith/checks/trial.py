@@ -32,7 +32,7 @@ from opsmith.checks.expected import (
     require_accepted,
     run_reference,
 )
-from opsmith.checks.forks import FORK_CODE, FORKED, Forks
+from opsmith.checks.forks import forking_fails
 from opsmith.checks.given import given_cases
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.raised import raised
@@ -350,13 +350,8 @@ class Trial:
         """Call the operator in this process through the dispatcher, with all threads."""
         assert self.caller is None, f"the kernel of check {self.name!r} runs in another process"
         positional, keywords = self.operator.split(arguments)
-        forks = Forks()
-        try:
-            with threads(self.threads):
-                return self.operator(*positional, **keywords)
-        finally:
-            if forks.happened():
-                raise Failure(FORKED, code=FORK_CODE)
+        with forking_fails(), threads(self.threads):
+            return self.operator(*positional, **keywords)
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Call the operator; every tensor that it gave: results, then what it wrote into.

@@ -124,7 +124,7 @@ def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
 
 
 def test_a_kernel_that_forks_is_named_wherever_it_runs():
-    report = checks.run(crashing.forks, select=["reference", "mutation"])
+    report = checks.run(crashing.forks, select=["reference", "mutation", "afterwards"])
     for row in report.rows:
         assert row.status == "failed"
         assert row.code == "OPS-CALL-FORK"

@@ -18,6 +18,7 @@ from opsmith.checks.case import Case
 from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import compare
 from opsmith.checks.expected import Expected
+from opsmith.checks.forks import forking_fails
 from opsmith.checks.harness import Phase
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
@@ -76,7 +77,8 @@ def _leaves_settings(trial: Trial, case: Case) -> None:
     positional, keywords = trial.operator.split(case.make(trial.subject.device))
     with Surroundings() as before:
         # Not `trial.call`, which puts the number of threads back.
-        trial.operator(*positional, **keywords)
+        with forking_fails():
+            trial.operator(*positional, **keywords)
         changes = before.changes()
     if changes:
         raise Failure(f"a call changed {changes[0]}, and left it so", code="OPS-AFTER-SETTING")
