@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def file_of(subject: Subject) -> Path | None:
     return path if path.is_file() else None
 
 
+def beside(subject: Subject) -> list[Path]:
+    """Further files that register kernels of the operator, which they import."""
+    operator = subject.operator
+    functions = [getattr(kernel, "function", None) for kernel in operator.kernels.values()]
+    names = dict.fromkeys(getattr(function, "__module__", None) for function in functions)
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    registering = [one for one in modules if any(v is operator for v in vars(one).values())]
+    files = [Path(str(one.__file__)) for one in registering if getattr(one, "__file__", None)]
+    return [file for file in files if file != file_of(subject)]
+
+
 def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool = True) -> str:
     """The command line that runs a check as it ran; empty for a notebook, or given cases.
 
@@ -27,9 +39,7 @@ def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool
     path = file_of(subject)
     if path is None or settings.given:
         return ""
-    relative = os.path.relpath(path)
-    file = str(path) if relative.startswith("..") else relative
-    words = ["opsmith", "check", *_what(subject, shlex.quote(file)), "--check", check]
+    words = ["opsmith", "check", *_what(subject, _shown(path)), "--check", check]
     words += ["--seed", str(settings.seed)] if seeded else []
     usual = Settings()
     for name in ("examples", "seconds", "time_limit"):
@@ -40,11 +50,16 @@ def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool
     return " ".join(words)
 
 
+def _shown(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path) if relative.startswith("..") else relative)
+
+
 def _what(subject: Subject, file: str) -> list[str]:
     """The words that name the operator: its file, or what it is called and the file of its spec."""
     specification = getattr(subject.operator, "specification", None)
     if specification is None:
-        return [file]
+        return [file, *map(_shown, beside(subject))]
     words = [specification.name, "--spec", file]
     for _, source in specification.modules:
         words += ["--import", shlex.quote(source)]

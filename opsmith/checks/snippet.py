@@ -13,7 +13,7 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.gradients import arriving_layout, leaves_of
 from opsmith.checks.protocol import Failure
-from opsmith.checks.repeat import file_of
+from opsmith.checks.repeat import beside, file_of
 from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
@@ -85,9 +85,13 @@ def _beginning(subject: Subject) -> list[str]:
     file = file_of(subject)
     if file is None:
         return []
-    folder, module = module_name(file)
     lines = ["import copy, sys", "from math import inf, nan", "import torch"]
-    return [*lines, f"sys.path.insert(0, {str(folder)!r})", *_import(subject.operator, module), ""]
+    folder, module = module_name(file)
+    others = [module_name(other) for other in beside(subject)]
+    folders = dict.fromkeys([folder, *(other for other, _ in others)])
+    lines += [f"sys.path.insert(0, {str(one)!r})" for one in folders]
+    lines += _import(subject.operator, module)
+    return [*lines, *(f"import {other}" for _, other in others), ""]
 
 
 def _import(operator: Operator, module: str) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from opsmith import checks
 from opsmith.errors import ArgumentError
 from opsmith.kernels import cache_folder
+from opsmith.operators.importing import import_operators
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,42 @@ def test_a_snippet_can_be_pasted_into_a_fresh_python():
         assert "AssertionError: Tensor-likes are not close!" in done.stderr
         assert "SyntaxError" not in done.stderr
         assert done.stdout.count("tensor(") == 2
+
+
+DECLARES = """
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+@opsmith.op("snippets::elsewhere")
+def elsewhere(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+"""
+REGISTERS = """
+from elsewhere_declared import elsewhere
+
+@elsewhere.register_kernel("cpu")
+def _(x):
+    return x * 3
+"""
+
+
+def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeated(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere_declared.py").write_text(DECLARES)
+    (tmp_path / "elsewhere_kernel.py").write_text(REGISTERS)
+    (operator,) = import_operators("elsewhere_kernel.py").operators
+    (row,) = (one for one in checks.run(operator, select=["reference"]).rows if one.message)
+    assert row.status == "failed"
+    files = "elsewhere_declared.py elsewhere_kernel.py"
+    assert row.command == f"opsmith check {files} --check reference --seed 0"
+    done = subprocess.run(
+        [sys.executable, "-c", row.snippet], capture_output=True, text=True, cwd="/"
+    )
+    assert "AssertionError: Tensor-likes are not close!" in done.stderr
 
 
 @pytest.mark.parametrize(
