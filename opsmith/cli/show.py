@@ -66,19 +66,21 @@ def tree(operator: "Operator") -> "Tree":
 
 def _kernels(operator: "Operator") -> Iterator[str]:
     from opsmith.kernels import get_device
+    from opsmith.operators.importing import shown_path
 
     for device, kernel in operator.kernels.items():
         if device == "reference":
             continue
         missing = get_device(device, operator.name).missing()
-        line = f"{device}: {_place(kernel.where)}"
+        line = f"{device}: {shown_path(kernel.where)}"
         yield f"– {line}: {missing}" if missing else line
-    where = _place(operator.kernels["reference"].where)
+    where = shown_path(operator.kernels["reference"].where)
     yield f"every other device: the reference, {where}"
 
 
 def _derived(operator: "Operator") -> Iterator[str]:
     from opsmith.operators.adopt import AdoptedOperator
+    from opsmith.operators.importing import shown_path
 
     signature = operator.signature
     yield f"checks of arguments: from the declaration ({', '.join(_checked(operator)) or 'none'})"
@@ -95,7 +97,7 @@ def _derived(operator: "Operator") -> Iterator[str]:
     dims = ", ".join(signature.parallel_dims)
     yield f"batching: at once, along {dims}" if dims else "batching: one sample after the other"
     translations = ", ".join(
-        f"from opset {one.opset} on ({_place(one.where)})" for one in operator.onnx_translations
+        f"from opset {one.opset} on ({shown_path(one.where)})" for one in operator.onnx_translations
     )
     yield f"ONNX: {translations or 'the reference, traced'}"
 
@@ -139,14 +141,3 @@ def _runtimes(operator: "Operator") -> Iterator[str]:
             yield f"{target.title}: {', '.join(open_ways)}"
         elif obstacles:
             yield f"– {target.title}: {next(iter(obstacles.values()))}"
-
-
-def _place(where: str) -> str:
-    """A file and line as short as it is clear, from the current folder."""
-    path, colon, line = where.rpartition(":")
-    file = Path(path if colon else where)
-    try:
-        shown = file.relative_to(Path.cwd())
-    except ValueError:
-        shown = file
-    return f"{shown}{colon}{line}" if colon else str(shown)

@@ -223,11 +223,11 @@ def _is_file_of(module: ModuleType, path: Path) -> bool:
 def raised(source: str, error: BaseException) -> LoadError:
     """Say in one paragraph what importing `source` raised, and at which of the user's lines."""
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return LoadError(f"{_shown(error.filename)}:{error.lineno}: {error.msg}")
+        return LoadError(f"{shown_path(error.filename)}:{error.lineno}: {error.msg}")
     where = source
     for frame in traceback.extract_tb(error.__traceback__):
         if _is_users(frame.filename):
-            where = f"{_shown(frame.filename)}:{frame.lineno}"
+            where = f"{shown_path(frame.filename)}:{frame.lineno}"
     if isinstance(error, OpsmithError):
         return LoadError(f"{where}: {error}")
     return LoadError(f"{where}: {type(error).__name__}: {error}")
@@ -240,7 +240,7 @@ def _is_users(file: str) -> bool:
     return Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in theirs)
 
 
-def _shown(file: str) -> str:
-    """Return a path relative to the working directory where it lies below it."""
+def shown_path(file: str) -> str:
+    """A path, or a path and a line, relative to the working directory where it lies below it."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

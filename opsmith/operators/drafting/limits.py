@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from opsmith.operators.arguments import DTYPES
 from opsmith.operators.drafting.dimensions import Sizes
 from opsmith.operators.drafting.subject import Argument, Spec, Subject
+from opsmith.signature.dtypes import FLOATING as _FLOATING
 
 #: Beyond every size that is tried, and a window or border of so many elements is quickly computed.
 _FAR = 100
 _FLOATS = (-10.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 10.0)
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATING = tuple(DTYPES[name] for name in _FLOATING)
 
 
 @dataclass(frozen=True)

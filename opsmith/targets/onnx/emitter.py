@@ -150,9 +150,9 @@ class Emitter(abc.ABC):
         if found is None:
             raise FormError(
                 self._operator.name,
-                f"its ONNX form has an attribute that follows from "
-                f"dimension {axis} of an argument, and that size may change. Leave it out of "
-                "dynamic_shapes, or use the library form.",
+                f"its ONNX form has an attribute that follows from dimension {axis} of an "
+                "argument, and that size may change. Leave it out of dynamic_shapes, or use the "
+                "library form.",
             )
         return found
 
