@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from opsmith.bench.figures import Benchmark, Figure
+from opsmith.bench.figures import GRADIENT, Benchmark, Figure
 from opsmith.bench.significance import holm, mann_whitney
 
 #: Rarer by chance than this, and larger than this: a change.
@@ -73,7 +73,7 @@ def changes(now: Benchmark, before: Benchmark) -> list[Change]:
 
 
 def _beside_reference(figure: Figure) -> bool:
-    return bool(figure.speedups) and figure.name != "reference"
+    return bool(figure.speedups) and figure.name not in ("reference", f"reference{GRADIENT}")
 
 
 def _samples(figure: Figure, absolute: bool) -> Sequence[float]:

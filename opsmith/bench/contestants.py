@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.bench.figures import COMPILED, GRADIENT
+from opsmith.checks.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.one_call_models import OneCall, PureCall
 from opsmith.checks.subject import REFERENCE, Subject, subjects_of
 from opsmith.kernels import HOST
@@ -36,7 +38,6 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 BASELINE = "reference"
 """What all others are compared with: the reference, run as it is written."""
-COMPILED = ", compiled"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,10 @@ def _both(
 
     yield Contestant(name, device, obstacle, eager)
     yield Contestant(f"{name}{COMPILED}", device, obstacle, compiled)
+    if has_gradient(operator) and not operator.signature.mutated:
+        yield Contestant(
+            f"{name}{GRADIENT}", device, obstacle, lambda _: _differentiated(operator, function)
+        )
 
 
 def _called(operator: Operator, function: Callable[..., Any], arguments: Arguments) -> Prepared:
@@ -112,6 +117,32 @@ def _called(operator: Operator, function: Callable[..., Any], arguments: Argumen
         return flatten(operator.signature, returned, given)
 
     return Prepared(function, operator.split, results)
+
+
+def _differentiated(operator: Operator, function: Callable[..., Any]) -> Prepared:
+    """A call and the way back, with each result for its own incoming gradient."""
+
+    def bind(given: Arguments) -> Call:
+        arguments, leaves = leaves_of(given, operator.signature)
+        return (*operator.split(arguments), list(leaves.values())), {}
+
+    def there_and_back(
+        positional: Sequence[Any], keywords: Mapping[str, Any], leaves: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        with torch.enable_grad():
+            results = flatten(operator.signature, function(*positional, **keywords), {})
+        outputs = [one for one in results if is_differentiable(one) and one.requires_grad]
+        incoming = [output.detach() for output in outputs]
+        return list(torch.autograd.grad(outputs, leaves, incoming, allow_unused=True))
+
+    def gradients(returned: list[Tensor | None], given: Arguments) -> list[Tensor]:
+        _, leaves = leaves_of(given, operator.signature)
+        return [
+            torch.zeros_like(leaf) if grad is None else grad
+            for leaf, grad in zip(leaves.values(), returned, strict=True)
+        ]
+
+    return Prepared(there_and_back, bind, gradients)
 
 
 def _runtimes(subject: Subject) -> Iterator[Contestant]:
@@ -134,7 +165,7 @@ def _folder() -> Path:
 def _function(
     operator: Operator, target: Target, proof: OperatorProof, obstacle: str
 ) -> Contestant:
-    """The runtime's own function, called with PyTorch's tensors."""
+    """The runtime's own function, called with its own arguments."""
 
     def prepare(arguments: Arguments) -> Prepared:
         del arguments
@@ -143,13 +174,8 @@ def _function(
         loaded = load(folder)
         assert isinstance(loaded, LoadedOperators)
 
-        def bind(given: Arguments) -> Call:
-            return (), given
-
-        def results(returned: Any, given: Arguments) -> list[Tensor]:
-            return flatten(operator.signature, returned, given)
-
-        return Prepared(loaded[operator.name], bind, results)
+        own = proof.own_call(loaded, operator)
+        return Prepared(own.function, lambda given: ((), own.taken(given)), own.given)
 
     return Contestant(proof.timed, HOST, obstacle, prepare)
 

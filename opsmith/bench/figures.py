@@ -19,6 +19,9 @@ SCHEMA = "opsmith.bench/1"
 SCHEMA_FILE = Path(__file__).parent / "schema" / "bench-1.json"
 """Its JSON Schema."""
 
+COMPILED, GRADIENT = ", compiled", ", gradient"
+"""How the names of contestants end that are compiled, or timed forward and backward."""
+
 Status = Literal["timed", "refused", "failed", "not applicable"]
 
 
@@ -37,12 +40,14 @@ class Figure:
         sizes: which served sizes, or which case.
         dtype: the generic dtype; empty where every dtype is fixed.
         device: the device type.
-        name: the contestant: ``reference``, ``cpu kernel``, ``aotinductor``, …
+        name: the contestant: ``reference``, ``cpu kernel``, ``cpu kernel, gradient``,
+            ``aotinductor``, …
         status: ``refused`` where a result was wrong or a time is not possible, ``failed`` where
             something raised, crashed or hung.
         message: why there is no figure.
         seconds: of one call, round by round; none where it was not timed.
         speedups: the reference's time of the same round, divided by this; none for want of either.
+            For a gradient, the time of the reference's gradient.
         bytes: what has to be moved, if the author says.
         operations: what has to be computed, if the author says.
         notes: what else is worth knowing.

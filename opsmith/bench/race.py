@@ -12,7 +12,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from opsmith.bench.figures import Benchmark, Figure, Status, show_bytes, show_seconds
+from opsmith.bench.figures import (
+    COMPILED,
+    GRADIENT,
+    Benchmark,
+    Figure,
+    Status,
+    show_bytes,
+    show_seconds,
+)
 from opsmith.bench.machine import Machine, describe
 from opsmith.bench.stopwatch import Entry, NotTimedError, Stopwatch
 from opsmith.bench.supply import Batch, Supply, supplies
@@ -101,7 +109,10 @@ def run(
                 reference.turn_to(location)
                 lanes = [(one, reference) for one in reference.entries()]
                 lanes += [(one, watch) for one in entries if one.device == device]
-                wanted = [x for x in lanes if not only or x[0].name in (REFERENCE, *only)]
+                names = {REFERENCE, *only}
+                if any(name.endswith(GRADIENT) for name in only):
+                    names.add(f"{REFERENCE}{GRADIENT}")
+                wanted = [x for x in lanes if not only or x[0].name in names]
                 subject = _subject(operator, device)
                 chosen = dtype or subject.favourite
                 for supply in supplies(subject, chosen, sizes, cases):
@@ -114,7 +125,9 @@ def run(
 
 
 def _require_known(only: Sequence[str], operator: Operator, entries: Sequence[Entry]) -> None:
-    known = [REFERENCE, f"{REFERENCE}, compiled", *(entry.name for entry in entries)]
+    known = [REFERENCE, f"{REFERENCE}{COMPILED}", *(entry.name for entry in entries)]
+    if any(name.endswith(GRADIENT) for name in known):
+        known.insert(2, f"{REFERENCE}{GRADIENT}")
     if only and not set(only) & set(known):
         raise NoSuchContestantError(
             f"{operator.name}: there is no {' and no '.join(map(repr, only))} to time; there are "
@@ -148,6 +161,11 @@ class _Lane:
     message: str = ""
     calls: int = _FEWEST
     spent: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether gradients are timed too."""
+        return self.name.endswith(GRADIENT)
 
     @property
     def running(self) -> bool:
@@ -201,11 +219,17 @@ class _Race:
         self._yardstick = yardstick
         self._device = device
         self._machine.dtype = supply.dtype if supply.dtype == "float64" else "float32"
-        self._verdict = Verdict(supply.operator)
+        self._verdicts = {
+            goes_back: Verdict(supply.operator, gradient=goes_back) for goes_back in (False, True)
+        }
         self._lanes = [_Lane(entry.name, stopwatch) for entry, stopwatch in lanes]
         for lane, (entry, _) in zip(self._lanes, lanes, strict=True):
             if entry.obstacle:
                 lane.leave("not applicable", entry.obstacle)
+        back = [lane for lane in self._lanes if lane.running and lane.goes_back]
+        obstacle = self._verdicts[True].obstacle(supply.first) if back else ""
+        for lane in back if obstacle else ():
+            lane.leave("not applicable", obstacle)
 
     def run(self, rounds: int, seconds: float, progress: Progress) -> list[Figure]:
         """Run the race; a figure for each contestant."""
@@ -265,14 +289,15 @@ class _Race:
             taken, results = stopwatch.time(lane.name, first, count, looked, flush)
             spent.append(taken)
             # Nobody knows before which of the two is compared where one takes long.
-            if not self._verdict.slow or random.random() < 0.5:
+            if not self._verdicts[lane.goes_back].slow or random.random() < 0.5:
                 self._compare(lane, batch, first + looked, results, number)
         lane.spent[number] = (spent[0], spent[1])
 
     def _compare(
         self, lane: _Lane, batch: Batch, number: int, results: Sequence[Tensor], round_: int
     ) -> None:
-        problem = self._verdict.problem(batch.arguments(number), results)
+        verdict = self._verdicts[lane.goes_back]
+        problem = verdict.problem(batch.arguments(number), results)
         if problem:
             lane.leave(
                 "refused",
@@ -286,8 +311,10 @@ class _Race:
         operator, supply = self._supply.operator, self._supply
         cost = operator.cost(supply.first) if operator.cost is not None else Cost()
         by_name = {lane.name: lane for lane in self._lanes}
-        base = by_name.get(REFERENCE)
         for lane in self._lanes:
+            base = by_name.get(f"{REFERENCE}{GRADIENT if lane.goes_back else ''}")
+            # What goes back does more than the author stated.
+            stated = Cost() if lane.goes_back else cost
             self._require_possible(lane, cost)
             figure = Figure(
                 operator.name,
@@ -297,9 +324,9 @@ class _Race:
                 lane.name,
                 lane.status,
                 lane.message,
-                bytes=cost.bytes,
-                operations=cost.operations,
-                notes=tuple(self._notes()),
+                bytes=stated.bytes,
+                operations=stated.operations,
+                notes=tuple(self._notes(lane)),
             )
             if lane.running:
                 seconds = lane.seconds()
@@ -309,13 +336,13 @@ class _Race:
                 figure = replace(figure, seconds=taken, speedups=tuple(speedups))
             yield figure
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, lane: _Lane) -> Iterator[str]:
         if self._supply.repeats:
             yield (
                 "every call got the same numbers, as the registered cases do not change with the "
                 "seed: a kernel that remembers results is not found out"
             )
-        if self._verdict.slow:
+        if self._verdicts[lane.goes_back].slow:
             yield "results were compared with the largest tolerance of the first call's"
 
     def _require_possible(self, lane: _Lane, cost: Cost) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.comparison import compare
-from opsmith.checks.expected import Expected, RefusedError, expected_of, run_reference, widen
+from opsmith.checks.expected import Expected, RefusedError, expected_of, widen
+from opsmith.checks.gradients import expected_gradients, leaves_of
 from opsmith.checks.layouts import plain
 from opsmith.operators import Operator
 
@@ -26,12 +27,28 @@ class Verdict:
 
     Args:
         operator: whose results.
+        gradient: whether they are the gradients of its arguments, where each result is its own
+            incoming gradient.
     """
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, *, gradient: bool = False) -> None:
         self._operator = operator
+        self._gradient = gradient
         self._first: Expected | None = None
         self.slow = False
+
+    def obstacle(self, arguments: Mapping[str, Any]) -> str:
+        """Why nothing says what is right; empty where the reference does."""
+        if not self._gradient:
+            return ""
+        _, leaves = leaves_of(arguments, self._operator.signature)
+        if not any(leaf.numel() for leaf in leaves.values()):
+            return "no argument of these can have a gradient"
+        try:
+            self._truth(arguments)
+        except RefusedError as error:
+            return f"the reference has no gradient: {error}"
+        return ""
 
     def problem(self, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> str:
         """What is wrong with the results of a call; empty where nothing is."""
@@ -45,16 +62,24 @@ class Verdict:
         if self.slow and self._first is not None and self._first.exact:
             return self._rough(arguments, self._first)
         started = time.perf_counter()
-        truth = expected_of(self._operator, arguments)
+        truth = self._measured(arguments)
         self.slow = self.slow or time.perf_counter() - started > _SLOW
         self._first = self._first or truth
+        return truth
+
+    def _measured(self, arguments: Mapping[str, Any]) -> Expected:
+        if not self._gradient:
+            return expected_of(self._operator, arguments)
+        truth = expected_gradients(self._operator, arguments)
+        if truth is None:
+            raise RefusedError("it is not made of what PyTorch can differentiate")
         return truth
 
     def _rough(self, arguments: Mapping[str, Any], first: Expected) -> Expected:
         """The right results, with the largest tolerance of the first call's at every element."""
         wide = {name: widen(value) for name, value in arguments.items()}
         try:
-            values = [plain(value) for value in run_reference(self._operator, wide)[1]]
+            values = [plain(value) for value in first.evaluate(wide)]
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
         return Expected(
@@ -65,6 +90,7 @@ class Verdict:
             True,
             first.evaluate,
             arguments,
+            first.derivative,
         )
 
 

@@ -235,12 +235,22 @@ def true_gradients(
     cotangents: Sequence[Tensor],
     function: Callable[..., Any] | None = None,
 ) -> Expected | None:
+    """The gradients that the reference of a trial's operator has; see `expected_gradients`."""
+    return expected_gradients(trial.operator, case.values, cotangents, function)
+
+
+def expected_gradients(
+    operator: Operator,
+    values: Mapping[str, Any],
+    cotangents: Sequence[Tensor] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> Expected | None:
     """The gradients that the reference has in double precision.
 
     Args:
-        trial: whose operator.
-        case: the arguments.
-        cotangents: a gradient for each floating result.
+        operator: whose reference.
+        values: the arguments by name.
+        cotangents: a gradient for each floating result; by default the result itself.
         function: what is differentiated in the reference's place.
 
     Returns:
@@ -250,7 +260,6 @@ def true_gradients(
     Raises:
         RefusedError: the reference does not take these arguments.
     """
-    operator = trial.operator
     function = function or operator.reference
     names: list[str] = []
 
@@ -260,11 +269,11 @@ def true_gradients(
         positional, keywords = operator.split(arguments)
         with torch.enable_grad():
             results = flatten(operator.signature, function(*positional, **keywords), {})
+        outputs = [result for result in results if is_differentiable(result)]
+        incoming = given.get(COTANGENTS, outputs)
         pairs = [
-            (result, cotangent.to(result.dtype))
-            for result, cotangent in zip(
-                (r for r in results if is_differentiable(r)), given[COTANGENTS], strict=True
-            )
+            (result, cotangent.detach().to(result.dtype))
+            for result, cotangent in zip(outputs, incoming, strict=True)
             if result.requires_grad
         ]
         if not pairs:
@@ -281,7 +290,9 @@ def true_gradients(
             for leaf, grad in zip(leaves.values(), found, strict=True)
         ]
 
-    given = {**case.values, COTANGENTS: list(cotangents)}
+    given = dict(values)
+    if cotangents is not None:
+        given[COTANGENTS] = list(cotangents)
     own = {name: narrow(value) for name, value in given.items()}
     wide = {name: widen(value) for name, value in given.items()}
     try:
@@ -294,7 +305,7 @@ def true_gradients(
     truth.names = list(names)
     truth.derivative = True
     # Nothing has a slope at NaN, and PyTorch's own operators give what comes.
-    _, leaves = leaves_of({name: own[name] for name in case.values}, case.signature)
+    _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)
     truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.operators import Operator
+from opsmith.operators.arguments import flatten
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel, LoadedOperators
 
@@ -48,6 +49,31 @@ def _nothing_lost(loaded: LoadedOperators, operator: Operator) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class OwnCall:
+    """A loaded operator as one calls it in its runtime.
+
+    Attributes:
+        function: takes what `taken` gives, by name.
+        taken: from PyTorch's arguments by name to the runtime's.
+        given: from what `function` returned, and those arguments, to every result, and the new
+            contents of arguments that it writes into.
+    """
+
+    function: Callable[..., Any]
+    taken: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    given: Callable[[Any, Mapping[str, Any]], list[Tensor]]
+
+
+def own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
+    """The call of a function that takes PyTorch's tensors, and writes into them."""
+    return OwnCall(
+        loaded[operator.name],
+        lambda arguments: arguments,
+        lambda returned, arguments: flatten(operator.signature, returned, arguments),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """What all routes of an operator to a runtime have.
@@ -61,8 +87,7 @@ class Route:
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
         about: what of the author's is wrong where the results are, and where it is written
             (``backward: file.py:7``); empty where that is the kernel.
-        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out, as that of an
-            operator whose functions take no tensors of PyTorch's.
+        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
     """
 
     name: str
@@ -101,10 +126,12 @@ class OperatorProof(Route):
     Attributes:
         options: those of the export.
         run: calls the loaded operator with arguments by name; gives what `OperatorRunner.run` does.
+        own_call: gives the call that is timed, without what `run` makes of tensors.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
     run: Callable[[LoadedOperators, Operator, Mapping[str, Any]], Sequence[Tensor]] = call_operator
+    own_call: Callable[[LoadedOperators, Operator], OwnCall] = own_call
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,8 @@ OPERATORS = {
 
 @pytest.fixture(scope="module")
 def benchmark():
-    return bench.run(OPERATORS.values(), only=["cpu kernel", "operator"], rounds=3)
+    only = ["cpu kernel", "cpu kernel, gradient", "operator", "operator, gradient"]
+    return bench.run(OPERATORS.values(), only=only, rounds=3)
 
 
 def figure(benchmark: Benchmark, operator: str, name: str = "cpu kernel"):
@@ -62,6 +63,35 @@ def test_a_kernel_that_is_twice_as_slow_is_said_to_be(benchmark):
 def test_every_served_size_has_its_figures(benchmark):
     sizes = [one.sizes for one in benchmark.figures if one.operator == "timed::wrong"]
     assert sizes == ["N=8 C=16"] * 2 + ["N=2"] * 2
+
+
+def test_the_way_back_is_timed_beside_the_references(benchmark):
+    found = figure(benchmark, "squared", "cpu kernel, gradient")
+    assert found.status == "timed", found.message
+    assert len(found.speedups) == 3
+    # The backward sleeps.
+    assert found.median >= 0.005
+    assert figure(benchmark, "squared", "reference, gradient").speedup == 1
+
+
+def test_a_wrong_gradient_has_no_figure_and_its_forward_has(benchmark):
+    found = figure(benchmark, "wrong_gradient", "cpu kernel, gradient")
+    assert (found.status, found.seconds) == ("refused", ())
+    assert "gave a wrong result" in found.message
+    assert "the gradient of 'x'[" in found.message
+    assert figure(benchmark, "wrong_gradient").status == "timed"
+
+
+def test_a_gradient_that_nothing_says_the_truth_of_is_not_timed(benchmark):
+    for name in ("reference, gradient", "operator, gradient"):
+        found = figure(benchmark, "detached", name)
+        assert found.status == "not applicable"
+        assert found.message == (
+            "the reference has no gradient: it is not made of what PyTorch can differentiate"
+        )
+    assert figure(benchmark, "detached", "operator").status == "timed"
+    names = [one.name for one in benchmark.figures if one.operator == "timed::slow"]
+    assert names == ["reference", "cpu kernel"]
 
 
 def test_costs_are_those_of_the_size(benchmark):
@@ -174,15 +204,16 @@ doubled.register_sizes({"N": 64})
 
 
 @pytest.mark.slow
-def test_the_function_of_the_python_module_is_timed(tmp_path, monkeypatch):
+def test_the_functions_of_the_python_module_and_for_jax_are_timed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "doubled.cpp").write_text(NATIVE)
     (tmp_path / "bench_native.py").write_text(NATIVE_FILE)
     operators = import_operators(str(tmp_path / "bench_native.py")).operators
-    reference, module = bench.run(operators, only=["python"], rounds=3).figures
-    assert (reference.name, module.name) == ("reference", "python")
-    assert module.status == "timed", module.message
-    assert len(module.speedups) == 3
+    found = bench.run(operators, only=["python", "jax"], rounds=3).figures
+    assert [one.name for one in found] == ["reference", "jax", "python"]
+    for one in found:
+        assert one.status == "timed", one.message
+        assert len(one.speedups) == 3
 
 
 def test_what_is_not_there_to_time_is_named():
@@ -194,6 +225,8 @@ def test_what_is_not_there_to_time_is_named():
         "'reference, compiled', 'cpu kernel'",
     ):
         _require_known(["cuda kernel"], OPERATORS["slow"], entries)
+    entries.append(Entry("cpu kernel, gradient", "cpu", ""))
+    _require_known(["reference, gradient"], OPERATORS["squared"], entries)
 
 
 def test_sizes_on_the_command_line_are_names_and_numbers(cli):

@@ -93,6 +93,54 @@ boasts.register_sizes(SIZES)
 boasts.register_cost(lambda N: opsmith.Cost(bytes=10**15 * N))
 
 
+@opsmith.op("timed::squared")
+def squared(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return x * x
+
+
+squared.register_kernel("cpu", lambda x: x * x)
+
+
+@squared.register_autograd(setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+def _(ctx, grad):
+    time.sleep(0.005)
+    return 2 * grad * ctx.saved_tensors[0]
+
+
+squared.register_sizes(SIZES)
+
+
+@opsmith.op("timed::wrong_gradient")
+def wrong_gradient(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return x * x
+
+
+wrong_gradient.register_kernel("cpu", lambda x: x * x)
+
+
+@wrong_gradient.register_autograd(
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
+def _(ctx, grad):
+    return 2.01 * grad * ctx.saved_tensors[0]
+
+
+wrong_gradient.register_sizes(SIZES)
+
+
+@opsmith.op("timed::detached")
+def detached(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return torch.from_numpy(x.detach().numpy() + 1)
+
+
+@detached.register_autograd
+def _(ctx, grad):
+    return grad
+
+
+detached.register_sizes(SIZES)
+
+
 @opsmith.op("timed::crashes")
 def crashes(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     return x + 1

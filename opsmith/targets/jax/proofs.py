@@ -16,7 +16,7 @@ from opsmith.operators.written import where_written
 from opsmith.signature import Parameter
 from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
-from opsmith.targets.proof import GradientProof, OperatorProof, Route
+from opsmith.targets.proof import GradientProof, OperatorProof, OwnCall, Route
 
 #: A case's program runs once, so that what LLVM would make of it does not matter.
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -51,6 +51,32 @@ def _batched(
         returned = jax.vmap(lambda every: loaded[operator.name](**every, **given))(samples)
         many = returned if isinstance(returned, tuple) else (returned,)
         return [to_torch(value)[1] for value in many]
+
+
+def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
+    """The function as one calls it outside of other compiled code, until its results are there.
+
+    In this process JAX has numbers of 64 bits from then on: who has them sets it, and no call pays.
+    """
+    import jax
+
+    from opsmith.targets.jax.runner import to_jax, to_torch
+
+    jax.config.update("jax_enable_x64", True)
+    function: Any = loaded[operator.name]
+
+    def call(**arguments: Any) -> Any:
+        return jax.block_until_ready(function(**arguments))
+
+    def taken(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: to_jax(value) for name, value in arguments.items()}
+
+    def given(returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+        del arguments
+        many = returned if isinstance(returned, tuple) else (returned,)
+        return [to_torch(value) for value in many]
+
+    return OwnCall(call, taken, given)
 
 
 def _doubled(value: Any) -> Any:
@@ -144,6 +170,8 @@ PROOFS: tuple[Route, ...] = (
         what="JAX",
         obstacle=obstacle,
         run=_called,
+        timed="jax",
+        own_call=_own_call,
     ),
     OperatorProof(
         name="jax-vmap",
