@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from opsmith import ExportError
 from opsmith.kernels.version import version
 from opsmith.targets import Model, OperatorUse, prepare, vendor
 from opsmith.targets.artifact import TensorSpec
+from opsmith.targets.model import _plain, operator_behind
 from opsmith.targets.readme import write_readme
 
 
@@ -108,6 +110,99 @@ def test_an_input_that_is_no_tensor_is_fixed_and_one_that_changes_is_refused() -
     changing = prepare(Scaled(), (torch.ones(3), 5), None, (None, Dim.DYNAMIC))
     with pytest.raises(ExportError, match=r"^the input 'k' is a SymIntArgument: a number that ch"):
         _ = changing.call
+
+
+def test_what_a_model_returned_beside_tensors_is_kept_as_it_was() -> None:
+    found = model(lambda self, x, y: (x + y, None, 3, {"same": x * 2, "name": "a"}))
+    assert found.call.out_leaves == (0, {"is": None}, {"is": 3}, 1, {"is": "a"})
+    assert [spec.name for spec in found.outputs] == ["output_0", "output_1"]
+
+
+def test_a_constant_that_json_has_not_is_its_text_which_no_argument_equals() -> None:
+    assert [_plain(value) for value in (None, True, 2, 0.5, "a")] == [None, True, 2, 0.5, "a"]
+    assert _plain(torch.float16) == "torch.float16"
+    assert _plain((1, 2)) == "(1, 2)"
+
+
+def test_calls_in_branches_are_calls_of_the_model_too() -> None:
+    def either(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: twice(x), lambda x: twice(twice(x)), (x,))
+
+    found = model(either)
+    assert {operator.name: len(nodes) for operator, nodes in found.operators().items()} == {
+        "models::twice": 3
+    }
+
+
+def test_an_adopted_operator_is_among_the_models_where_it_is_asked_for() -> None:
+    library = torch.library.Library("models_adopted", "FRAGMENT")
+    library.define("half(Tensor x) -> Tensor")
+    library.impl("half", lambda x: x / 2, "CompositeExplicitAutograd")
+    overload = torch.ops.models_adopted.half.default
+    before = model(lambda self, x, y: overload(x))
+    assert list(before.foreign_operators()) == ["models_adopted::half"]
+    assert (operator_behind(overload), before.operators(adopted=True)) == (None, {})
+
+    @opsmith.adopt("models_adopted::half")
+    def half(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return x / 2
+
+    assert operator_behind(overload) is half
+    assert (before.foreign_operators(), before.operators()) == ({}, {})
+    assert list(before.operators(adopted=True)) == [half]
+
+
+def test_only_a_whole_operator_is_known_by_its_overload() -> None:
+    assert operator_behind(twice.overload) is twice
+    for other in (torch.ops.models.twice, torch.ops.aten.relu.default, len, "models::twice", None):
+        assert operator_behind(other) is None
+
+    @opsmith.op("models::again")
+    def first(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return x + 1
+
+    earlier = first.overload
+
+    @opsmith.op("models::again")
+    def second(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return x + 2
+
+    assert operator_behind(second.overload) is second
+    assert operator_behind(earlier) is not first
+
+
+def test_expressions_over_sizes_have_the_users_names() -> None:
+    n, m = Dim("n", min=2), Dim("m", min=2)
+    found = model(lambda self, x, y: torch.cat([x, y, y]), ({0: n}, {0: m}))
+    assert [spec.shape for spec in found.outputs] == [("2*m + n",)]
+    (x, _) = found._tensor_inputs()
+    size = x.meta["val"].shape[0].node.expr
+    assert found.text(sympy.Ne(size, 4)) == "n != 4"
+    assert found.text(size + 1) == "n + 1"
+    assert found.size(7) == 7
+
+
+def test_an_example_of_size_1_where_sizes_change_is_said_to_be_the_reason() -> None:
+    with pytest.raises(ExportError) as caught:
+        prepare(
+            Called(lambda self, x, y: x + y),
+            (torch.ones(1), torch.ones(1)),
+            None,
+            2 * ((Dim("n"),),),
+        )
+    assert str(caught.value).endswith(
+        "\nThe example has size 1 there; give one of size 2, which PyTorch does not fix."
+    )
+
+
+def test_a_program_is_called_with_the_example_that_came_with_it_or_with_another() -> None:
+    program = model(lambda self, x, y: x + y).program
+    x = torch.zeros(4)
+    assert prepare(program).kwargs == {}
+    assert [value.tolist() for value in prepare(program).args] == [[1.0] * 4] * 2
+    given = prepare(program, kwargs={"x": x, "y": x})
+    assert (given.args, list(given.kwargs), given.module) == ((), ["x", "y"], None)
+    assert prepare(program, (x, x)).args == (x, x)
 
 
 def test_a_readme_says_how_to_run_it_and_what_became_of_the_operators(tmp_path: Path) -> None:
