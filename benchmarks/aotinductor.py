@@ -66,9 +66,9 @@ def time_calls(folder: Path, rounds: int) -> Timings:
         options = {"target": "aotinductor", "calls": calls, "say": None}
         opsmith.export(Chain().eval(), (torch.zeros(16),), out=out, **options)
         packages[calls] = loader(opsmith.load(out))
-    library = kernels.build_library(
+    library = kernels.Recipe(
         "aotinductor_eager", [HERE / "aotinductor_eager.cpp"], torch="full"
-    )
+    ).build()
     eager = ctypes.CDLL(str(library)).call_eagerly
     x = [torch.zeros(16)]
 

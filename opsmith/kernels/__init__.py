@@ -21,7 +21,7 @@ The environment chooses compilers, processors and the cache: see ``docs/referenc
 
 from __future__ import annotations
 
-from opsmith.kernels.build import build_library
+from opsmith.kernels.build import Recipe
 from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
@@ -38,8 +38,8 @@ __all__ = [
     "Generated",
     "KernelSource",
     "Library",
+    "Recipe",
     "Unit",
-    "build_library",
     "cache_folder",
     "calls_symbol",
     "defines_operator",

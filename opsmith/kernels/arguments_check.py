@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsmith.kernels import cpp
-from opsmith.kernels.build import build_library
+from opsmith.kernels.build import Recipe
 from opsmith.kernels.devices import DEVICES, HOST
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.symbols import arguments_symbol
@@ -35,13 +35,13 @@ def build_arguments_check(signature: Signature) -> Path:
         BuildError: it does not compile.
         MissingError: there is no compiler.
     """
-    return build_library(
+    return Recipe(
         f"{signature.namespace}__{signature.name}__arguments",
         generated=Generated(generated_key(signature, "arguments"), lambda: files(signature)),
         defines=DEVICES[HOST].compile_definitions,
         torch="none",
         what=f"the validation of {signature.qualname}",
-    )
+    ).build()
 
 
 def files(signature: Signature) -> dict[str, str]:

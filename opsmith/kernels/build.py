@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,86 +33,11 @@ _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that goes into one library; see `build_library`.
+    """What one shared library is made from.
+
+    Sources are compiled where they lie, so that messages name the user's files.
 
     Attributes:
-        name: the library's.
-        objects: units that are linked first.
-        sources: further units.
-        common: what those have in common; of its generated files, those that are sources are units
-            too.
-        link_libraries: see `build_library`.
-        torch: see `build_library`.
-        what: see `build_library`.
-        tools: what builds it.
-    """
-
-    name: str
-    objects: tuple[Unit, ...]
-    sources: tuple[Unit, ...]
-    common: Unit
-    link_libraries: tuple[str, ...]
-    torch: str
-    what: str
-    tools: Toolset
-
-    @property
-    def languages(self) -> list[CMakeLanguage]:
-        """What its units are written in beside C++, of what CMake knows."""
-        units = [*self.objects, *self.sources]
-        return list(dict.fromkeys(unit.language for unit in units if unit.language is not None))
-
-    @property
-    def folder(self) -> Path:
-        """Where the library is kept."""
-        return cache_folder() / "libraries" / self.name / self.key()
-
-    @property
-    def subject(self) -> str:
-        """What is built from which of the user's files, for messages."""
-        units = [*self.objects, *self.sources]
-        files = " ".join(str(unit.source) for unit in units if isinstance(unit.source, Path))
-        return f"{self.what}: {files}" if files else self.what
-
-    def key(self) -> str:
-        """The digest of all of this but the files that the sources include."""
-        units = [*self.objects, *self.sources, self.common]
-        facts: dict[str, Any] = {
-            "name": self.name,
-            "units": [unit.key(self.tools) for unit in units],
-            "link_libraries": [[item, digest(Path(item))] for item in self.link_libraries],
-            "torch": self.torch,
-            "tools": self.tools.facts(full_torch=self.torch == "full"),
-        }
-        return key_of(facts)
-
-    def units(self) -> list[Unit]:
-        """What is compiled, in the order in which it is linked; generated files are written."""
-        generated = [name for name in self.common.write() if name.endswith(SOURCE_SUFFIXES)]
-        rest = [replace(self.common, source=name) for name in generated]
-        return [*self.objects, *self.sources, *rest]
-
-
-def build_library(
-    name: str,
-    sources: Sequence[Path | str] = (),
-    generated: Mapping[str, str] | Generated | None = None,
-    *,
-    objects: Sequence[Unit] = (),
-    include_dirs: Sequence[Path | str] = (),
-    defines: Sequence[str] = (),
-    link_libraries: Sequence[str] = (),
-    flags: Sequence[str] = (),
-    torch: str = "stable",
-    what: str | None = None,
-) -> Path:
-    """Compile and link one shared library, or find it in the cache.
-
-    Sources are compiled where they lie, so that messages name the user's files. What was compiled
-    for another library with the same flags is not compiled again. Several processes may ask for the
-    same library at once: one builds, the others wait.
-
-    Args:
         name: an identifier; the file is ``lib<name>.so``.
         sources: files to compile.
         generated: texts by file name, or `Generated`. They are on the include path of `sources`,
@@ -126,94 +52,129 @@ def build_library(
             nothing (for another runtime), ``"full"`` its C++ interface of this very version.
         what: what is built, for messages; `name` by default.
 
-    Returns:
-        The library's path, in the cache.
-
     Raises:
-        BuildError: a source does not compile or link (the message is the compiler's), or the
-            library needs more of PyTorch than `torch` allows.
-        MissingError: there is no compiler.
+        ValueError: there is no such `torch`.
     """
-    recipe = _recipe(
-        name,
-        sources,
-        generated,
-        objects=objects,
-        include_dirs=include_dirs,
-        defines=defines,
-        link_libraries=link_libraries,
-        flags=flags,
-        torch=torch,
-        what=what,
-    )
-    folder = recipe.folder
-    return once(folder, lambda: variants.find(folder), lambda: _build(recipe, folder)).path
 
+    name: str
+    sources: Sequence[Path | str] = ()
+    generated: Mapping[str, str] | Generated | None = None
+    _: KW_ONLY
+    objects: Sequence[Unit] = ()
+    include_dirs: Sequence[Path | str] = ()
+    defines: Sequence[str] = ()
+    link_libraries: Sequence[str] = ()
+    flags: Sequence[str] = ()
+    torch: str = "stable"
+    what: str = ""
 
-def find_library(name: str, **inputs: Any) -> Path | None:
-    """The library that `build_library` would return without compiling, `None` if it would.
+    def __post_init__(self) -> None:
+        if self.torch not in ("stable", "none", "full"):
+            raise ValueError(f"torch={self.torch!r}; there are 'stable', 'none' and 'full'")
+        object.__setattr__(self, "what", self.what or self.name)
 
-    Args:
-        name: as `build_library` takes it.
-        inputs: whatever else it takes.
+    def build(self) -> Path:
+        """Compile and link the library, or find it in the cache.
 
-    Raises:
-        BuildError: there is no such source.
-        MissingError: there is no compiler.
-    """
-    found = variants.find(_recipe(name, **inputs).folder)
-    return None if found is None else found.path
+        What was compiled for another library with the same flags is not compiled again. Several
+        processes may ask for the same library at once: one builds, the others wait.
+
+        Returns:
+            The library's path, in the cache.
+
+        Raises:
+            BuildError: a source does not compile or link (the message is the compiler's), or the
+                library needs more of PyTorch than `torch` allows.
+            MissingError: there is no compiler.
+        """
+        folder = self.folder()
+        return once(folder, lambda: variants.find(folder), lambda: _build(self, folder)).path
+
+    def find(self) -> Path | None:
+        """The library that `build` would return without compiling, `None` if it would.
+
+        Raises:
+            BuildError: there is no such source.
+            MissingError: there is no compiler.
+        """
+        found = variants.find(self.folder())
+        return None if found is None else found.path
+
+    @cached_property
+    def tools(self) -> Toolset:
+        """What builds it."""
+        return find_toolset(self.what)
+
+    @cached_property
+    def common(self) -> Unit:
+        """What its sources have in common; of its generated files, some are units too."""
+        return Unit(
+            name=self.name,
+            source="",
+            generated=Generated.of(self.generated),
+            include_dirs=tuple(Path(folder).resolve() for folder in self.include_dirs),
+            defines=tuple(self.defines),
+            flags=tuple(self.flags),
+            full_torch=self.torch == "full",
+        )
+
+    @cached_property
+    def given(self) -> tuple[Unit, ...]:
+        """The units that are somebody's files, in the order in which they are linked."""
+        own = (replace(self.common, source=Path(source).resolve()) for source in self.sources)
+        return (*self.objects, *own)
+
+    @property
+    def languages(self) -> list[CMakeLanguage]:
+        """What its units are written in beside C++, of what CMake knows."""
+        return list(
+            dict.fromkeys(unit.language for unit in self.given if unit.language is not None)
+        )
+
+    def folder(self) -> Path:
+        """Where the library is kept.
+
+        Raises:
+            BuildError: there is no such source.
+            MissingError: there is no compiler.
+        """
+        for unit in self.given:
+            if isinstance(unit.source, Path) and not unit.source.is_file():
+                raise BuildError(f"{self.what}: there is no file {unit.source}")
+        return cache_folder() / "libraries" / self.name / self.key()
+
+    @property
+    def subject(self) -> str:
+        """What is built from which of the user's files, for messages."""
+        files = " ".join(str(unit.source) for unit in self.given if isinstance(unit.source, Path))
+        return f"{self.what}: {files}" if files else self.what
+
+    def key(self) -> str:
+        """The digest of all of this but the files that the sources include."""
+        units = [*self.given, self.common]
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "units": [unit.key(self.tools) for unit in units],
+            "link_libraries": [[item, digest(Path(item))] for item in self.link_libraries],
+            "torch": self.torch,
+            "tools": self.tools.facts(full_torch=self.torch == "full"),
+        }
+        return key_of(facts)
+
+    def units(self) -> list[Unit]:
+        """What is compiled, in the order in which it is linked; generated files are written."""
+        generated = [name for name in self.common.write() if name.endswith(SOURCE_SUFFIXES)]
+        rest = [replace(self.common, source=name) for name in generated]
+        return [*self.given, *rest]
 
 
 def included_by(library: Path) -> list[Path]:
     """The files that a library's sources included: neither the system's, PyTorch's nor opsmith's.
 
     Args:
-        library: what `build_library` returned.
+        library: what `Recipe.build` returned.
     """
     return [path for path in variants.included_by(library) if not path.is_relative_to(INCLUDE)]
-
-
-def _recipe(
-    name: str,
-    sources: Sequence[Path | str] = (),
-    generated: Mapping[str, str] | Generated | None = None,
-    *,
-    objects: Sequence[Unit] = (),
-    include_dirs: Sequence[Path | str] = (),
-    defines: Sequence[str] = (),
-    link_libraries: Sequence[str] = (),
-    flags: Sequence[str] = (),
-    torch: str = "stable",
-    what: str | None = None,
-) -> Recipe:
-    if torch not in ("stable", "none", "full"):
-        raise ValueError(f"torch={torch!r}; there are 'stable', 'none' and 'full'")
-    what = what or name
-    common = Unit(
-        name=name,
-        source="",
-        generated=Generated.of(generated),
-        include_dirs=tuple(Path(folder).resolve() for folder in include_dirs),
-        defines=tuple(defines),
-        flags=tuple(flags),
-        full_torch=torch == "full",
-    )
-    own = tuple(replace(common, source=Path(source).resolve()) for source in sources)
-    recipe = Recipe(
-        name=name,
-        objects=tuple(objects),
-        sources=own,
-        common=common,
-        link_libraries=tuple(link_libraries),
-        torch=torch,
-        what=what,
-        tools=find_toolset(what),
-    )
-    for unit in (*objects, *own):
-        if isinstance(unit.source, Path) and not unit.source.is_file():
-            raise BuildError(f"{what}: there is no file {unit.source}")
-    return recipe
 
 
 def _build(recipe: Recipe, folder: Path) -> Variant:

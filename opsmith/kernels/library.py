@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import shipped
-from opsmith.kernels.build import build_library, find_library, included_by
+from opsmith.kernels.build import Recipe, included_by
 from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import Generated
@@ -100,7 +100,7 @@ class KernelSource:
         if there is not None:
             return there
         self.language.require(self)
-        return build_library(**self.language.library(self))
+        return Recipe(**self.language.library(self)).build()
 
     def _shipped(self) -> Path | None:
         return shipped.find(self.path, self.signature.qualname, self.device)
@@ -121,10 +121,10 @@ class KernelSource:
         The kernel is compiled once for all runtimes.
 
         Args:
-            name: see `build_library`.
+            name: see `Recipe`.
             generated: the adapter, and what it includes.
-            torch: see `build_library`.
-            what: see `build_library`.
+            torch: see `Recipe`.
+            what: see `Recipe`.
             include_dirs: further include folders of the adapter's.
             defines: further preprocessor definitions of the adapter's.
             flags: compiler flags of the adapter's; it takes none of the kernel's.
@@ -137,7 +137,7 @@ class KernelSource:
         beside = self.language.beside(self)
         beside["include_dirs"] = [*include_dirs, *beside["include_dirs"]]
         beside["defines"] = [*beside["defines"], *defines]
-        return build_library(
+        return Recipe(
             name,
             generated=generated,
             objects=[self.language.unit(self)],
@@ -145,15 +145,15 @@ class KernelSource:
             torch=torch,
             what=what,
             **beside,
-        )
+        ).build()
 
     def built(self) -> Path | None:
         """What `build` would find without compiling, `None` where it would compile."""
-        return self._shipped() or find_library(**self.language.library(self))
+        return self._shipped() or Recipe(**self.language.library(self)).find()
 
     def files(self) -> list[Path]:
         """The source, and what it included when it was built last, of what is the user's."""
-        library = find_library(**self.language.library(self))
+        library = Recipe(**self.language.library(self)).find()
         return [self.path, *(included_by(library) if library is not None else ())]
 
     def load(self) -> Library:

@@ -83,13 +83,13 @@ def load_recorder() -> ctypes.CDLL | None:
 
 def _built(name: str, what: str) -> ctypes.CDLL | None:
     try:
-        path = kernels.build_library(
+        path = kernels.Recipe(
             name,
             sources=[Path(__file__).with_name(f"{name}.cpp")],
             torch="full",
             flags=("-O1",),
             what=what,
-        )
+        ).build()
     except OpsmithError:
         return None
     library = ctypes.CDLL(str(path))

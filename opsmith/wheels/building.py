@@ -19,7 +19,7 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.kernels import DEVICES, HOST, KernelSource, machine, shipped
-from opsmith.kernels.build import build_library
+from opsmith.kernels.build import Recipe
 from opsmith.kernels.files import digest
 from opsmith.kernels.version import version as own_version
 from opsmith.wheels import carried, project
@@ -155,7 +155,7 @@ def _libraries(
 def _compiled(kernel: KernelSource) -> Path:
     """The library of a kernel, by the compiler that the environment names now."""
     kernel.language.require(kernel)
-    return build_library(**kernel.language.library(kernel))
+    return Recipe(**kernel.language.library(kernel)).build()
 
 
 def _write(

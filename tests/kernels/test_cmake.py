@@ -10,7 +10,7 @@ import pytest
 
 import opsmith.kernels
 from opsmith.kernels import Generated, Unit
-from opsmith.kernels.build import Recipe, _recipe
+from opsmith.kernels.build import Recipe
 from opsmith.kernels.cmake import cmake_lists
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths
@@ -32,7 +32,7 @@ def unit(tmp_path: Path) -> Unit:
 
 
 def recipe(*units: Unit, torch: str = "none") -> Recipe:
-    return _recipe("sample", objects=units, generated={"adapter.cpp": ""}, torch=torch)
+    return Recipe("sample", objects=units, generated={"adapter.cpp": ""}, torch=torch)
 
 
 def test_a_unit_is_compiled_by_its_language_with_its_options(unit: Unit) -> None:

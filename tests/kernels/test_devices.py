@@ -20,8 +20,8 @@ from opsmith.kernels import (
     INCLUDE,
     Device,
     KernelSource,
+    Recipe,
     adapters,
-    build_library,
     find_device,
 )
 from opsmith.kernels.torch_paths import TorchPaths
@@ -163,13 +163,13 @@ def test_a_cuda_adapter_asks_pytorch_for_the_stream() -> None:
 def test_messages_name_a_device_as_pytorch_does(name: str) -> None:
     device = find_device(name)
     assert device is not None
-    path = build_library(
+    path = Recipe(
         "device_name",
         generated={"shown.cpp": SHOW},
         defines=device.compile_definitions,
         torch="none",
         flags=("-O0",),
-    )
+    ).build()
     shown = ctypes.CDLL(str(path)).shown
     shown.restype = ctypes.c_char_p
     privateuse1 = torch._C._get_privateuse1_backend_name()

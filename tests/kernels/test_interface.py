@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from opsmith.kernels import INCLUDE, adapters, build_library
+from opsmith.kernels import INCLUDE, Recipe, adapters
 from opsmith.kernels.version import version
 from opsmith.signature import signature_of
 
@@ -47,15 +47,17 @@ def older(
     files = adapters.kernel_files(signature)
     flags = ("-O0",)
     old = {key: text.replace(f'"{version()}"', '"0.0.1"') for key, text in change(files).items()}
-    kernel = build_library(
+    kernel = Recipe(
         f"{name}__kernel", [source], {**old, "opsmith/abi.h": abi}, flags=flags, torch="none"
-    )
+    ).build()
     adapter = {
         **files,
         "opsmith/abi.h": caller,
         "adapter.cpp": adapters.torch_adapter(signature, "cpu", False),
     }
-    path = build_library(f"{name}__adapter", [], adapter, link_libraries=[str(kernel)], flags=flags)
+    path = Recipe(
+        f"{name}__adapter", [], adapter, link_libraries=[str(kernel)], flags=flags
+    ).build()
     definition = torch.library.Library("kernels_test", "FRAGMENT")
     definition.define(signature.schema())
     ctypes.CDLL(str(kernel))
@@ -120,9 +122,9 @@ def test_an_adapter_calls_the_kernel_that_it_was_built_with_whichever_was_loaded
     """Artifacts of several releases may be in one process, with kernels of one name."""
     flags, found = ("-O0",), []
     for release in (1, 2):
-        library = build_library(
+        library = Recipe(
             f"release_{release}", [], {"entry.cpp": ENTRY % release}, flags=flags, torch="none"
-        )
+        ).build()
         loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
         found.append(loaded.interface_adapter())
     assert found == [1, 2]

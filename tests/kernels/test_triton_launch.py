@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import DEVICES, adapters, build_library, toolchain
+from opsmith.kernels import DEVICES, Recipe, adapters, toolchain
 from opsmith.kernels.languages.triton import TritonKernel, compiling
 from opsmith.kernels.languages.triton.language import render_launch
 from opsmith.kernels.languages.triton.variants import configurations
@@ -81,14 +81,14 @@ def call(driver):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "compile_for", as_text)
         text = render_launch(KERNEL, configurations(KERNEL, SERVED), (80, 86, 90))
-    library = build_library(
+    library = Recipe(
         "launched__scale__test",
         [SOURCES / "call_scale.cpp"],
         {**adapters.kernel_files(SIGNATURE), "scale_triton.cpp": text},
         defines=DEVICES["cuda"].compile_definitions,
         link_libraries=("dl",),
         torch="none",
-    )
+    ).build()
     function = ctypes.CDLL(str(library)).call_scale
     function.restype = ctypes.c_char_p
     function.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 2, ctypes.c_double, ctypes.c_int]

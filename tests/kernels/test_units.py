@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.errors import BuildError
-from opsmith.kernels import Generated, KernelSource, Unit, build, build_library, units
+from opsmith.kernels import Generated, KernelSource, Recipe, Unit, build, units
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
@@ -78,7 +78,7 @@ def library(folder: Path, name: str, **options) -> Path:
     """A kernel and the adapter of a runtime, as one library."""
     unit = Unit("kernel", folder / "kernel.cpp", Generated.of(None), **options)
     text = ADAPTER.replace("NAME", name).replace("EXPORTED", EXPORTED)
-    return build_library(name, objects=[unit], generated={f"{name}.cpp": text}, torch="none")
+    return Recipe(name, objects=[unit], generated={f"{name}.cpp": text}, torch="none").build()
 
 
 def value(path: Path, name: str) -> int:
@@ -137,14 +137,14 @@ def test_of_an_inline_function_the_kernels_own_is_linked(folder: Path, compiler:
     )
     unit = Unit("kernel", folder / "kernel.cpp", Generated.of(None), defines=("WHICH=1",))
     adapter = f'#include "which.h"\nint (*mine)() = &which;\nextern "C" {EXPORTED} int inlined() '
-    path = build_library(
+    path = Recipe(
         "inlined",
         objects=[unit],
         generated={"inlined.cpp": adapter + "{ return mine(); }\n"},
         include_dirs=[folder],
         defines=["WHICH=2"],
         torch="none",
-    )
+    ).build()
     assert value(path, "inlined") == 1
 
 

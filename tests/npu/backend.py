@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from opsmith.kernels import build_library
+from opsmith.kernels import Recipe
 
 NAME = os.environ.get("OPSMITH_TEST_DEVICE", "npu")
 INCLUDE = Path(__file__).parent / "device"
@@ -28,9 +28,9 @@ INCLUDE = Path(__file__).parent / "device"
 
 def _library() -> ctypes.CDLL:
     sources = [INCLUDE / "runtime.cpp", INCLUDE / "backend.cpp"]
-    path = build_library(
+    path = Recipe(
         "npu_backend", sources, torch="full", flags=("-O1",), what="the test device"
-    )
+    ).build()
     library = ctypes.CDLL(str(path))
     library.npu_hold.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_bool]
     library.npu_tell_streams.argtypes = [ctypes.c_bool]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import KernelSource, Recipe
 from opsmith.operators import argument_gate, gate
 from opsmith.operators.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
@@ -101,37 +101,38 @@ def test_what_pytorch_says_against_an_argument_gate_names_the_operator(
 def test_a_program_opens_the_argument_gate_when_it_loads_the_library(
     monkeypatch: pytest.MonkeyPatch, signature: Signature
 ) -> None:
-    asked: dict[str, Any] = {}
+    built: list[Any] = []
 
-    def build_library(name: str, *, generated: Any, **more: Any) -> Path:
-        asked.update(name=name, key=generated.key, files=generated.render(), **more)
+    def build(recipe: Recipe) -> Path:
+        built.append(recipe)
         return Path("built.so")
 
-    monkeypatch.setattr(argument_gate.kernels, "build_library", build_library)
+    monkeypatch.setattr(Recipe, "build", build)
     kernel = source(signature, "cpu", ("x",))
     assert build_for_programs(kernel) == Path("built.so")
-    assert asked["name"] == "gates__mix__cpu__gate"
-    (unit,) = asked["objects"]
+    (asked,) = built
+    assert asked.name == "gates__mix__cpu__gate"
+    (unit,) = asked.objects
     assert (unit.name, unit.source.name, unit.full_torch) == (
         "argument_gate",
         "argument_gate.cpp",
         True,
     )
     assert unit.defines == kernel.device_row.compile_definitions
-    assert unit.flags == asked["flags"] == ("-O2",)
-    asked_for = asked.pop("key")
+    assert unit.flags == asked.flags == ("-O2",)
     build_for_programs(source(signature, "cpu", ("x", "y")))
-    assert asked.pop("key") != asked_for, "its arguments arrive otherwise"
+    assert built[-1].generated.key != asked.generated.key, "its arguments arrive otherwise"
     build_for_programs(kernel)
-    assert asked["key"] == asked_for
-    assert asked["torch"] == "full"
-    assert asked["what"] == "the validation of gates::mix"
-    assert asked["defines"] == kernel.device_row.compile_definitions
-    text = asked["files"]["mix_gate.cpp"]
+    assert built[-1].generated.key == asked.generated.key
+    assert asked.torch == "full"
+    assert asked.what == "the validation of gates::mix"
+    assert asked.defines == kernel.device_row.compile_definitions
+    files = asked.generated.render()
+    text = files["mix_gate.cpp"]
     symbol = argument_gate.arguments_symbol(signature)
     assert f'opsmith_argument_gate_open("gates::mix", "CPU:sccw", &{symbol})' in text
     assert f'extern "C" int32_t {symbol}(' in text
-    assert any(symbol in other for name, other in asked["files"].items() if name != "mix_gate.cpp")
+    assert any(symbol in other for name, other in files.items() if name != "mix_gate.cpp")
 
 
 def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
@@ -167,19 +168,19 @@ def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
 def test_an_autograd_gate_that_does_not_compile_is_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    asked: list[Any] = []
 
-    def build_library(name: str, **more: Any) -> Path:
-        asked.append({"name": name, **more})
+    def build(recipe: Recipe) -> Path:
+        asked.append(recipe)
         raise BuildError("no compiler")
 
-    monkeypatch.setattr(gate.kernels, "build_library", build_library)
+    monkeypatch.setattr(Recipe, "build", build)
     assert gate.load.__wrapped__() is None
     (given,) = asked
-    assert given["name"] == "autograd_gate"
-    assert [path.name for path in given["sources"]] == ["autograd_gate.cpp"]
-    assert given["torch"] == "full"
-    assert given["what"] == "the autograd gate (once for this PyTorch)"
+    assert given.name == "autograd_gate"
+    assert [path.name for path in given.sources] == ["autograd_gate.cpp"]
+    assert given.torch == "full"
+    assert given.what == "the autograd gate (once for this PyTorch)"
 
 
 def test_a_gate_that_was_built_is_loaded_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ def test_a_gate_that_was_built_is_loaded_from_where_it_is(monkeypatch: pytest.Mo
             setattr(self, name, Function(None))
             return getattr(self, name)
 
-    monkeypatch.setattr(gate.kernels, "build_library", lambda name, **more: Path(f"{name}.so"))
+    monkeypatch.setattr(Recipe, "build", lambda recipe: Path(f"{recipe.name}.so"))
     monkeypatch.setattr(gate.ctypes, "CDLL", Built)
     plain, recorder = gate.load.__wrapped__(), gate.load_recorder.__wrapped__()
     assert loaded == ["autograd_gate.so", "recorder.so"]

@@ -259,13 +259,13 @@ def test_a_written_fake_is_asked_for_what_fits_only() -> None:
 
 
 def test_the_gate_is_there_when_a_build_ends_however_it_ends(monkeypatch) -> None:
-    build = gate.kernels.build_library
+    build = gate.kernels.Recipe.build
 
-    def slow(*args: Any, **kwargs: Any) -> Path:
+    def slow(recipe: Any) -> Path:
         time.sleep(0.2)
-        return build(*args, **kwargs)
+        return build(recipe)
 
-    monkeypatch.setattr(gate.kernels, "build_library", slow)
+    monkeypatch.setattr(gate.kernels.Recipe, "build", slow)
     gate.load.cache_clear()
     with pytest.raises(ValueError, match="a kernel"), gate.built_beside():
         raise ValueError("a kernel that does not compile")

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from opsmith.checks import harness
-from opsmith.kernels import KernelSource, adapters
+from opsmith.kernels import KernelSource, Recipe, adapters
 from opsmith.kernels.symbols import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
@@ -107,12 +107,12 @@ def test_the_kernel_that_a_runtime_calls_is_in_the_library_of_its_adapter(
     """
     (tmp_path / "pytorchs").write_text("")
 
-    def note(name: str, generated: Any = None, objects: Sequence[Any] = (), **rest: Any) -> Path:
-        if runtime.startswith("aotinductor") and name == "adapters__everything__cpu":
+    def build(recipe: Recipe) -> Path:
+        if runtime.startswith("aotinductor") and recipe.name == "adapters__everything__cpu":
             return tmp_path / "pytorchs"  # its digest is in the name of the shim
-        raise Made(objects, generated.render())
+        raise Made(recipe.objects, recipe.common.generated.render())
 
-    monkeypatch.setattr("opsmith.kernels.library.build_library", note)
+    monkeypatch.setattr(Recipe, "build", build)
     with pytest.raises(Made) as made:
         BUILDS[runtime]()
     (unit,), files = made.value.args

@@ -82,15 +82,15 @@ class Language(ABC):
         """What an adapter needs that is linked with the object.
 
         Returns:
-            The arguments ``include_dirs``, ``defines`` and ``link_libraries`` of `build_library`.
+            The arguments ``include_dirs``, ``defines`` and ``link_libraries`` of `Recipe`.
         """
 
     @abstractmethod
     def library(self, source: KernelSource) -> dict[str, Any]:
-        """What `build_library` makes the library from that registers a kernel with PyTorch.
+        """What the library is made from that registers a kernel with PyTorch.
 
         Returns:
-            All of its arguments.
+            All of the arguments of `Recipe`.
         """
 
     @abstractmethod

@@ -24,14 +24,14 @@ def runtime_library() -> Path:
         BuildError: it does not compile.
         MissingError: there is no compiler.
     """
-    return kernels.build_library(
+    return kernels.Recipe(
         "opsmith_classes",
         sources=[HERE / "runtime.cpp"],
         torch="full",
         # It only hands values on: compiling it is what costs.
         flags=("-O1", "-g0"),
         what="custom classes (once for this PyTorch)",
-    )
+    ).build()
 
 
 @functools.cache
@@ -86,7 +86,7 @@ extern "C" __attribute__((visibility("default"))) const char* {problem_symbol(mo
   return problem;
 }}
 """
-    return kernels.build_library(
+    return kernels.Recipe(
         f"{model.namespace}__{model.name}__class",
         generated={f"{model.name}_class.cpp": source},
         include_dirs=[HERE],
@@ -94,7 +94,7 @@ extern "C" __attribute__((visibility("default"))) const char* {problem_symbol(mo
         flags=("-O1",),
         torch="none",
         what=f"{model.qualname} (class)",
-    )
+    ).build()
 
 
 def problem_symbol(model: ClassModel) -> str:

@@ -108,7 +108,7 @@ class Plan:
             refuse_python(own, source.what)
             if not kernels.defines_operator(source.path, signature):
                 text = adapters.render(DEFINITION, signature)
-                defined = kernels.build_library(f"{name}__definition", generated={"d.cpp": text})
+                defined = kernels.Recipe(f"{name}__definition", generated={"d.cpp": text}).build()
                 self.files.append((defined, "definition"))
             self.files.append((own, "proxy"))
             gate = argument_gate.build_for_programs(source)

@@ -80,7 +80,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
 
     sources = [_DOMAIN_TEMPLATE, *sorted(INCLUDE.rglob("*.h"))]
     digests = [file.read_bytes() for file in sources]
-    return kernels.build_library(
+    return kernels.Recipe(
         f"{first.namespace}__onnxruntime",
         generated=kernels.Generated(kernels.generated_key(first, tuple(files), *digests), render),
         include_dirs=[INCLUDE],
@@ -88,7 +88,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
         flags=("-O1",),
         torch="none",
         what=f"the domain {first.namespace} (ONNX Runtime)",
-    )
+    ).build()
 
 
 def dtypes(library: Path, signature: Signature) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def build(shared: bool) -> Path:
         # As its own build does: nothing in it is a loop.
         flags=(*_FLAGS, "-Os"),
     )
-    return kernels.build_library(
+    return kernels.Recipe(
         f"python_module_{'shared' if shared else 'own'}",
         sources=[_SOURCE],
         objects=[] if shared else [nanobind_itself],
@@ -83,4 +83,4 @@ def build(shared: bool) -> Path:
         flags=_FLAGS,
         torch="none",
         what="the Python extension (once for this Python)",
-    )
+    ).build()

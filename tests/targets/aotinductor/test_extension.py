@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import opsmith
 from opsmith.errors import ExportError
-from opsmith.kernels import build_library
+from opsmith.kernels import Recipe
 from opsmith.targets.aotinductor.libraries import refuse_python
 
 SOURCE = Path(__file__).parent / "sources" / "extension.cpp"
@@ -99,10 +99,10 @@ def test_a_module_that_python_alone_can_import_is_refused_and_one_that_nothing_c
 ) -> None:
     source = tmp_path / "extension.cpp"
     source.write_text(MODULE.replace("WORDS", 'extern "C" PyObject*'))
-    refuse_python(build_library("left_out", [source], torch="full"), "ns::op (cpu)")
+    refuse_python(Recipe("left_out", [source], torch="full").build(), "ns::op (cpu)")
     source.write_text(MODULE.replace("WORDS", "PyMODINIT_FUNC"))
     with pytest.raises(ExportError) as caught:
-        refuse_python(build_library("exported", [source], torch="full"), "ns::op (cpu)")
+        refuse_python(Recipe("exported", [source], torch="full").build(), "ns::op (cpu)")
     assert str(caught.value) == (
         "ns::op (cpu): the kernel needs Python (PyModule_New), and an AOTInductor artifact runs "
         "without. Leave out what is called from Python (PYBIND11_MODULE, PyMODINIT_FUNC): "

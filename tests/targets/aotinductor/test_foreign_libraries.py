@@ -14,7 +14,7 @@ from aoti_models import export
 import opsmith
 from opsmith import targets
 from opsmith.errors import ExportError
-from opsmith.kernels import build_library
+from opsmith.kernels import Recipe
 from opsmith.targets.aotinductor.build_runner import SOURCES as RUNNER
 from opsmith.targets.aotinductor.build_runner import build_runner
 
@@ -31,7 +31,7 @@ class Twice(torch.nn.Module):
 def build(*defines: str) -> Path:
     """The foreign library, as somebody else would build it."""
     name = f"foreign{len(defines)}"
-    return build_library(name, [SOURCE], torch="full", defines=defines, flags=("-O0",))
+    return Recipe(name, [SOURCE], torch="full", defines=defines, flags=("-O0",)).build()
 
 
 # What a TORCH_LIBRARY block does with a schema, by the C shims: their header is read in no time.
@@ -50,7 +50,7 @@ const int defined = [] {
 
 def build_block(name: str, schema: str) -> Path:
     """A library whose block for the foreign namespace says `schema`."""
-    return build_library(name, generated={f"{name}.cpp": BLOCK.replace("SCHEMA", schema)})
+    return Recipe(name, generated={f"{name}.cpp": BLOCK.replace("SCHEMA", schema)}).build()
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_library_that_lacks_the_operator_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
     del artifact  # the operator is here
-    empty = build_library("empty", generated={"empty.cpp": "int nothing;"}, torch="none")
+    empty = Recipe("empty", generated={"empty.cpp": "int nothing;"}, torch="none").build()
     with pytest.raises(ExportError) as caught:
         export(Twice(), (torch.ones(3),), tmp_path / "out", libraries=[empty])
     assert str(caught.value) == (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import MissingError
 from opsmith.kernels import toolchain
-from opsmith.kernels.build import build_library
+from opsmith.kernels.build import Recipe
 from opsmith.kernels.devices import DEVICES
 from opsmith.kernels.languages.cpp import argument_header, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
@@ -122,7 +122,7 @@ def _runtime(sanitizers: tuple[str, ...]) -> Path:
     kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
     # One unit: what they include takes as long to compile as they do.
     sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
-    return build_library(
+    return Recipe(
         f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
         generated={"emulation.cpp": sources},
         include_dirs=[_INCLUDE, _RUNTIME],
@@ -131,7 +131,7 @@ def _runtime(sanitizers: tuple[str, ...]) -> Path:
         link_libraries=sanitizers,
         torch="none",
         what="the emulation of CUDA",
-    )
+    ).build()
 
 
 CUDA_ON_CPU = CudaOnCpu(watched=False)
