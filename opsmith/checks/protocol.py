@@ -76,6 +76,8 @@ class Check:
             where it is selected by name, too.
         runtime: what the kernel runs in; the column that it has in a page.
         imports: modules that take long to import and start no thread, imported once for all rows.
+        calls: whether it calls the operator, whose kernel is built and loaded before it runs; one
+            that does not need not wait for that.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Check:
     runtime: str = "eager"
     apart: bool = False
     imports: tuple[str, ...] = ()
+    calls: bool = True
 
     @property
     def compiles(self) -> bool:
@@ -131,12 +134,24 @@ def check(
     runtime: str = "eager",
     apart: bool = False,
     imports: tuple[str, ...] = (),
+    calls: bool = True,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
         _CHECKS[name] = Check(
-            name, summary, run, subjects, order, time_limit, samples, flag, runtime, apart, imports
+            name,
+            summary,
+            run,
+            subjects,
+            order,
+            time_limit,
+            samples,
+            flag,
+            runtime,
+            apart,
+            imports,
+            calls,
         )
         return run
 

@@ -427,7 +427,7 @@ def _without_traces() -> Iterator[None]:
 
 
 def _build(check: Check, subject: Subject) -> None:
-    if check.name == "build":
+    if not check.calls:
         return
     try:
         subject.operator.build(subject.device)

@@ -21,6 +21,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     time_limit=10.0,
     samples=False,
     runtime="kernel alone",
+    calls=False,
 )
 def build(trial: Trial) -> None:
     """Whatever else is checked waits for this."""

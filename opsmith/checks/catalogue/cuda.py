@@ -115,6 +115,7 @@ def _same(results: Sequence[Sequence[Tensor]]) -> bool:
     subjects=kernels_in_cuda,
     order=14,
     time_limit=5.0,
+    calls=False,
 )
 def cuda_on_cpu(trial: Trial) -> None:
     """Three orders for each case; memory that nothing has written begins otherwise in each."""
@@ -156,6 +157,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
         order=15,
         time_limit=10.0,
         flag=f"sanitize_{sanitizer}",
+        calls=False,
     )
     def sanitized(trial: Trial) -> None:
         build, dtypes = _build(trial, sanitizer)

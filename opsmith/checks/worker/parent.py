@@ -113,7 +113,7 @@ class Worker(Supervised):
                 "kernel": subject.kernel,
                 "device": subject.device,
                 # What does not build is not tried again by whoever imports it.
-                "built": check.name != "build",
+                "built": check.calls,
                 "limit": limit,
                 "settings": asdict(settings),
                 "crashed": crashed,
