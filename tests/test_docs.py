@@ -15,7 +15,7 @@ PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 #: Pages that the site's generator writes: the navigation has them, `docs/` does not.
 GENERATED = {
     REPOSITORY / "docs" / place
-    for place in re.findall(r"[\w/-]+\.md\b", (REPOSITORY / "mkdocs.yml").read_text())
+    for place in re.findall(r"[\w/.-]+\.md\b", (REPOSITORY / "mkdocs.yml").read_text())
 }
 
 
@@ -57,7 +57,7 @@ def test_quotations_are_what_the_file_says(page):
     "page",
     [
         *PAGES,
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
+        *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md")),
         *sorted((REPOSITORY / "gallery").rglob("README.md")),
         *sorted((REPOSITORY / "examples").rglob("README.md")),
     ],

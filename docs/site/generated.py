@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import api
 import commands
+import gallery_page
 import headers
 from markdown_of import described
 
@@ -15,6 +16,7 @@ def pages() -> dict[str, str]:
         "reference/cli.md": commands.page(),
         "reference/header.md": headers.page(),
         "reference/artifact.md": artifact(),
+        "gallery.md": gallery_page.page(),
     }
 
 

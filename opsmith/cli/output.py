@@ -1,6 +1,7 @@
 """How the command line speaks: results to stdout, everything else to stderr."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,3 +80,15 @@ def schema_printer(module: str) -> Callable[[bool], None]:
             raise typer.Exit
 
     return show
+
+
+def picture(recorded: Console, title: str) -> str:
+    """What a console recorded, as SVG that fetches nothing when it is viewed.
+
+    Args:
+        recorded: a console with ``record=True``.
+        title: what stands above it.
+    """
+    text = recorded.export_svg(title=title, unique_id="opsmith")
+    # Rich names a font on the net; the viewer's own fixed-width font will do.
+    return re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         if svg is not None:
             drawn = Console(record=True, width=output.MAX_WIDTH, file=io.StringIO())
             drawn.print(*trees, sep="")
-            svg.write_text(drawn.export_svg(title="opsmith show"), encoding="utf-8")
+            svg.write_text(output.picture(drawn, "opsmith show"), encoding="utf-8")
             output.say(str(svg))
 
 

@@ -46,6 +46,7 @@ def test_a_picture_of_it_is_drawn(show, tmp_path):
     drawn = "".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
     assert "gallery/my_add/my_add.cpp" in drawn
     assert "fake kernel: from the shapes of the results" in drawn
+    assert 'url("http' not in picture.read_text()  # a font from the net
 
 
 def test_a_file_that_is_not_there_is_named(cli):

@@ -115,6 +115,13 @@ def test_the_search_works_from_a_folder(opened):
     assert "reference/failures.html" in searched(view, "OPS-LAYOUT-STRIDE")
 
 
+@pytest.mark.parametrize("words", ["mmdeploy", "deform_conv2d ONNX Runtime", "DeformConv mmcv"])
+def test_who_knows_only_mmdeploy_finds_how_deformable_convolution_gets_to_onnx_runtime(
+    opened, words
+):
+    assert "how-to/mmdeploy.html" in searched(opened("index.html"), words)
+
+
 def searched(view, words: str) -> str:
     """Where the first result of a search leads."""
     view.click("input.md-search__input")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opsmith.checks import all_checks
 from opsmith.checks.failures import catalogue
 from opsmith.targets import all_targets
 from opsmith.targets.artifact import Manifest
@@ -69,13 +70,13 @@ def is_module(name: str) -> bool:
 def test_every_method_that_an_operator_has_in_a_page_is_on_the_site(api, pages):
     called = {
         name
-        for text in pages.values()
+        for place, text in pages.items()
+        if not place.startswith("repository/")
         for code in FENCE.findall(text)
         for name in re.findall(r"\.(register_\w+)\(", code)
     }
     assert "register_kernel" in called
-    ours = {name for name in called if f"opsmith.Operator.{name}" in api}
-    assert called - ours <= {"register_library"}
+    assert {name for name in called if f"opsmith.Operator.{name}" not in api} == set()
 
 
 def test_every_command_and_option_is_on_the_site(cli, pages):
@@ -101,6 +102,14 @@ def test_every_option_of_a_target_is_on_the_site(pages):
 def test_every_code_is_on_the_site(pages):
     page = pages["reference/failures.md"]
     assert set(re.findall(r"^### (OPS-[A-Z-]+)$", page, re.MULTILINE)) == set(catalogue())
+
+
+def test_what_may_hide_behind_each_check_is_on_the_site(pages):
+    rows = re.findall(r"^\| (`.*?) \|", pages["explanation/limits.md"], re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    torchscript = {f"{name}-torchscript" for name in named if name.startswith("onnx-")}
+    assert {check.name for check in all_checks()} <= named | torchscript
+    assert named - {"-torchscript"} <= {check.name for check in all_checks()}
 
 
 def test_whatever_a_kernel_of_the_gallery_uses_is_on_the_page_of_the_headers(pages):
@@ -134,7 +143,7 @@ def test_every_field_of_a_manifest_is_on_the_site(pages):
 
 def test_every_page_has_its_place_in_the_navigation(pages):
     navigation = (REPOSITORY / "mkdocs.yml").read_text()
-    listed = set(re.findall(r"[\w/-]+\.md\b", navigation))
+    listed = set(re.findall(r"[\w/.-]+\.md\b", navigation))
     assert {place for place in pages if not place.startswith("repository/")} <= listed
     assert listed <= set(pages)
 
@@ -142,3 +151,15 @@ def test_every_page_has_its_place_in_the_navigation(pages):
 def test_code_that_a_page_links_to_is_shown_whole(pages):
     source = (REPOSITORY / "gallery" / "bev_pool_v2" / "in_jax.py").read_text()
     assert source.rstrip() in pages["repository/gallery/bev_pool_v2/in_jax.py.md"]
+
+
+def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_the_speeds_of_the_readme(pages):
+    page = pages["gallery.md"]
+    for folder in (REPOSITORY / "gallery").iterdir():
+        if (folder / "README.md").exists():
+            section = page.partition(f"## {folder.name}\n")[2].partition("\n## ")[0]
+            assert "├── schema" in section, folder.name
+            assert "call_function[target=torch.ops." in section, folder.name
+    speeds = re.findall(r"\| ([\d.–]+) × faster \|", (REPOSITORY / "README.md").read_text())
+    assert len(speeds) > 5
+    assert re.findall(r">([\d.–]+) ×</text>", page) == speeds

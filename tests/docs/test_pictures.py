@@ -1,0 +1,39 @@
+"""The pictures show what the commands print today, and fetch nothing when they are viewed."""
+
+import re
+
+import pictures
+import pytest
+
+#: What differs from run to run, and tells nothing: numbers, and how a long line is broken.
+VARIES = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?|\s+|>")
+
+
+def told(text: str) -> str:
+    return VARIES.sub("", text)
+
+
+def test_the_picture_of_a_declaration_is_what_show_prints():
+    now = pictures.drawn(pictures.SHOW, pictures.shown())
+    drawn = (pictures.ASSETS / "show.svg").read_text()
+    assert told(pictures.words(drawn)) == told(pictures.words(now)), (
+        "run: python docs/site/pictures.py"
+    )
+
+
+def test_the_recording_of_a_check_is_what_check_prints(tmp_path):
+    now = pictures.drawn(pictures.CHECK, pictures.checked(tmp_path))
+    drawn = (pictures.ASSETS / "check.svg").read_text()
+    assert "was never written" in pictures.words(drawn)
+    assert told(pictures.words(drawn)) == told(pictures.words(now)), (
+        "run: python docs/site/pictures.py"
+    )
+
+
+@pytest.mark.parametrize("name", ["check.svg", "show.svg"])
+def test_a_picture_fetches_nothing(name):
+    text = (pictures.ASSETS / name).read_text()
+    assert not re.search(r"url\(.?http", text)
+    assert "@import" not in text
+    # Links in a comment and the namespace of SVG are not fetched.
+    assert re.findall(r"(?:href|src)=\"http", text) == []
