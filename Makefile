@@ -16,6 +16,7 @@ help:
 	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
 	@echo "make test    lint, types, layers and all tests"
 	@echo "make docs    write the documentation's site to build/site, every link checked"
+	@echo "make test-long  run whole examples, whose steps make test has"
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
@@ -55,6 +56,10 @@ docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
 	OPSMITH_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/docs
 	@echo "build/site/index.html"
+
+.PHONY: test-long
+test-long: .venv/installed
+	$(BIN)/python -m pytest -m long
 
 .PHONY: seeds
 seeds: .venv/installed

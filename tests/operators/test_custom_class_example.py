@@ -11,7 +11,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "identity_model"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_identity_model_is_the_identity_everywhere(tmp_path):
     done = subprocess.run(
         [sys.executable, EXAMPLE / "main.py", "--out", tmp_path / "artifacts"],
