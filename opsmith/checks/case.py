@@ -20,6 +20,7 @@ from opsmith.operators.arguments import (
     holds_tensors,
     map_named_tensors,
     map_tensors,
+    with_own_lists,
 )
 from opsmith.signature import Signature, TensorInfo
 
@@ -51,7 +52,7 @@ class Case:
     def make(self, device: str = HOST) -> dict[str, Any]:
         """The arguments by name, every tensor a fresh copy in its layout on `device`."""
         made: dict[str, Any] = {}
-        for name, value in self.values.items():
+        for name, value in with_own_lists(self.values).items():
             layout = self.layouts.get(name, layouts.CONTIGUOUS)
             made[name] = map_tensors(value, functools.partial(_laid_out, layout, device))
         if self.same:

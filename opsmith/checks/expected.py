@@ -58,6 +58,7 @@ from opsmith.operators.arguments import (
     is_float8,
     map_tensors,
     output_names,
+    with_own_lists,
 )
 
 _PROBES = 6
@@ -278,13 +279,13 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
 
     Args:
         operator: whose reference.
-        arguments: by name; what it writes into is copied first.
+        arguments: by name; what it writes into is copied first, and so are lists.
 
     Returns:
         What it returned, and that flat.
     """
     signature = operator.signature
-    own = dict(arguments)
+    own = with_own_lists(arguments)
     for parameter in signature.mutated:
         if own[parameter.name] is not None:
             own[parameter.name] = own[parameter.name].clone()

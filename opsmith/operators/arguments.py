@@ -73,6 +73,16 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return [change(item) for item in value] if holds_tensors(value) else value
 
 
+def with_own_lists(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` with lists of their own, as the dispatcher makes them for each call.
+
+    What is called may change its list: ``PIL.Image.paste`` makes four numbers of two.
+    """
+    return {
+        name: list(value) if isinstance(value, list) else value for name, value in arguments.items()
+    }
+
+
 def map_named_tensors(
     arguments: Mapping[str, Any], change: Callable[[str, Tensor], Any]
 ) -> dict[str, Any]:

@@ -3,7 +3,10 @@ import sound
 import sound_native
 import sound_numbers
 import sound_shapes
+from jaxtyping import Float
+from torch import Tensor
 
+import opsmith
 from opsmith import testing
 from opsmith.checks import all_checks
 
@@ -41,3 +44,14 @@ def test_an_operator_of_unusual_shapes_passes_every_check(operator):
 )
 def test_an_operator_of_delicate_numbers_passes(operator):
     passes(operator, [name for name in PYTORCH if name not in COMPILERS], 8)
+
+
+def test_what_a_reference_does_to_the_list_it_is_given_is_its_own_matter():
+    """As `PIL.Image.paste`, which PyTorch's tutorial on custom operators calls."""
+
+    @opsmith.op("sound::extends")
+    def extends(x: Float[Tensor, "N"], by: tuple[int, int]) -> Float[Tensor, "N"]:
+        by += (1,)
+        return x * by[0]
+
+    passes(extends, ["dispatch", "reference", "layouts"], 4)
