@@ -12,7 +12,8 @@ PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.stem != "index")
 #: What a tutorial is about, where `make test` does without it.
 NEEDS = {"triton": "triton", "onnxruntime": "onnxruntime", "jax": "jax", "python": "PIL"}
 #: Whole checks are the tests of the checks; here it is seen that the page's operator passes.
-FEW = ("--check", "layouts,refusal", "--examples", "4")
+FEW = ("--check", "layouts,refusal")
+LITTLE = ("--examples", "4")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -35,8 +36,11 @@ def test_a_tutorial_works_from_an_empty_folder_by_its_text_alone(page, tmp_path)
 
 
 def shortened(command: Command) -> Command:
-    checks = command.words[:2] == ("opsmith", "check") and "--check" not in command.words
-    return Command((*command.words, *FEW), command.code) if checks else command
+    words = command.words
+    if words[:2] != ("opsmith", "check"):
+        return command
+    words += () if "--check" in words else FEW
+    return Command(words if "--examples" in words else words + LITTLE, command.code)
 
 
 def test_every_tutorial_runs_commands_and_shows_what_they_print():
