@@ -49,12 +49,12 @@ demo: .venv/installed
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# The tests look at the site that was built: nothing fetched, every page there as Markdown.
+# The tests look at the built site: nothing fetched, the search, a phone, every page as Markdown.
 .PHONY: docs
 docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
-	OPSMITH_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/docs
+	OPSMITH_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/docs/test_built.py
 	@echo "build/site/index.html"
 
 .PHONY: test-long
