@@ -155,7 +155,7 @@ def test_a_library_that_does_not_load_is_refused(
 IN_CPP = """
 #include "opsmith_artifact.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/ones.h>
 
 #include <iostream>
 

@@ -15,7 +15,8 @@ from opsmith.targets.aotinductor.build_runner import SOURCES, build_runner
 PROGRAM = """
 #include "opsmith_artifact.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <functional>
 #include <iostream>
