@@ -11,12 +11,18 @@ TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 PAGES = sorted(path for path in TUTORIALS.glob("*.md") if path.stem != "index")
 #: What a tutorial is about, where `make test` does without it.
 NEEDS = {"triton": "triton", "onnxruntime": "onnxruntime", "jax": "jax", "python": "PIL"}
+#: These compile more than a kernel, and `make test-long` does them: their steps have shorter tests.
+LONG = {"classes", "cpp", "cuda", "wheel"}
+MARKED = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem in LONG else [])
+    for page in PAGES
+]
 #: Whole checks are the tests of the checks; here it is seen that the page's operator passes.
 FEW = ("--check", "layouts,refusal")
 LITTLE = ("--examples", "4")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", MARKED)
 def test_a_tutorial_works_from_an_empty_folder_by_its_text_alone(page, tmp_path):
     needed = NEEDS.get(page.stem, "opsmith")
     if importlib.util.find_spec(needed) is None and not os.environ.get(
