@@ -94,9 +94,16 @@ for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
 
 
 def test_the_tests_import_each_other_by_names_of_their_own():
-    """pytest puts every folder of the tests on one path, and a process imports a name once."""
+    """pytest puts every folder of the tests on one path, and a process imports a name once.
+
+    Tests of the site put the folder of its generator there too.
+    """
     places = defaultdict(list)
-    for file in (REPOSITORY / "tests").rglob("*.py"):
-        if file.name != "conftest.py" and any(file.parent.glob("test_*.py")):
-            places[file.name].append(str(file.relative_to(REPOSITORY)))
+    tested = [
+        file
+        for file in (REPOSITORY / "tests").rglob("*.py")
+        if file.name != "conftest.py" and any(file.parent.glob("test_*.py"))
+    ]
+    for file in [*tested, *(REPOSITORY / "docs" / "site").glob("*.py")]:
+        places[file.name].append(str(file.relative_to(REPOSITORY)))
     assert [found for found in places.values() if len(found) > 1] == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import api
 import commands
+import cpp_headers
 import gallery_page
-import headers
 from markdown_of import described
 
 
@@ -14,7 +14,7 @@ def pages() -> dict[str, str]:
     return {
         **{f"reference/api/{name}.md": api.page(module) for name, module in api.MODULES.items()},
         "reference/cli.md": commands.page(),
-        "reference/header.md": headers.page(),
+        "reference/header.md": cpp_headers.page(),
         "reference/artifact.md": artifact(),
         "gallery.md": gallery_page.page(),
     }
