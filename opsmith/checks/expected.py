@@ -25,14 +25,15 @@ one dominates.
 
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
-last bits, and with every step rounded up or down at random (`opsmith.checks.rounding`); four times
-the largest rounding error that it makes at an element is granted, or what four times the error of
-every step comes to. Where it is infinite or NaN there alone, since something on the way is too
-large for the dtype, so may a kernel be, or whatever the overflow of any of its steps leads to
-(`opsmith.checks.overflow`). (For double precision rounding is seen in single precision, and scaled;
-what single precision has no room for is rounded to as many digits.) Where the reference jumps
-(``floor``, ``argmax``), an element that agrees with the reference run in the kernel's dtype is
-right as well, and where a gradient jumps (``relu`` at 0), so is what lies between its two sides.
+last bits, and with every step rounded up or down at random or, of sums in single precision, to the
+nearest in one order (`opsmith.checks.rounding`); four times the largest rounding error that it
+makes at an element is granted, or what four times the error of every step comes to. Where it is
+infinite or NaN there alone, since something on the way is too large for the dtype, so may a kernel
+be, or whatever the overflow of any of its steps leads to (`opsmith.checks.overflow`). (For double
+precision rounding is seen in single precision, and scaled; what single precision has no room for is
+rounded to as many digits.) Where the reference jumps (``floor``, ``argmax``), an element that
+agrees with the reference run in the kernel's dtype is right as well, and where a gradient jumps
+(``relu`` at 0), so is what lies between its two sides.
 Integers and booleans are compared exactly.
 """
 
@@ -146,7 +147,7 @@ class Expected:
                 own = {name: _jitter(value, generator) for name, value in own.items()}
             own = {name: _coarse(value) for name, value in own.items()}
             steps = _SLACK if sample % 2 else 1.0
-            for rough, fine, slack in self._rough_and_fine(own, generator, steps):
+            for rough, fine, slack in self._rough_and_fine(own, generator, steps, not sample):
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
                     if one.shape == right.shape == largest[position].shape and _is_inexact(right):
                         error = _size(one.detach().to(right.dtype) - right.detach()) * scale
@@ -157,11 +158,12 @@ class Expected:
         return list(zip(largest, beyond, strict=True))
 
     def _rough_and_fine(
-        self, own: Mapping[str, Any], generator: torch.Generator, steps: float
+        self, own: Mapping[str, Any], generator: torch.Generator, steps: float, in_order: bool
     ) -> Iterator[tuple[list[Tensor], list[Tensor], float]]:
-        """What rounding makes of the results, in two ways, each beside the results without it.
+        """What rounding makes of the results, in some ways, each beside the results without it.
 
-        And by what the difference is multiplied; that of every step already is by `steps`.
+        And by what the difference is multiplied; that of every step already is by `steps`. One more
+        way is that sums are added `in_order`.
         """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
@@ -174,9 +176,11 @@ class Expected:
         wide = {name: widen(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate(wide)
-            with RandomRounding(dtype, generator, steps, any_size=_is_double(own)):
-                rough = self.evaluate(wide)
-            yield rough, fine, _SLACK / steps
+            for way in (False, True)[: 1 + in_order]:
+                any_size = _is_double(own)
+                with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
+                    rough = self.evaluate(wide)
+                yield rough, fine, _SLACK / steps
 
     @cached_property
     def overflows(self) -> list[list[Tensor]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -71,6 +72,8 @@ class RandomRounding(StepByStep):
         times: by what the error of each step is multiplied.
         any_size: whether numbers that are too large or too small for `dtype` have its precision
             as well.
+        in_order: whether single precision adds up one term after the other, each partial sum
+            rounded to the nearest. Roundings of equal terms all go one way, and not at random.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class RandomRounding(StepByStep):
         times: float = 1.0,
         *,
         any_size: bool = False,
+        in_order: bool = False,
     ) -> None:
         super().__init__()
         self._times = times
@@ -87,6 +91,7 @@ class RandomRounding(StepByStep):
         self._eps = torch.finfo(dtype).eps
         self._generator = generator
         self._any_size = any_size
+        self._in_order = in_order and dtype == torch.float32
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
         """Add the roundings of partial sums."""
@@ -122,9 +127,21 @@ class RandomRounding(StepByStep):
         last = [dim % terms.dim() for dim in dims] if terms.dim() else []
         first = [dim for dim in every if dim not in last]
         rows = terms.permute(first + last).reshape(total.numel(), -1)
-        partial = rows.cumsum(1)
-        error = (self._rounded(partial) - partial).sum(1).view(total.shape)
+        if self._in_order and rows.shape[1]:
+            error = self._times * _error_in_order(rows)
+        else:
+            partial = rows.cumsum(1)
+            error = (self._rounded(partial) - partial).sum(1)
+        error = error.view(total.shape)
         total.add_(error / max(rows.shape[1], 1) if packet is _aten.mean else error)
+
+
+def _error_in_order(rows: Tensor) -> Tensor:
+    """What is off where each row's numbers are added in single precision, the first ones first."""
+    terms = rows.float()
+    # PyTorch's running sums are in double precision on the CPU.
+    added = np.add.accumulate(terms.numpy(), axis=1)[:, -1]
+    return torch.from_numpy(added).double() - terms.double().sum(1)
 
 
 def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,5 +1,6 @@
 import re
 
+import numpy
 import pytest
 import torch
 from jaxtyping import Float, Float8e4m3fn, Float32, Int64
@@ -449,3 +450,20 @@ class TestSizesThatTheDataDecides:
     def test_anything_else_is_wrong(self, wrong):
         truth = expected_of(passing, {"x": self.x})
         assert compare([torch.tensor(wrong)], truth).problem is not None
+
+
+@opsmith.op("comparison::normed")
+def normed(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+
+
+def test_equal_terms_are_granted_the_roundings_of_one_order():
+    x = torch.full((1, 300), 1.8328348398208618)
+    squares = (x * x).numpy()
+    total = torch.from_numpy(numpy.add.accumulate(squares, axis=1)[:, -1:])
+    given = x * torch.rsqrt(total / 300 + 1e-6)
+    truth = expected_of(normed, {"x": x})
+    assert compare([given], truth).problem is None
+    # No order gives these.
+    assert compare([given * (1 + 2e-5)], truth).problem is not None
+    assert compare([given * (1 - 2e-5)], truth).problem is not None
