@@ -57,6 +57,15 @@ def test_a_position_that_is_no_number_samples_nothing() -> None:
     torch.testing.assert_close(out, ms_deform_attn.reference(**arguments))
 
 
+def test_an_infinite_weight_adds_nothing_of_what_is_outside() -> None:
+    arguments = case(torch.float32, 6, **SMALL)
+    arguments["sampling_locations"][:, 0] = 3.0
+    arguments["attention_weights"][:, 0] = float("inf")
+    out = ms_deform_attn(**arguments)
+    assert not out[:, 0].any()
+    torch.testing.assert_close(out, ms_deform_attn.reference(**arguments))
+
+
 SHAPES = "value_spatial_shapes"
 
 
