@@ -1,8 +1,10 @@
 import gc
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,22 @@ class Outcome:
     code: int
     stdout: str
     stderr: str
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for the tests that open a page."""
+    sync = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: `make browser` installs it, and Chromium"
+    )
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on this machine: `make browser` installs it")
+    with sync.sync_playwright() as driver:
+        # A container has no user namespaces for Chromium's own sandbox; the pages are ours.
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -10,18 +10,8 @@ many there are. This is the probabilistic bound for rounding errors (Higham and 
 Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
 each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
 
-``s`` and ``n`` are measured at the very element, not guessed from shapes, so that a pooled cell of
-1000 points gets a wider tolerance than its neighbour of one point. Every floating input is
-multiplied by ``1 + t r`` with a tiny t and random r, and the reference evaluated again:
-
-* r = random signs: the change has the size ``s = sqrt(sum_i (df/dx_i x_i)^2)``, the 2-norm of the
-  terms, estimated by the root mean square over a few probes.
-* r = Cauchy distributed: the change is Cauchy distributed with the scale
-  ``sum_i |df/dx_i x_i|``, their 1-norm (Indyk's 1-stable sketch, J. ACM 53, 2006), estimated by
-  the geometric mean.
-
-``n = (1-norm / 2-norm)^2`` is the effective number of terms: exactly n for n equal ones, 1 where
-one dominates.
+``s`` and ``n`` are measured at the very element (`opsmith.checks.sensitivity`), not guessed from
+shapes, so that a pooled cell of 1000 points gets a wider tolerance than its neighbour of one point.
 
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
@@ -40,7 +30,7 @@ Integers and booleans are compared exactly.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -51,19 +41,17 @@ from torch import Tensor
 from opsmith.checks.layouts import plain
 from opsmith.checks.overflow import exceeds_double, outcomes
 from opsmith.checks.rounding import RandomRounding, with_precision
+from opsmith.checks.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.operators import Operator
 from opsmith.operators.arguments import (
     every_tensor_in,
     flatten,
     holds_tensors,
-    is_float8,
     map_tensors,
     output_names,
     with_own_lists,
 )
 
-_PROBES = 6
-_STEP = 1e-9
 _ROUNDING_SAMPLES = 12
 #: How much less accurate than the reference in the same dtype a kernel may be.
 _SLACK = 4.0
@@ -81,9 +69,6 @@ _WIDE = {
 }
 _HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 _HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-
-Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
-"""From arguments by name to every tensor that a call gives."""
 
 
 class RefusedError(Exception):
@@ -149,8 +134,8 @@ class Expected:
             steps = _SLACK if sample % 2 else 1.0
             for rough, fine, slack in self._rough_and_fine(own, generator, steps, not sample):
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
-                    if one.shape == right.shape == largest[position].shape and _is_inexact(right):
-                        error = _size(one.detach().to(right.dtype) - right.detach()) * scale
+                    if one.shape == right.shape == largest[position].shape and is_inexact(right):
+                        error = magnitude(one.detach().to(right.dtype) - right.detach()) * scale
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
                         beyond[position] |= fits & ~one.isfinite() & (not is_double)
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
@@ -169,7 +154,7 @@ class Expected:
         with contextlib.suppress(Exception):
             fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
             yield self.evaluate(narrowed), fine, _SLACK
-        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if _is_inexact(t)]
+        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if is_inexact(t)]
         if not eps:
             return
         dtype = min(eps, key=lambda pair: pair[0])[1].to_real()
@@ -188,7 +173,7 @@ class Expected:
         wide = {name: widen(value) for name, value in self.arguments.items()}
         tensors = _tensors(self.arguments)
         found: list[list[Tensor]] = []
-        for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if _is_inexact(t)):
+        for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
             with contextlib.suppress(Exception):  # infinity is not an argument of every operator
                 for results in outcomes(lambda: self.evaluate(wide), dtype):
                     found.append([plain(value) for value in results])
@@ -234,7 +219,7 @@ class Expected:
         special = [
             name
             for name, value in self.arguments.items()
-            if any(_is_inexact(t) and not t.isfinite().all() for t in _tensors({name: value}))
+            if any(is_inexact(t) and not t.isfinite().all() for t in _tensors({name: value}))
         ]
         groups = [special, *([name] for name in special)] if len(special) > 1 else [special]
         return [found for names in groups if names and (found := self._without_special(names))]
@@ -361,11 +346,11 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             raise RefusedError(f"{type(error).__name__}: {error}") from None
         exact = False
     values = [plain(value) for value in values]
-    floats = sum(tensor.numel() for tensor in _tensors(wide) if _is_inexact(tensor))
+    floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
     if exact:
-        spread, terms = _probe(evaluate, wide, values, floats)
+        spread, terms = probe(evaluate, wide, values, floats)
     else:
-        spread = [_size(value) if _is_inexact(value) else None for value in values]
+        spread = [magnitude(value) if is_inexact(value) else None for value in values]
         terms = [
             None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
             for size in spread
@@ -396,7 +381,7 @@ def _narrowed(value: Any) -> Any:
 def _jitter(value: Any, generator: torch.Generator) -> Any:
     if holds_tensors(value):
         return [_jitter(item, generator) for item in value]
-    if not isinstance(value, Tensor) or not _is_inexact(value):
+    if not isinstance(value, Tensor) or not is_inexact(value):
         return value
     bits = torch.randint(-2, 3, value.shape, generator=generator)
     eps = torch.finfo(_HALVED.get(value.dtype, value.dtype)).eps
@@ -406,7 +391,7 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
 def _replace_special(value: Any, number: float) -> Any:
     if holds_tensors(value):
         return [_replace_special(item, number) for item in value]
-    if not isinstance(value, Tensor) or not _is_inexact(value):
+    if not isinstance(value, Tensor) or not is_inexact(value):
         return value
     return torch.where(value.isfinite(), value, number)
 
@@ -415,68 +400,10 @@ def _nudge(value: Any, generator: torch.Generator) -> Any:
     """`value` moved off where it is, zeros too."""
     if holds_tensors(value):
         return [_nudge(item, generator) for item in value]
-    if not isinstance(value, Tensor) or not _is_inexact(value):
+    if not isinstance(value, Tensor) or not is_inexact(value):
         return value
     signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
-    return value + _NUDGE * (1 + _size(value)) * signs
-
-
-def _probe(
-    evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    inexact = [_is_inexact(value) for value in values]
-    squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
-    logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
-    generator = torch.Generator().manual_seed(0)
-    counts = [0, 0]
-    for probe in range(2 * _PROBES if floats and any(inexact) else 0):
-        cauchy = probe % 2 == 1
-        moved = {name: _move(value, generator, cauchy) for name, value in wide.items()}
-        try:
-            results = evaluate(moved)
-        except Exception:
-            continue  # this side of a bound is not an argument
-        if [r.shape for r in results] != [v.shape for v in values]:
-            continue
-        counts[cauchy] += 1
-        for position, (result, value) in enumerate(zip(results, values, strict=True)):
-            if not inexact[position]:
-                continue
-            change = _size(result.detach() - value) / _STEP
-            change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
-            if cauchy:
-                logarithms[position] += torch.log(change.clamp_min(1e-300))
-            else:
-                squares[position] += change * change
-    spread: list[Tensor | None] = []
-    terms: list[Tensor | None] = []
-    for position in range(len(values)):
-        if not inexact[position]:
-            spread.append(None)
-            terms.append(None)
-            continue
-        two = torch.sqrt(squares[position] / max(counts[0], 1))
-        one = torch.exp(logarithms[position] / max(counts[1], 1)) if counts[1] else two
-        ratio = torch.where(two > 0, one / two.clamp_min(1e-300), torch.ones_like(two))
-        spread.append(two)
-        terms.append((ratio * ratio).clamp(1.0, float(max(floats, 1))))
-    return spread, terms
-
-
-def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
-    if holds_tensors(value):
-        return [_move(item, generator, cauchy) for item in value]
-    if not isinstance(value, Tensor) or not _is_inexact(value):
-        return value
-    if cauchy:
-        # The quotient of two normal variates is Cauchy distributed.
-        normal = torch.randn((2, *value.shape), generator=generator, dtype=torch.float64)
-        factor = (normal[0] / normal[1]).clamp(-1e4, 1e4)
-    else:
-        # Signs of slightly different sizes, so that two equal terms do not cancel.
-        uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        factor = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)
-    return value * (1 + _STEP * factor)
+    return value + _NUDGE * (1 + magnitude(value)) * signs
 
 
 def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
@@ -487,18 +414,9 @@ def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
     unit = info.eps / 2
     if not truth.exact:
         unit = max(unit, torch.finfo(value.dtype).eps / 2)
-    size = torch.nan_to_num(_size(value), nan=0.0, posinf=0.0)
+    size = torch.nan_to_num(magnitude(value), nan=0.0, posinf=0.0)
     smallest = info.smallest_normal * info.eps
     return unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread)) + 4 * smallest
-
-
-def _size(value: Tensor) -> Tensor:
-    return value.abs().to(torch.float64)
-
-
-def _is_inexact(value: Tensor) -> bool:
-    # PyTorch rounds to float8, and computes nothing in it.
-    return (value.is_floating_point() or value.is_complex()) and not is_float8(value.dtype)
 
 
 def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:

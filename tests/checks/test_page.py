@@ -1,7 +1,6 @@
 """The page: one file that needs nothing else, on a wide screen and on a phone."""
 
 import re
-import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -107,21 +106,6 @@ def test_the_page_of_forty_operators_stays_small(text):
 
 
 # --- in a browser --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright: `make browser` installs it, and Chromium"
-    )
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium on this machine: `make browser` installs it")
-    with sync.sync_playwright() as driver:
-        # A container has no user namespaces for Chromium's own sandbox; the page is ours.
-        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

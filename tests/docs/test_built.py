@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,21 +62,6 @@ def test_llms_txt_lists_the_pages_in_their_order_and_leads_to_them(site):
 
 
 # --- in a browser --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright: `make browser` installs it, and Chromium"
-    )
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium on this machine: `make browser` installs it")
-    with sync.sync_playwright() as driver:
-        # A container has no user namespaces for Chromium's own sandbox; the pages are ours.
-        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import Call
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 import opsmith
 from opsmith import ExportError
@@ -227,15 +228,6 @@ def test_only_the_operators_that_were_named_are_called_by_their_twins() -> None:
 
 
 # --- a whole program -----------------------------------------------------------------------------
-
-
-class Call(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def traced(function: Any, *inputs: Tensor) -> torch.export.ExportedProgram:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import Call
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 import opsmith
@@ -72,15 +73,6 @@ LARGE = torch.arange(1025.0)
 @opsmith.op("inlining_test::large")
 def large(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x + LARGE.sum()
-
-
-class Call(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def lowered(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import Call
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 import opsmith
@@ -53,15 +54,6 @@ def by_value(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     if x.sum() > 0:
         return x * 2
     return x * 3
-
-
-class Call(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def lowered(function: Any, *inputs: Tensor, pure: bool, kept: tuple[Any, ...] = ()) -> Any:
