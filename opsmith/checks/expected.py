@@ -161,8 +161,8 @@ class Expected:
         wide = {name: widen(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate(wide)
-            for way in (False, True)[: 1 + in_order]:
-                any_size = _is_double(own)
+            any_size = _is_double(own)
+            for way in (False, True) if in_order else (False,):
                 with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
                     rough = self.evaluate(wide)
                 yield rough, fine, _SLACK / steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
+from opsmith.operators.importing import shown_path
 
 
 def file_of(subject: Subject) -> Path | None:
@@ -51,8 +51,7 @@ def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool
 
 
 def _shown(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return shlex.quote(str(path) if relative.startswith("..") else relative)
+    return shlex.quote(shown_path(str(path)))
 
 
 def _what(subject: Subject, file: str) -> list[str]:
