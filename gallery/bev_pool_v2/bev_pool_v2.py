@@ -44,9 +44,9 @@ def bev_pool_v2(
     Source:
         BEVDet, ``mmdet3d/ops/bev_pool_v2`` (Huang and Huang 2022, arXiv:2211.17111).
     """
-    weight = _holders(interval_starts, interval_lengths, ranks_depth.shape[0])
-    scale = depth.flatten().index_select(0, ranks_depth) * weight
-    points = scale.unsqueeze(1) * feat.flatten(0, 3).index_select(0, ranks_feat)
+    times = _holders(interval_starts, interval_lengths, ranks_depth.shape[0])
+    scale = _held(depth.flatten().index_select(0, ranks_depth), times) * times
+    points = scale.unsqueeze(1) * _held(feat.flatten(0, 3).index_select(0, ranks_feat), times)
     z, y, x = bev_size
     out = feat.new_zeros(feat.shape[0] * z * y * x, feat.shape[4]).index_add(0, ranks_bev, points)
     return out.reshape(feat.shape[0], z, y, x, feat.shape[4])
@@ -78,11 +78,12 @@ def bev_pool_v2_backward(
     Returns:
         The gradient of `depth` and the gradient of `feat`.
     """
-    weight = _holders(interval_starts, interval_lengths, ranks_depth.shape[0])
-    pooled = grad.flatten(0, 3).index_select(0, ranks_bev)
-    products = (pooled * feat.flatten(0, 3).index_select(0, ranks_feat)).sum(1) * weight
+    times = _holders(interval_starts, interval_lengths, ranks_depth.shape[0])
+    pooled = _held(grad.flatten(0, 3).index_select(0, ranks_bev), times)
+    seen = _held(feat.flatten(0, 3).index_select(0, ranks_feat), times)
+    products = (pooled * seen).sum(1) * times
     depth_grad = torch.zeros_like(depth).flatten().index_add(0, ranks_depth, products)
-    scale = depth.flatten().index_select(0, ranks_depth) * weight
+    scale = _held(depth.flatten().index_select(0, ranks_depth), times) * times
     feat_grad = torch.zeros_like(feat).flatten(0, 3)
     feat_grad = feat_grad.index_add(0, ranks_feat, scale.unsqueeze(1) * pooled)
     return depth_grad.reshape(depth.shape), feat_grad.reshape(feat.shape)
@@ -94,6 +95,12 @@ def _holders(starts: Tensor, lengths: Tensor, points: int) -> Tensor:
     steps = steps.index_add(0, starts, torch.ones_like(starts))
     steps = steps.index_add(0, starts + lengths, torch.full_like(starts, -1))
     return steps.cumsum(0, dtype=steps.dtype)[:points]
+
+
+def _held(points: Tensor, times: Tensor) -> Tensor:
+    """What points in no interval have in place of their values: zero, and not infinity times it."""
+    held = (times > 0).reshape(-1, *[1] * (points.dim() - 1))
+    return torch.where(held, points, torch.zeros_like(points))
 
 
 bev_pool_v2.register_kernel("cpu", source="bev_pool_v2.cpp")

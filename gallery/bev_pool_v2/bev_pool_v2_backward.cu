@@ -28,7 +28,9 @@ __global__ void multiply_points(const T* grad, const T* feat, const int32_t* ran
     }
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) products[p] = sum * static_cast<Sum<T>>(holders[p]);
+  const int32_t times = holders[p];
+  // Infinity times zero is not zero.
+  if (threadIdx.x % 32 == 0) products[p] = times == 0 ? 0 : sum * static_cast<Sum<T>>(times);
 }
 
 template <typename T>

@@ -49,10 +49,13 @@ def sum_rows(
     total = tl.zeros((BLOCK,), wide)
     for at in range(tl.load(starts + target), tl.load(starts + target + 1)):
         point = tl.load(order + at)
-        weight = tl.load(weights + tl.load(weight_of + point)).to(wide)
+        holders = tl.load(times + point)
+        # What no interval holds is not looked at: infinity times zero is not zero.
+        held = holders > 0
+        weight = tl.load(weights + tl.load(weight_of + point), mask=held, other=0.0).to(wide)
         row = tl.load(row_of + point).to(tl.int64)
-        values = tl.load(rows + row * C + channel, mask=inside, other=0.0).to(wide)
-        total += weight * tl.load(times + point).to(wide) * values
+        values = tl.load(rows + row * C + channel, mask=inside & held, other=0.0).to(wide)
+        total += weight * holders.to(wide) * values
     tl.store(out + target * C + channel, total, mask=inside)
 
 
@@ -78,12 +81,13 @@ def sum_products(
         point = tl.load(order + at)
         one = tl.load(our_row + point).to(tl.int64) * C
         other = tl.load(their_row + point).to(tl.int64) * C
-        holders = tl.load(times + point).to(wide)
+        holders = tl.load(times + point)
         for first in range(0, C, BLOCK):
             channel = first + tl.arange(0, BLOCK)
-            mine = tl.load(ours + one + channel, mask=channel < C, other=0.0).to(wide)
-            yours = tl.load(theirs + other + channel, mask=channel < C, other=0.0).to(wide)
-            total += holders * mine * yours
+            counts = (channel < C) & (holders > 0)
+            mine = tl.load(ours + one + channel, mask=counts, other=0.0).to(wide)
+            yours = tl.load(theirs + other + channel, mask=counts, other=0.0).to(wide)
+            total += holders.to(wide) * mine * yours
     tl.store(out + target, tl.sum(total))
 
 

@@ -110,6 +110,24 @@ def test_special_values_of_half_types_come_through() -> None:
     assert torch.equal(pooled.nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
+def test_what_no_interval_holds_adds_nothing_even_where_it_is_infinite() -> None:
+    case = one_cell(torch.float32, 3)
+    case["ranks_depth"], case["ranks_feat"] = (torch.arange(3, dtype=torch.int32) for _ in "df")
+    case["depth"] = torch.tensor([2.0, torch.inf, 3.0]).reshape(1, 1, 1, 1, 3)
+    case["feat"] = torch.tensor([1.0, torch.inf, 5.0]).reshape(1, 1, 1, 3, 1)
+    case["interval_starts"] = torch.tensor([0, 2], dtype=torch.int32)
+    case["interval_lengths"] = torch.tensor([1, 1], dtype=torch.int32)
+    right = torch.tensor([17.0, 0.0]).reshape(1, 1, 1, 2, 1)
+    torch.testing.assert_close(bev_pool_v2(**case), right)
+    torch.testing.assert_close(bev_pool_v2.reference(**case), right)
+    del case["bev_size"]
+    grad = torch.ones(1, 1, 1, 2, 1)
+    for backward in (bev_pool_v2_backward, bev_pool_v2_backward.reference):
+        depth_grad, feat_grad = backward(grad, **case)
+        assert depth_grad.flatten().tolist() == [1.0, 0.0, 5.0]
+        assert feat_grad.flatten().tolist() == [2.0, 0.0, 3.0]
+
+
 def test_a_length_beyond_the_points_is_refused() -> None:
     case = dict(CASES[0])
     case["interval_lengths"] = case["interval_lengths"] + 1
