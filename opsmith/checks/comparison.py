@@ -133,25 +133,27 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
 def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
     """Take into account how the reference itself does in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
+    narrow = truth.narrow
+    if narrow is not None and narrow[position].shape == value.shape:
+        beside = _ratios(value, narrow[position], allowed)
+        ratio = torch.where((ratio > 1) & (beside <= 1), beside, ratio)
     if value.is_floating_point() or value.is_complex():
-        rounding, beyond = truth.rounding[position]
-        reached = torch.maximum(allowed, rounding)
-        ratio = torch.minimum(ratio, _ratios(value, expected, reached))
         ratio = torch.where(_terms_overflow(value, truth, position), 0.0, ratio)
-        if bool((beyond & (ratio > 1)).any()):
-            explained = _explained_by_overflow(value, truth, position, reached)
-            ratio = torch.where(beyond & explained, 0.0, ratio)
+        for rounding, beyond in truth.rounding(position):
+            reached = torch.maximum(allowed, rounding)
+            ratio = torch.minimum(ratio, _ratios(value, expected, reached))
+            if bool((beyond & (ratio > 1)).any()):
+                explained = _explained_by_overflow(value, truth, position, reached)
+                ratio = torch.where(beyond & explained, 0.0, ratio)
+            if not bool((ratio > 1).any()):
+                break
     if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
         ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     if bool((ratio > 1).any()):
         ratio = torch.minimum(ratio, _ignoring(value, truth, position))
-    narrow = truth.narrow
-    if narrow is None or narrow[position].shape != value.shape:
-        return ratio
-    beside = _ratios(value, narrow[position], allowed)
-    return torch.where((ratio > 1) & (beside <= 1), beside, ratio)
+    return ratio
 
 
 def _ignoring(value: Tensor, truth: Expected, position: int) -> Tensor:

@@ -110,19 +110,37 @@ class Expected:
         except Exception:
             return None
 
-    @cached_property
-    def rounding(self) -> list[tuple[Tensor, Tensor]]:
-        """How far rounding may carry a kernel near here, for each element.
+    def rounding(self, position: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """How far rounding may carry each element of one result near here, sample by sample.
 
+        Each sample evaluates the reference a few times, so stop where what they show is enough.
         Further than the reference by the factor `_SLACK`, of the whole error or of every step's:
         where terms cancel to the square of an error, these differ. And where something on the way
         is too large for the dtype there, so that it is infinite or NaN and the right value is not;
         nowhere in double precision, which the right values are in.
         """
-        largest = [torch.zeros(value.shape, dtype=torch.float64) for value in self.values]
-        beyond = [torch.zeros(value.shape, dtype=torch.bool) for value in self.values]
+        largest, beyond = self._reached
+        yield largest[position], beyond[position]
+        for _ in self._samples:
+            yield largest[position], beyond[position]
+
+    @cached_property
+    def _reached(self) -> tuple[list[Tensor], list[Tensor]]:
+        """What the samples taken so far show, for all results."""
+        return (
+            [torch.zeros(value.shape, dtype=torch.float64) for value in self.values],
+            [torch.zeros(value.shape, dtype=torch.bool) for value in self.values],
+        )
+
+    @cached_property
+    def _samples(self) -> Iterator[None]:
+        """Take one sample of rounding after the other."""
+        return self._take_samples()
+
+    def _take_samples(self) -> Iterator[None]:
         if not self.exact:
-            return list(zip(largest, beyond, strict=True))
+            return
+        largest, beyond = self._reached
         generator = torch.Generator().manual_seed(1)
         is_double = _is_double(self.arguments)
         scale = _HALVED_SCALE if is_double else 1.0
@@ -140,7 +158,7 @@ class Expected:
                         beyond[position] |= fits & ~one.isfinite() & (not is_double)
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
                         largest[position] = torch.maximum(largest[position], error)
-        return list(zip(largest, beyond, strict=True))
+                yield
 
     def _rough_and_fine(
         self, own: Mapping[str, Any], generator: torch.Generator, steps: float, in_order: bool
