@@ -24,6 +24,7 @@ help:
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 	@echo "make wheels  install Zig's compiler, and test wheels for every Linux and for Arm"
+	@echo "make arm     call the gallery from its wheel for Arm, in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
 	@echo "make npu     compile Ascend C's host code against the headers of torch_npu's wheel"
 	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
@@ -94,6 +95,13 @@ gpu:
 wheels: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
 	OPSMITH_REQUIRE_ZIG=1 $(BIN)/python -m pytest tests/wheels
+
+# Python and PyTorch for Arm lie in build/arm; nothing of them is installed.
+.PHONY: arm
+arm: .venv/installed
+	command -v qemu-aarch64 || { apt-get update && apt-get install -y --no-install-recommends qemu-user; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
+	$(BIN)/python tests/wheels/arm.py build/arm
 
 # Compiles, so no GPU is needed; PyTorch may be one without CUDA.
 .PHONY: nvcc
