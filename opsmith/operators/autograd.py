@@ -371,6 +371,8 @@ class _Leaving(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         # Of attributes (__get__), .data alone leaves.
         own = name in self._OUT and (name != "__get__" or function == _DATA)
+        # Nor does an integer's value: no graph goes through it.
+        own = own and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
         self.left |= own or not torch.is_grad_enabled()
         return function(*args, **(kwargs or {}))
 

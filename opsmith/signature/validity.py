@@ -104,6 +104,7 @@ def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse)
                 own,
                 f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
                 refuse,
+                f". Or give '{dim}' a name of its own, and write the others in terms of that",
             )
 
 
@@ -113,6 +114,7 @@ def _readable(
     also: frozenset[str],
     owner: str,
     refuse: Refuse,
+    remedy: str = "",
 ) -> None:
     for name in sorted(expressions.names(expression)):
         if name in signature.variadic_dims:
@@ -120,7 +122,7 @@ def _readable(
         if name not in signature.dim_sources:
             refuse(
                 f"{owner} reads {name!r}, which no argument binds; a dimension is bound where it "
-                f"stands alone in some argument's shape. Bound are: {_bound(signature)}"
+                f"stands alone in some argument's shape. Bound are: {_bound(signature)}{remedy}"
             )
         if name not in signature.certain_dims and name not in also:
             source = signature.dim_sources[name]

@@ -366,6 +366,21 @@ def test_a_result_that_does_not_depend_on_an_argument_has_a_gradient_of_zero() -
         assert not torch.func.jacrev(function)(x).any()
 
 
+def test_a_result_for_which_only_integers_were_read_has_a_gradient_of_zero() -> None:
+    @opsmith.op("test_derivatives::parts", autograd="reference")
+    def parts(x: Float[Tensor, "N"], ends: Int64[Tensor, "E"]) -> Float[Tensor, "E"]:
+        sums, first = [], 0
+        for end in ends.tolist():
+            sums.append(x[first:end].sum() if first < end else x.new_zeros(()))
+            first = end
+        return torch.stack(sums) if sums else x.new_zeros(0)
+
+    for ends in ([], [0], [0, 0]):
+        x = torch.randn(3, requires_grad=True)
+        (2 * x.sum() + parts(x, torch.tensor(ends, dtype=torch.int64)).sum()).backward()
+        assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
 def test_a_backward_of_a_list_is_told_what_is_needed_and_gives_as_many() -> None:
     @opsmith.op("test_derivatives::joined")
     def joined(
