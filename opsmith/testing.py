@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
 from opsmith.checks.report import Report, Row
-from opsmith.errors import OpsmithError
+from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method
 
@@ -151,14 +151,28 @@ class _OneCheck:
     operator: Operator
     name: str
     options: dict[str, Any]
+    unbuilt: set[str]
+    """The operators whose build failed in another of these tests: it is not tried again."""
 
     def __call__(self) -> Report:
         """Run it.
 
         Raises:
-            CheckError: it failed.
+            CheckError: it failed, or the operator was not built.
         """
-        return check(self.operator, select=[self.name], **self.options)
+        from opsmith.checks.runner import NOT_BUILT
+
+        __tracebackhide__ = True  # pytest shows the caller
+        if self.operator.name in self.unbuilt:
+            raise CheckError(
+                f"{self.operator.name}: {NOT_BUILT}; the first of these tests that failed says why"
+            )
+        options = {"isolate": False, **self.options}
+        report: Report = checks.run(self.operator, select=[self.name], **options)
+        if any(row.check == "build" for row in report.failures):
+            self.unbuilt.add(self.operator.name)
+        report.raise_failures()
+        return report
 
 
 def parametrize(
@@ -178,8 +192,11 @@ def parametrize(
     """
     import pytest
 
+    unbuilt: set[str] = set()
     parameters = [
-        pytest.param(_OneCheck(operator, one.name, options), id=f"{operator.name}-{one.name}")
+        pytest.param(
+            _OneCheck(operator, one.name, options, unbuilt), id=f"{operator.name}-{one.name}"
+        )
         for operator in operators_of(operators)
         for one in _selected(select)
         if one.subjects(operator)
@@ -261,10 +278,11 @@ class Suite:
 
         wanted = set(self.select or ())
         options = {**self.options, **chosen}
+        unbuilt: set[tuple[str, str]] = set()
         for subject, one in planned(self.operators, self.select, self.flags):
             asked = not wanted or one.name in wanted or one.flag in self.flags
             if asked and one.name not in self.skip:
-                yield OneTest(subject, one, options, len(self.operators) > 1)
+                yield OneTest(subject, one, options, unbuilt, len(self.operators) > 1)
 
 
 @dataclass(frozen=True)
@@ -275,12 +293,14 @@ class OneTest:
         subject: the operator and the kernel.
         check: what is run.
         options: those of `check`.
+        unbuilt: operators and kernels whose build failed in another test of the suite.
         several: whether the suite has other operators, so that this one is named.
     """
 
     subject: Subject
     check: Check
     options: dict[str, Any]
+    unbuilt: set[tuple[str, str]]
     several: bool = False
 
     @property
@@ -306,9 +326,22 @@ class OneTest:
         return ("", None) if code is None else (code.co_filename, code.co_firstlineno - 1)
 
     def run(self) -> Row:
-        """Run it; what came out."""
+        """Run it; what came out, or why the kernel does not build.
+
+        The first test of a kernel that does not build fails, whatever it checks, and the others
+        are not run: without the test of the build, a suite would else skip all that it has.
+        """
+        from opsmith.checks.runner import NOT_BUILT, not_run
+
+        name, kernel = self.check.name, self.subject.kernel
+        built = self.subject.operator.name, kernel
+        if built in self.unbuilt and name != "build":
+            return not_run(self.check, self.subject, NOT_BUILT)
         options = {"isolate": False, **self.options}
-        name = self.check.name
         report: Report = checks.run([self.subject.operator], select=[name], **options)
         rows = {(row.check, row.kernel): row for row in report.rows}
-        return rows[name, self.subject.kernel]
+        build = rows.get(("build", kernel))
+        if build is not None and build.status == "failed":
+            self.unbuilt.add(built)
+            return build
+        return rows[name, kernel]

@@ -129,3 +129,64 @@ def test_the_plugin_imports_no_torch():
     script = "import sys, pytest_opsmith; assert not {'torch', 'opsmith'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def unbuilt(tmp_path, monkeypatch):
+    """An operator whose kernel does not compile, and a list of all the times that it is tried."""
+    tried = []
+
+    def fail(recipe, *_):
+        tried.append(recipe.name)
+        raise opsmith.BuildError(f"{recipe.subject} did not compile: expected ';'")
+
+    monkeypatch.setattr("opsmith.kernels.build._compile", fail)
+    (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
+
+    @opsmith.op("plugin::unbuilt")
+    def operator(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * 2
+
+    operator.register_kernel("cpu", source=tmp_path / "semicolon.cpp")
+    return operator, tried
+
+
+def test_a_build_that_failed_is_tried_by_one_test_of_a_suite(unbuilt):
+    operator, tried = unbuilt
+    build, *others = testing.suite(operator).tests()
+    found = build.run()
+    assert (found.check, found.status) == ("build", "failed")
+    once = list(tried)
+    assert len(others) > 10
+    assert {(row.status, row.message) for row in (test.run() for test in others)} == {
+        ("not applicable", "not built")
+    }
+    assert tried == once
+    # Asked for again, it is built again: the file may be right by now.
+    build.run()
+    assert tried == once * 2
+
+
+def test_a_suite_without_a_test_of_the_build_says_that_nothing_was_built(unbuilt):
+    operator, _ = unbuilt
+    first, second = testing.suite(operator, select=["reference", "mutation"]).tests()
+    found = first.run()
+    assert found.status == "failed"
+    assert "did not compile: expected ';'" in found.explain()
+    assert second.run().message == "not built"
+
+
+def test_a_build_that_failed_is_tried_by_one_of_parametrized_tests(unbuilt):
+    operator, tried = unbuilt
+    mark = testing.parametrize(operator, select=["reference", "mutation"])
+    first, second = (parameter.values[0] for parameter in mark.args[1])
+    with pytest.raises(opsmith.CheckError, match="did not compile: expected ';'"):
+        first()
+    once = list(tried)
+    assert once
+    with pytest.raises(opsmith.CheckError) as error:
+        second()
+    assert str(error.value) == (
+        "plugin::unbuilt: not built; the first of these tests that failed says why"
+    )
+    assert tried == once

@@ -33,6 +33,8 @@ from opsmith.errors import MissingError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
 
+#: What the other rows of a kernel say whose build failed: it is not tried again.
+NOT_BUILT = "not built"
 #: After a kernel hung, its other checks get this part of the time, and not less than so much.
 _LESS, _LEAST_SECONDS = 0.1, 1.0
 #: Checks that draw whatever the declaration allows; where they find no case, none does.
@@ -251,7 +253,7 @@ class _History:
     def obstacle(self) -> str:
         """Why a further check is not run; empty where it is."""
         if self.broken:
-            return "not built"
+            return NOT_BUILT
         if self.caseless:
             return f"not run, since {self.caseless} found no arguments that the reference takes"
         if len(self.hung) >= _HANGS:
@@ -269,7 +271,7 @@ def _row(
     check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
 ) -> Row | None:
     """The row that a worker gives; `None` where it cannot."""
-    row = _not_run(check, subject, history)
+    row = _after(history, check, subject)
     if row is None:
         row = _isolated(check, subject, settings, worker, history)
     if row is not None:
@@ -279,23 +281,26 @@ def _row(
 
 def _here(check: Check, subject: Subject, settings: Settings, history: _History) -> Row:
     """The same in this process."""
-    row = _not_run(check, subject, history)
+    row = _after(history, check, subject)
     if row is None:
         row = run_check(check, subject, settings, lambda *_: None, {})
     history.learn(row)
     return row
 
 
-def _not_run(check: Check, subject: Subject, history: _History) -> Row | None:
+def _after(history: _History, check: Check, subject: Subject) -> Row | None:
     """The row of a check that is not run for what came of others; `None` where it is."""
-    if not history.obstacle:
-        return None
+    return not_run(check, subject, history.obstacle) if history.obstacle else None
+
+
+def not_run(check: Check, subject: Subject, why: str) -> Row:
+    """The row of a check that is not run, for what came of others."""
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
         check=check.name,
         status="not applicable",
-        message=history.obstacle,
+        message=why,
         where=subject.implementation.where,
     )
 
