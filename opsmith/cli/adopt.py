@@ -1,6 +1,7 @@
 """`opsmith adopt`: parses, calls, prints."""
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -25,16 +26,18 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="NAME",
-                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
-                "torch.autograd.Function (ops.py:MyFunction).",
+                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), a class "
+                "that C++ registered (my_ops::MyClass), or a torch.autograd.Function or its apply "
+                "(ops.py:MyFunction).",
             ),
         ],
         example: Annotated[
             str | None,
             typer.Option(
                 metavar="ARGUMENTS",
-                help='A call of it, as Python: "torch.rand(5, 4), k=2". By default one is looked '
-                "for.",
+                help='A call of it, as Python: "torch.rand(5, 4), k=2"; of a class, what its '
+                'constructor takes, and calls: "2, torch.ones(2); forward(torch.rand(3, 2))". '
+                "By default one is looked for.",
             ),
         ] = None,
         modules: Annotated[
@@ -42,7 +45,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--import",
                 metavar="MODULE",
-                help="What defines the operator, if not a package of its namespace; repeat.",
+                help="What defines it, if not a package of its namespace; repeat.",
             ),
         ] = None,
         out: Annotated[
@@ -50,7 +53,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         debug: Debug = False,
     ) -> None:
-        """Write a declaration of an operator that exists, to start from.
+        """Write a declaration of an operator or class that exists, to start from.
 
         Parameters and defaults come from its schema. Shapes, dtypes and what values may be are
         found by calling it. `opsmith check` on the file checks what exists.
@@ -68,30 +71,39 @@ def register(app: typer.Typer) -> None:
 
 
 def _drafted(name: str, example: str | None, modules: list[str]) -> str:
-    import torch
-
-    from opsmith.operators.drafting import draft_function, draft_operator
+    from opsmith.operators.drafting import draft_class, draft_function, draft_operator, is_class
     from opsmith.operators.importing import import_module
-    from opsmith.operators.specified import imported_for, is_name
+    from opsmith.operators.specified import imported_before, imported_for, is_name
 
     if is_name(name):
-        imported = imported_for(name, modules)
-        return draft_operator(name, example, [module for module, _ in imported])
+        imported = [module for module, _ in imported_before(name, modules)]
+        if is_class(name):
+            return draft_class(name, example, imported)
+        imported_for(name, modules)
+        return draft_operator(name, example, imported)
     file, colon, attribute = name.rpartition(":")
     if not colon:
         raise AdoptError(
-            f"{name!r}: name an operator, as in torchvision::nms, or a torch.autograd.Function, as "
-            "in ops.py:MyFunction"
+            f"{name!r}: name an operator or a class of C++, as in torchvision::nms, or a "
+            "torch.autograd.Function, as in ops.py:MyFunction"
         )
     module = import_module(file)
-    function = getattr(module, attribute, None)
-    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-        found = ", ".join(
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, type) and issubclass(value, torch.autograd.Function)
-        )
-        raise AdoptError(
-            f"{file} has no torch.autograd.Function {attribute!r}; it has {found or 'none'}"
-        )
-    return draft_function(Path(file).stem if file.endswith(".py") else file, function, example)
+    functions = _functions(module)
+    attribute = attribute.removesuffix(".apply")
+    if attribute not in functions:
+        found = ", ".join(functions) or "none"
+        raise AdoptError(f"{file} has no torch.autograd.Function {attribute!r}; it has {found}")
+    name = Path(file).stem if file.endswith(".py") else file
+    return draft_function(name, functions[attribute], example)
+
+
+def _functions(module: ModuleType) -> dict[str, type]:
+    """The Functions of a module, by their names and by those of their ``apply``."""
+    import torch
+
+    owners = {key: getattr(value, "__self__", value) for key, value in vars(module).items()}
+    return {
+        key: owner
+        for key, owner in owners.items()
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    }

@@ -72,10 +72,19 @@ def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ..
     Raises:
         LoadError: one cannot be imported, or PyTorch knows no such operator then.
     """
-    wanted = list(modules) or _package_of(name)
-    imported = tuple((import_module(module).__name__, module) for module in wanted)
+    imported = imported_before(name, modules)
     _overload_of(name)
     return imported
+
+
+def imported_before(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The same, whatever it is that they define.
+
+    Raises:
+        LoadError: a module cannot be imported.
+    """
+    wanted = list(modules) or _package_of(name)
+    return tuple((import_module(module).__name__, module) for module in wanted)
 
 
 def _overload_of(name: str) -> torch._ops.OpOverload:

@@ -38,6 +38,10 @@ _SCALARS = 60
 _SECONDS = 20.0
 
 
+class NoCallError(DeclarationError):
+    """No call was found that is taken."""
+
+
 def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, dict[str, Any]]:
     """The subject, and each argument of a call that it takes, tensors as `Spec` or as they are.
 
@@ -47,7 +51,8 @@ def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, di
         name: what messages call the subject.
 
     Raises:
-        DeclarationError: the arguments do not fit, or none were found.
+        DeclarationError: the arguments do not fit.
+        NoCallError: none were found.
     """
     if written is not None:
         return _given(subject, written)
@@ -59,7 +64,7 @@ def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, di
         if time.monotonic() - started > _SECONDS:
             break
     parameters = ", ".join(one.name for one in subject.arguments)
-    raise DeclarationError(
+    raise NoCallError(
         f"{name}: no call was found that it takes. Give one, as in "
         f'--example "torch.rand(5, 4), 0.5"; its parameters are ({parameters})'
     )

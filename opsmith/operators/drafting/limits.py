@@ -188,7 +188,7 @@ def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     return {name: changed(value) for name, value in values.items()}
 
 
-def optional_tensors(
+def _optional_tensors(
     subject: Subject, argument: Argument, values: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """The call with an optional tensor that it left out; those that the operator takes."""
@@ -201,3 +201,11 @@ def optional_tensors(
             call = {**values, argument.name: Spec(shape, dtype)}
             if subject.results(call, "meta") is not None and subject.takes([call])[0]:
                 yield call
+
+
+def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
+    """The call with every optional tensor for which a shape is found."""
+    for one in subject.arguments:
+        if one.kind == "tensor" and values[one.name] is None:
+            values = next(_optional_tensors(subject, one, values), values)
+    return values

@@ -23,7 +23,8 @@ from opsmith.operators.arguments import map_tensors
 
 Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
 
-_KINDS: dict[str, Kind] = {
+#: What a schema's type is as an argument.
+KINDS: dict[str, Kind] = {
     "Tensor": "tensor",
     "List[Tensor]": "tensors",
     "int": "int",
@@ -87,12 +88,15 @@ class Subject:
         arguments: its parameters, without those that a declaration leaves out.
         function: what is called.
         left_out: parameters that keep their defaults, since no declaration can carry them.
+        has_fake: whether it may be called with tensors that have no elements: C++ that no
+            dispatcher calls would read them.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     function: Callable[..., Any]
     left_out: tuple[str, ...] = field(default=())
+    has_fake: bool = True
 
     def call(self, values: Mapping[str, Any], device: str, seed: int = 0) -> Any:
         """Call it with tensors that are made from their `Spec`.
@@ -108,6 +112,16 @@ class Subject:
         Raises:
             Exception: whatever the operator raises.
         """
+        if device == "meta" and not self.has_fake:
+            raise NotImplementedError(f"{self.name} has no fake kernel")
+        made = self.made(values, device, seed)
+        positional = [made[one.name] for one in self.arguments if not one.keyword_only]
+        keywords = {one.name: made[one.name] for one in self.arguments if one.keyword_only}
+        with torch.no_grad():
+            return self.function(*positional, **keywords)
+
+    def made(self, values: Mapping[str, Any], device: str = HOST, seed: int = 0) -> dict[str, Any]:
+        """The arguments of a call, with a tensor for each `Spec`; see `call`."""
         generator = torch.Generator().manual_seed(seed)
 
         def make(value: Any) -> Any:
@@ -122,11 +136,7 @@ class Subject:
             drawn = torch.rand(value.shape, generator=generator)
             return (drawn * (drawn > 0.5) if seed else drawn).to(value.dtype)
 
-        made = {name: make(value) for name, value in values.items()}
-        positional = [made[one.name] for one in self.arguments if not one.keyword_only]
-        keywords = {one.name: made[one.name] for one in self.arguments if one.keyword_only}
-        with torch.no_grad():
-            return self.function(*positional, **keywords)
+        return {name: make(value) for name, value in values.items()}
 
     def results(self, values: Mapping[str, Any], device: str, seed: int = 0) -> list[Any] | None:
         """A `Spec` of each result, or a list of them; `None` where the operator refuses."""
@@ -203,6 +213,24 @@ def _spec(tensor: Tensor) -> Spec:
     return Spec(tuple([size if type(size) is int else -1 for size in tensor.shape]), tensor.dtype)
 
 
+def argument_of(argument: Any) -> Argument | None:
+    """An argument of a schema; `None` if no declaration can carry it."""
+    real = str(argument.real_type)
+    optional = re.fullmatch(r"Optional\[(.*)\]", real)
+    kind = KINDS.get(optional[1] if optional else real)
+    if kind is None or (optional and kind == "tensors"):
+        return None
+    return Argument(
+        argument.name,
+        kind,
+        bool(optional),
+        argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
+        argument.kwarg_only,
+        argument.alias_info is not None and argument.alias_info.is_write,
+        argument.N if kind == "ints" else None,
+    )
+
+
 def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:
     """An operator that PyTorch knows.
 
@@ -225,14 +253,10 @@ def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:
             raise DeclarationError(f"{name}: returns {result.type}, expected tensors")
     found, left_out = [], []
     for argument in schema.arguments:
-        real = str(argument.real_type)
-        optional = re.fullmatch(r"Optional\[(.*)\]", real)
-        kind = _KINDS.get(optional[1] if optional else real)
-        has_default = argument.has_default_value()
-        default = argument.default_value if has_default else inspect.Parameter.empty
-        if kind is None or (optional and kind == "tensors"):
-            word = optional[1] if optional else real
-            if not has_default:
+        known = argument_of(argument)
+        if known is None:
+            if not argument.has_default_value():
+                word = str(argument.real_type).removeprefix("Optional[").removesuffix("]")
                 raise DeclarationError(
                     f"{name}: argument {argument.name!r} is {word}, which no declaration can carry"
                 )
@@ -243,17 +267,7 @@ def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:
                 f"{name}: argument {left_out[0]!r}, which no declaration can carry, stands before "
                 f"{argument.name!r}, which is to be declared"
             )
-        found.append(
-            Argument(
-                argument.name,
-                kind,
-                bool(optional),
-                default,
-                argument.kwarg_only,
-                argument.alias_info is not None and argument.alias_info.is_write,
-                argument.N if kind == "ints" else None,  # type: ignore[attr-defined]
-            )
-        )
+        found.append(known)
     return Subject(name, tuple(found), overload, tuple(left_out))
 
 

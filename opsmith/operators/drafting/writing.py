@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,18 +76,18 @@ def operator(draft: Draft, name: str, overload: torch._ops.OpOverload) -> str:
     options = ""
     written = tuple(one.name for one in draft.subject.arguments if one.written)
     if written:
-        options += f", mutates_args={_tuple(written)}"
+        options += f", mutates_args={names(written)}"
     if draft.data_dependent:
-        options += f", data_dependent={_tuple(draft.data_dependent)}"
+        options += f", data_dependent={names(draft.data_dependent)}"
     short = overload._schema.name.partition("::")[2]
     lines = [
         f'@opsmith.adopt("{name}"{options})',
         *_function(draft, short),
         "",
         "",
-        *_cases(draft, short),
+        *cases(draft, short),
     ]
-    return _file(draft, name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
+    return file([draft], name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
 
 
 def function(draft: Draft, module: str, name: str) -> str:
@@ -99,36 +100,53 @@ def function(draft: Draft, module: str, name: str) -> str:
         f'{short} = opsmith.adopt({name}, "my_ops::{short}", annotations=_{short})',
         "",
         "",
-        *_cases(draft, short),
+        *cases(draft, short),
     ]
-    return _file(draft, f"{name} of {module}", [f"from {module} import {name}"], lines)
+    return file([draft], f"{name} of {module}", [f"from {module} import {name}"], lines)
 
 
-def _file(draft: Draft, what: str, imports: Sequence[str], lines: Sequence[str]) -> str:
+def file(
+    drafts: Sequence[Draft],
+    what: str,
+    imports: Sequence[str],
+    lines: Sequence[str],
+    notes: Sequence[str] = (),
+) -> str:
+    """The whole file.
+
+    Args:
+        drafts: what is declared in it.
+        what: whose declaration it is.
+        imports: what it imports besides.
+        lines: the declaration.
+        notes: what its first lines say to its reader.
+    """
     text = "\n".join(lines)
-    notes = []
-    if draft.subject.left_out:
-        notes.append(f"Left at their defaults: {', '.join(draft.subject.left_out)}.")
-    if not draft.sampled:
+    notes = list(notes)
+    left_out = [name for draft in drafts for name in draft.subject.left_out]
+    if left_out:
+        notes.append(f"Left at their defaults: {', '.join(left_out)}.")
+    if not all(draft.sampled for draft in drafts):
         notes.append(
-            "Its own cases alone are checked, as not all that its values may be was found. Say it\n"
+            "Its own cases alone are checked, as not all that its values may be was found. Say it "
             "with Index, Between and the like, then leave out only=True."
         )
     title = f"{what}, as calls of it show it to be: see what fits, and edit the rest."
-    opening = ['"""' + "\n\n".join([title, *notes]) + ('\n"""' if notes else '"""')]
-    return "\n".join([*opening, "", *_imports(text, draft, imports), "", "", text, ""])
+    paragraphs = [title, *(textwrap.fill(note, 96, break_on_hyphens=False) for note in notes)]
+    opening = ['"""' + "\n\n".join(paragraphs) + ('\n"""' if notes else '"""')]
+    return "\n".join([*opening, "", *_imports(text, drafts[0], imports), "", "", text, ""])
 
 
 def _function(draft: Draft, name: str) -> list[str]:
     """The annotated function that stands for the operator."""
-    arguments = [f"{one.name}: {_type(draft, one)}" for one in draft.subject.arguments]
-    for k, default in _defaults(draft).items():
+    arguments = [f"{one.name}: {type_of(draft, one)}" for one in draft.subject.arguments]
+    for k, default in defaults(draft).items():
         arguments[k] += f" = {default}"
     keyword_only = [k for k, one in enumerate(draft.subject.arguments) if one.keyword_only]
     if keyword_only:
         arguments.insert(keyword_only[0], "*")
     returns = [
-        _result(*one, listed) for one, listed in zip(draft.results, draft.listed, strict=True)
+        result(*one, listed) for one, listed in zip(draft.results, draft.listed, strict=True)
     ]
     several = f"tuple[{', '.join(returns)}]" if returns else "None"
     return [
@@ -139,8 +157,10 @@ def _function(draft: Draft, name: str) -> list[str]:
     ]
 
 
-def _tuple(names: Sequence[str]) -> str:
-    return f"({', '.join(_default('str', name) for name in names)},)"
+def names(several: Sequence[str]) -> str:
+    """A tuple of strings."""
+    written = ", ".join(_default("str", name) for name in several)
+    return f"({written},)" if len(several) == 1 else f"({written})"
 
 
 def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
@@ -168,13 +188,13 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
     return lines
 
 
-def _type(draft: Draft, one: Argument) -> str:
+def type_of(draft: Draft, one: Argument) -> str:
     """The annotation of an argument."""
     limits = draft.limits.get(one.name)
     value = draft.values[one.name]
     match one.kind:
         case "tensor" | "tensors":
-            spec = value[0] if isinstance(value, list) else value
+            spec = next(iter(value), None) if isinstance(value, list) else value
             text = "Tensor"
             if spec is not None and one.name in draft.shapes:
                 text = f'{label(spec.dtype, draft.dtypes)}[Tensor, "{draft.shapes[one.name]}"]'
@@ -195,7 +215,7 @@ def _type(draft: Draft, one: Argument) -> str:
     return text
 
 
-def _defaults(draft: Draft) -> dict[int, str]:
+def defaults(draft: Draft) -> dict[int, str]:
     """The defaults as they are written, by position; none before an argument that has none."""
     found: dict[int, str] = {}
     for k, one in reversed(list(enumerate(draft.subject.arguments))):
@@ -216,16 +236,17 @@ def _default(kind: str, default: Any) -> str:
     return repr(float(default)) if kind == "float" and default is not None else repr(default)
 
 
-def _result(dtype: str, shape: str | None, listed: bool) -> str:
+def result(dtype: str, shape: str | None, listed: bool) -> str:
+    """The annotation of a result, or of a list of them."""
     text = f'{dtype}[Tensor, "{shape}"]' if shape is not None else "Tensor"
     return f"list[{text}]" if listed else text
 
 
-def _cases(draft: Draft, name: str) -> list[str]:
+def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
     """The example as a case: what it was found with, where nothing else can be sampled."""
     lines = [
         f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
-        "def cases(dtype: torch.dtype, seed: int):",
+        f"def {function}(dtype: torch.dtype, seed: int):",
     ]
     drawn = [key for key in draft.values if _is_written(draft, key)]
     if any("rand" in draft.sources[key] for key in drawn):
