@@ -21,6 +21,7 @@ from opsmith.kernels.audit import audit
 from opsmith.kernels.cmake import cmake_lists, unit_target
 from opsmith.kernels.compiler_output import NINJA_STATUS, compile_error, own_words
 from opsmith.kernels.files import cache_folder, digest, key_of, locked, once
+from opsmith.kernels.precompiled import Precompiled, precompiled
 from opsmith.kernels.progress import run
 from opsmith.kernels.toolset import Toolset, find_toolset
 from opsmith.kernels.units import INCLUDE, SOURCE_SUFFIXES, CMakeLanguage, Generated, Unit
@@ -195,28 +196,41 @@ def _build(recipe: Recipe, folder: Path) -> Variant:
             stack.enter_context(locked(place))
         known = [variants.find(place) for place in folders]
         started = time.time_ns()
-        library = _compile(recipe, units, known, work)
+        headers = [
+            _header(unit, tools) if there is None else None
+            for unit, there in zip(units, known, strict=True)
+        ]
+        library = _compile(recipe, units, known, headers, work)
         audit(library, recipe.torch, recipe.subject)
         objects = [
-            _store_object(recipe, unit, number, work, started) if there is None else there
-            for number, (unit, there) in enumerate(zip(units, known, strict=True))
+            _store_object(recipe, unit, number, header, work, started) if there is None else there
+            for number, (unit, there, header) in enumerate(zip(units, known, headers, strict=True))
         ]
         included = {path: value for part in objects for path, value in part.included.items()}
         file_name = f"lib{recipe.name}{_LIBRARY_SUFFIX}"
         return variants.store(folder, file_name, library.read_bytes(), included, recipe.what)
 
 
+def _header(unit: Unit, tools: Toolset) -> Precompiled | None:
+    unit.write()
+    return precompiled(unit, tools)
+
+
 def _compile(
-    recipe: Recipe, units: Sequence[Unit], known: Sequence[Variant | None], work: Path
+    recipe: Recipe,
+    units: Sequence[Unit],
+    known: Sequence[Variant | None],
+    headers: Sequence[Precompiled | None],
+    work: Path,
 ) -> Path:
     cmake = toolchain.executable("cmake", recipe.what)
     ninja = toolchain.executable("ninja", recipe.what)
-    missing = [unit for unit, there in zip(units, known, strict=True) if there is None]
-    for unit in missing:
-        unit.write()
     parts = [
-        (unit, None if there is None else there.path)
-        for unit, there in zip(units, known, strict=True)
+        (
+            unit if header is None else replace(unit, flags=header.given_to(unit.flags)),
+            None if there is None else there.path,
+        )
+        for unit, there, header in zip(units, known, headers, strict=True)
     ]
     (work / "CMakeLists.txt").write_text(cmake_lists(recipe, parts))
     build = work / "build"
@@ -231,7 +245,7 @@ def _compile(
     configured = run([*command, "-B", str(build)], environment, title)
     if configured.returncode != 0:
         raise BuildError(f"{recipe.subject} could not be configured:\n\n{configured.stdout}")
-    jobs = str(min(max(len(missing), 1), os.cpu_count() or 1))
+    jobs = str(min(max(known.count(None), 1), os.cpu_count() or 1))
     built = run([ninja, "-C", str(build), "-j", jobs, "-k", "0"], environment, title)
     if built.returncode != 0:
         raise BuildError(compile_error(recipe.subject, built.stdout))
@@ -241,7 +255,9 @@ def _compile(
     return library
 
 
-def _store_object(recipe: Recipe, unit: Unit, number: int, work: Path, started: int) -> Variant:
+def _store_object(
+    recipe: Recipe, unit: Unit, number: int, header: Precompiled | None, work: Path, started: int
+) -> Variant:
     """Keep what was compiled from a unit, with the digests of what it included."""
     build = work / "build"
     target = f"CMakeFiles/{unit_target(number)}.dir"
@@ -258,6 +274,8 @@ def _store_object(recipe: Recipe, unit: Unit, number: int, work: Path, started: 
         for line in depends.stdout.splitlines()
         if line.startswith("    ")
     }
+    if header is not None:
+        files = (files - {header.header}) | set(header.included)
     # The key stands for what is generated, the compiler's version for its headers.
     others = [unit.language.compiler] if unit.language is not None else []
     included = sorted(

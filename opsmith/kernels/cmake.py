@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,24 +79,62 @@ def _project(recipe: Recipe) -> Iterator[str]:
     yield f"project({recipe.name} LANGUAGES {' '.join(names)})"
 
 
-def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
+RELEASE = (*"-O3 -DNDEBUG -fPIC -fvisibility=hidden -fvisibility-inlines-hidden".split(),)
+"""What CMake gives GCC for an object of a shared library, before all else."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a unit of C++ is compiled, but for the files that are generated for it.
+
+    Attributes:
+        include: include folders.
+        system: include folders whose headers give no warnings.
+        defines: preprocessor definitions.
+        flags: all other flags.
+    """
+
+    include: Sequence[Path]
+    system: Sequence[Path]
+    defines: Sequence[str]
+    flags: Sequence[str]
+
+    def words(self) -> list[str]:
+        """As a compiler's command line has them."""
+        return [
+            *(f"-I{folder}" for folder in self.include),
+            *(word for folder in self.system for word in ("-isystem", str(folder))),
+            *(f"-D{define}" for define in self.defines),
+            *self.flags,
+        ]
+
+
+def options_of(unit: Unit, tools: Toolset) -> Options:
+    """How a unit is compiled."""
     system = list(tools.paths.include[:1]) if tools.paths else []
     defines = [f"TORCH_TARGET_VERSION={TARGET_VERSION}", *unit.defines]
     if unit.full_torch and tools.paths:
         system = [*tools.paths.include, Path(sysconfig.get_paths()["include"])]
         defines = list(unit.defines)
-    options = ["-std=c++20"]
+    flags = ["-std=c++20"]
     if unit.compiler is not None:
-        yield from _by_other(target, unit, unit.compiler, system, defines)
-        return
-    if unit.language is not None:
-        options += unit.language.options
+        flags += ["-O3", "-fPIC", "-fvisibility=hidden"]
+    elif unit.language is not None:
+        flags += unit.language.options
     else:
         if tools.architecture != "generic":
-            options.append(f"-march={tools.architecture}")
-        options += tools.compiler.flags
+            flags.append(f"-march={tools.architecture}")
+        flags += tools.compiler.flags
         if unit.full_torch:
-            options += ["-ffunction-sections", "-fdata-sections"]
+            flags += ["-ffunction-sections", "-fdata-sections"]
+    return Options(unit.include[1:], system, defines, [*flags, *unit.flags])
+
+
+def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
+    options = options_of(unit, tools)
+    if unit.compiler is not None:
+        yield from _by_other(target, unit, unit.compiler, options)
+        return
     source = _quoted([unit.path])
     language = "CXX" if unit.language is None else unit.language.name
     yield f"add_library({target} OBJECT {source})"
@@ -105,9 +144,9 @@ def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
         f"{language}_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)"
     )
     yield f"target_include_directories({target} PRIVATE {_quoted(unit.include)})"
-    yield f"target_include_directories({target} SYSTEM PRIVATE {_quoted(system)})"
-    yield f"target_compile_definitions({target} PRIVATE {_quoted(defines)})"
-    for option in [*options, *unit.flags]:
+    yield f"target_include_directories({target} SYSTEM PRIVATE {_quoted(options.system)})"
+    yield f"target_compile_definitions({target} PRIVATE {_quoted(options.defines)})"
+    for option in options.flags:
         # SHELL: keeps CMake from dropping an option that comes twice ("-include a -include b").
         kept = _quoted([f"SHELL:{shlex.quote(option)}"])
         yield f"target_compile_options({target} PRIVATE {kept})"
@@ -116,22 +155,11 @@ def _object(target: str, unit: Unit, tools: Toolset) -> Iterator[str]:
         yield f"set_target_properties({target} PROPERTIES CXX_COMPILER_LAUNCHER {launcher})"
 
 
-def _by_other(
-    target: str, unit: Unit, compiler: Compiler, system: Sequence[Path], defines: Sequence[str]
-) -> Iterator[str]:
+def _by_other(target: str, unit: Unit, compiler: Compiler, options: Options) -> Iterator[str]:
     """A command of its own: CMake knows one compiler of C++. The object lies where CMake's do."""
     compiled = _made(target, unit)
     command = [
-        compiler.path,
-        *compiler.flags,
-        "-std=c++20",
-        "-O3",
-        "-fPIC",
-        "-fvisibility=hidden",
-        *(f"-I{folder}" for folder in unit.include),
-        *(word for folder in system for word in ("-isystem", folder)),
-        *(f"-D{define}" for define in defines),
-        *unit.flags,
+        *(compiler.path, *compiler.flags, f"-I{unit.written}", *options.words()),
         *("-MD", "-MF", f"{compiled}.d", "-c", unit.path, "-o", compiled),
     ]
     yield f"file(MAKE_DIRECTORY ${{CMAKE_BINARY_DIR}}/CMakeFiles/{target}.dir)"

@@ -18,7 +18,7 @@ from opsmith.operators.importing import import_operators
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     """A cache that knows no failure, and has what was built."""
-    for built in ("generated", "libraries", "objects", "programs"):
+    for built in ("generated", "libraries", "objects", "precompiled", "programs"):
         (cache_folder() / built).mkdir(parents=True, exist_ok=True)
         (tmp_path / built).symlink_to(cache_folder() / built)
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
