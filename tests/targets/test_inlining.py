@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from opsmith import ExportError
 from opsmith.targets import lowering, prepare
 from opsmith.targets.lowering import Chooser, Lowered, lower, overload_of, twin
 from opsmith.targets.lowering.assumptions import _COMPARISON, raised_at
+from opsmith.targets.lowering.constants import MakesConstants
 
 
 @opsmith.op("inlining_test::double")
@@ -248,6 +250,44 @@ def test_constants_of_a_reference_become_operations() -> None:
     found = lowered(weighted, X)
     torch.testing.assert_close(found.program.module()(X), X * 3 + 12)
     assert not found.program.constants and not found.program.state_dict
+
+
+@opsmith.op("inlining_test::signed")
+def signed(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x / torch.tensor([0.0, -0.0, 0.0, -0.0]) + x.new_tensor([-0.0, 4.0]).sum()
+
+
+def test_constants_keep_the_signs_of_their_zeros() -> None:
+    x = torch.ones(4)
+    found = lowered(signed, x, dynamic=False).program.module()(x)
+    assert found.tolist() == signed(x).tolist() == [INF, -INF, INF, -INF]
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize("like", [X, X.double(), X.to("meta")])
+def test_constants_are_of_the_type_and_on_the_device_that_the_reference_says(like: Tensor) -> None:
+    plain = {"dtype": like.dtype, "device": like.device}
+    for make, data in itertools.product(
+        [
+            lambda data: torch.tensor(data, **plain),
+            lambda data: torch.as_tensor(data, **plain),
+            lambda data: torch.asarray(data, **plain),
+            lambda data: like.new_tensor(data),
+            lambda data: X.new_tensor(data, **plain),
+        ],
+        [[1, 2], [3.0, 3.0], 4, []],
+    ):
+        with MakesConstants():
+            found = make(data)
+        expected = torch.tensor(data, **plain)
+        assert (found.dtype, found.device) == (expected.dtype, expected.device)
+        assert found.shape == expected.shape
+        assert like.is_meta or torch.equal(found, expected)
+    with torch.device("meta"), MakesConstants():
+        made = torch.tensor([1.0])
+    assert made.is_meta
 
 
 def test_a_large_constant_of_a_reference_is_refused() -> None:

@@ -23,30 +23,37 @@ class MakesConstants(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        made = None
         if func in _MAKERS and args:
-            made = _made(args[0], kwargs.get("dtype"))
-            if made is not None:
-                return made
+            made = _made(args[0], kwargs.get("dtype"), kwargs.get("device"))
+        elif func is Tensor.new_tensor and len(args) > 1:
+            like = {"dtype": args[0].dtype, "device": args[0].device, **kwargs}
+            made = _made(args[1], like["dtype"], like["device"])
+        if made is not None:
+            return made
         args, kwargs = pytree.tree_map(_rebuilt, (tuple(args), dict(kwargs)))
         return func(*args, **kwargs)
 
 
-def _made(data: Any, dtype: torch.dtype | None) -> Tensor | None:
+def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
     """A tensor of numbers that Python has; `None` where `data` is something else."""
     leaves = pytree.tree_leaves(data, is_leaf=lambda item: not isinstance(item, list | tuple))
     if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
         return None
     with _disable_current_modes():
-        value = torch.tensor(data, dtype=dtype)
-    return _of(value)
+        value = torch.tensor(data, dtype=dtype, device="cpu")
+    return _of(value, device or torch.get_default_device())
 
 
 def _rebuilt(value: Any) -> Any:
     # Whatever is traced is of a subclass.
-    return _of(value) if type(value) is Tensor and not torch._is_functional_tensor(value) else value
+    if type(value) is not Tensor or torch._is_functional_tensor(value):
+        return value
+    return _of(value, value.device)
 
 
-def _of(value: Tensor) -> Tensor:
+def _of(value: Tensor, device: Any) -> Tensor:
+    """`value`'s numbers on `device`."""
     if value.numel() > _MOST:
         raise ExportError(
             f"a reference uses a constant of {value.numel()} elements, and one that is inlined may "
@@ -54,8 +61,9 @@ def _of(value: Tensor) -> Tensor:
         )
     with _disable_current_modes():
         numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()
-    shape, dtype, device = value.shape, value.dtype, value.device
-    if all(number == numbers[0] for number in numbers):
+    shape, dtype = value.shape, value.dtype
+    # As texts, 0.0 and -0.0 are two.
+    if len(set(map(repr, numbers))) <= 1:
         return torch.full(shape, numbers[0] if numbers else 0, dtype=dtype, device=device)
     single = [torch.full((), number, dtype=dtype, device=device) for number in numbers]
     return torch.stack(single).reshape(shape)
