@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
-from opsmith.operators.importing import shown_path
+from opsmith.operators.written import shown_path
 
 
 def file_of(subject: Subject) -> Path | None:

@@ -66,7 +66,7 @@ def tree(operator: "Operator") -> "Tree":
 
 def _kernels(operator: "Operator") -> Iterator[str]:
     from opsmith.kernels import get_device
-    from opsmith.operators.importing import shown_path
+    from opsmith.operators.written import shown_path
 
     for device, kernel in operator.kernels.items():
         if device == "reference":
@@ -80,7 +80,7 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 def _derived(operator: "Operator") -> Iterator[str]:
     from opsmith.operators.adopt import AdoptedOperator
-    from opsmith.operators.importing import shown_path
+    from opsmith.operators.written import shown_path
 
     signature = operator.signature
     yield f"checks of arguments: from the declaration ({', '.join(_checked(operator)) or 'none'})"

@@ -28,6 +28,8 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import DifferentiationError
+from opsmith.operators.data_dependent import asks_for_values
+from opsmith.operators.written import line_of
 
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
@@ -334,7 +336,13 @@ def _by_reference(
         """The reference's differentiable results with the gradients that came for them."""
         rest = iter(wanted)
         inputs = [next(rest) if need else t for t, need in zip(saved, needed, strict=True)]
-        outputs = call.flatten(operator.reference(**call.flat.fill(inputs)))
+        try:
+            returned = operator.reference(**call.flat.fill(inputs))
+        except RuntimeError as error:
+            if not asks_for_values(error):
+                raise
+            raise DifferentiationError(_decides_by_values(operator, error)) from error
+        outputs = call.flatten(returned)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         pairs = [(o, grad) for o, grad in zip(outputs, grads, strict=True) if o.requires_grad]
         if not pairs and _leaves_pytorch(lambda: operator.reference(**call.flat.fill(inputs))):
@@ -348,6 +356,15 @@ def _by_reference(
     wanted = [tensor for tensor, need in zip(saved, needed, strict=True) if need]
     found = iter(differentiate(outputs_of, wanted))
     return [next(found) if need else None for need in needed]
+
+
+def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
+    return (
+        f'{operator.name}: declared with autograd="reference", which torch.compile traces, and its '
+        f"reference decides by values of its arguments, which no trace knows"
+        f"{line_of(error, operator.reference)}. Declare its backward as an operator of its own, "
+        "which no trace looks into, and name it by register_backward."
+    )
 
 
 _DATA = vars(torch._C.TensorBase)["data"].__get__

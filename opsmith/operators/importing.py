@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
 import sys
 import sysconfig
 import traceback
@@ -17,6 +16,7 @@ from opsmith.errors import OpsmithError
 from opsmith.operators import registry
 from opsmith.operators.adopt import all_adopted
 from opsmith.operators.base import Operator
+from opsmith.operators.written import shown_path
 
 
 class LoadError(OpsmithError):
@@ -238,9 +238,3 @@ def _is_users(file: str) -> bool:
     installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     theirs = [Path(__file__).parents[1], *map(Path, installed)]
     return Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in theirs)
-
-
-def shown_path(file: str) -> str:
-    """A path, or a path and a line, relative to the working directory where it lies below it."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith(os.pardir) else relative

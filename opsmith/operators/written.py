@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
 
 def where_written(function: object) -> str:
     """The file and line of a function; empty for what has none, as a builtin."""
     code = getattr(function, "__code__", None)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def line_of(error: BaseException, function: object) -> str:
+    """The last line of a function's file on the way to an error, in brackets; empty if none is."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f" ({shown_path(code.co_filename)}:{lines[-1]})" if lines else ""
+
+
+def shown_path(file: str) -> str:
+    """A path, or a path and a line, relative to the working directory where it lies below it."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith(os.pardir) else relative

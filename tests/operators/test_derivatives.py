@@ -381,6 +381,24 @@ def test_a_result_for_which_only_integers_were_read_has_a_gradient_of_zero() -> 
         assert torch.equal(x.grad, torch.full((3,), 2.0))
 
 
+def test_a_compiled_gradient_of_a_reference_that_reads_values_says_where_and_what_to_do() -> None:
+    @opsmith.op("test_derivatives::first_rows", autograd="reference")
+    def first_rows(x: Float[Tensor, "N"], count: Int64[Tensor, "1"]) -> Float[Tensor, "N"]:
+        kept = x[: count.item()]
+        return torch.cat([kept, x.new_zeros(len(x) - len(kept))])
+
+    x, count = torch.randn(3, requires_grad=True), torch.tensor([2])
+    first_rows(x, count).sum().backward()
+    assert x.grad.tolist() == [1, 1, 0]
+    compiled = torch.compile(first_rows, fullgraph=True, backend="aot_eager")
+    place = r"\(\S*test_derivatives.py:\d+\)"
+    message = f"decides by values of its arguments, which no trace knows {place}. Declare its"
+    with pytest.raises(Exception, match=message):
+        compiled(x, count).sum().backward()
+    with torch.no_grad():
+        assert torch.equal(compiled(x, count), first_rows(x, count))
+
+
 def test_a_backward_of_a_list_is_told_what_is_needed_and_gives_as_many() -> None:
     @opsmith.op("test_derivatives::joined")
     def joined(

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.operators.classes.reference import make_state
+from opsmith.operators.data_dependent import asks_for_values
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
@@ -102,10 +103,6 @@ def _run_for_numbers(
     owner: CustomClass, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
 ) -> Any:
     """A traced program keeps a number as it is, so that it must be the same in every call."""
-    # Late: it brings sympy along.
-    from torch._subclasses.fake_tensor import DataDependentOutputException
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
     if owner.model.mutable:
         _refuse_what_changes(owner, method, owner.model.mutable)
     declared = owner.declared
@@ -117,7 +114,9 @@ def _run_for_numbers(
     state = make_state(declared.state, owner.model.fields, fields, f"{owner.name}.{method.name}")
     try:
         returned = declared.references[method.name].method(state, **arguments)
-    except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
+    except RuntimeError as error:
+        if not asks_for_values(error):
+            raise
         raise OpsmithError(message) from error
     many = returned if isinstance(returned, tuple | list) else (returned,)
     for value, kind in zip(many, method.returns, strict=True):

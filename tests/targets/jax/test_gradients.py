@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import torch
-from jaxtyping import Float, Float32, Inexact
+from jaxtyping import Float, Float32, Inexact, Int64
 from torch import Tensor
 
 import opsmith
@@ -358,6 +361,30 @@ def test_what_cannot_be_translated_for_some_calls_is_noted() -> None:
         "gradient by its reference; not for every call: for some, it uses "
         "aten::special_bessel_j0, which has no translation to JAX"
     )
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_what_reads_values_has_no_gradient_not_even_in_calls_so_small_that_none_are(
+    branches: bool,
+) -> None:
+    @opsmith.op("jax_test::segments", autograd="reference")
+    def segments(x: Float[Tensor, "N"], ends: Int64[Tensor, "E"], even: bool) -> Float[Tensor, "E"]:
+        if even:
+            return x.sum() * torch.ones_like(ends, dtype=x.dtype)
+        sums = [x[:end].sum() if not branches or end > 0 else x[0] for end in ends.tolist()]
+        return torch.stack(sums) if sums else x.new_zeros(0)
+
+    @segments.register_cases
+    def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+        for ends, even in itertools.product(([], [1, 2]), (True, False)):
+            x, indices = torch.ones(3, dtype=dtype), torch.tensor(ends, dtype=torch.int64)
+            yield {"x": x, "ends": indices, "even": even}
+
+    found = derivative(segments)
+    assert not isinstance(found, str)
+    assert {kinds[2] for path in found.paths for kinds in path.kinds} == {True}
+    place = r" \(\S*test_gradients.py:\d+\)" if branches else ""
+    assert re.fullmatch(f"reads values of its arguments{place}", found.lacking)
 
 
 def test_what_cannot_be_translated_is_named() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import opsmith
 
@@ -92,6 +94,27 @@ def test_vmap_lays_the_batch_into_a_parallel_dimension(tmp_path) -> None:
     assert (jax.vmap(f, in_axes=(0, None))(a, b) == 2 * a + 1).all()
     assert (jax.vmap(jax.vmap(f), in_axes=1)(a[None], a[None]) == 3 * a[:, None]).all()
     assert f.library.calls() == before + 2
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (3, 2, 0), (3, 0, 4), (0, 2, 4)])
+def test_vmap_takes_a_named_dimension_whatever_the_sizes(shape) -> None:
+    from opsmith.targets.jax.package.batching import batched
+
+    @opsmith.op("jax_test::doubled", parallel_dims=("N",))
+    def doubled(x: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+        return 2 * x
+
+    seen = []
+
+    def call(arrays: Any) -> Any:
+        seen.append(arrays[0].shape)
+        return (2 * arrays[0],)
+
+    (found,) = jax.vmap(batched(doubled.signature, call))((jnp.ones(shape),))
+    assert found.shape == shape
+    assert (found == 2).all()
+    samples, channels, points = shape
+    assert seen[-1] == ((channels, samples * points) if samples else (channels, points))
 
 
 def test_vmap_without_a_parallel_dimension_calls_once_per_sample(loaded) -> None:

@@ -12,6 +12,16 @@ class UntranslatableError(Exception):
     """Why a derivative cannot be taken to JAX."""
 
 
+class ReadsValuesError(UntranslatableError):
+    """It reads values, which JAX does not know while it compiles.
+
+    A call so small that nothing is read takes a path that other calls of its kind do not.
+    """
+
+    def __init__(self, place: str = "") -> None:
+        super().__init__(f"reads values of its arguments{place}")
+
+
 @dataclass
 class Path:
     """One variant as text.

@@ -18,9 +18,16 @@ from torch import Tensor
 
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
+from opsmith.operators.data_dependent import asks_for_values
+from opsmith.operators.written import line_of
 from opsmith.signature import Parameter
 from opsmith.targets.jax.derivatives.examples import examples, generic_dtypes, small_sizes
-from opsmith.targets.jax.derivatives.model import Derivative, Path, UntranslatableError
+from opsmith.targets.jax.derivatives.model import (
+    Derivative,
+    Path,
+    ReadsValuesError,
+    UntranslatableError,
+)
 from opsmith.targets.jax.derivatives.symbols import Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 
@@ -58,6 +65,8 @@ class _Translation:
         self.operator = operator
         self.signature = operator.signature
         self.found = Derivative(how)
+        #: The kinds of calls in which values are read.
+        self.undecided: list[tuple[Any, ...]] = []
 
     def run(self) -> Derivative:
         names = generic_dtypes(self.operator)
@@ -76,6 +85,9 @@ class _Translation:
                         if kinds not in path.kinds:
                             path.kinds.append(kinds)
             problem = problem or hindered
+        for path in self.found.paths:
+            path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
+        self.found.paths[:] = [path for path in self.found.paths if path.kinds]
         if not self.found.paths:
             raise problem or UntranslatableError("was not run: no example of a call is known")
         self.found.lacking = str(problem or "")
@@ -116,6 +128,8 @@ class _Translation:
                 self._add(kinds, self._trace(arguments))
             except UntranslatableError as error:
                 problem = problem or error
+                if isinstance(error, ReadsValuesError):
+                    self.undecided.append(kinds)
             except Exception as error:
                 first = str(error).strip().splitlines() or [""]
                 text = f"cannot be traced: {type(error).__name__}: {first[0].rstrip('.')}"
@@ -156,16 +170,26 @@ class _Translation:
         symbols = Symbols()
         names, inputs = symbols.inputs(self.signature.by_name, arguments)
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
-        with symbols.mode, torch.no_grad():
-            traced, more_names, more_inputs = prepare(arguments, inputs)
-            graph = make_fx(
-                dispatch_functionalize(traced, FunctionalTensorMode()),
-                decomposition_table=_decompositions(),
-            )(*inputs, *more_inputs)
+        try:
+            with symbols.mode, torch.no_grad():
+                traced, more_names, more_inputs = prepare(arguments, inputs)
+                graph = make_fx(
+                    dispatch_functionalize(traced, FunctionalTensorMode()),
+                    decomposition_table=_decompositions(),
+                )(*inputs, *more_inputs)
+        except RuntimeError as error:
+            if asks_for_values(error):
+                raise ReadsValuesError(line_of(error, self._followed)) from error
+            raise
         graph.graph.eliminate_dead_code()
         every = [*names, *more_names]
         body = Writer(self.found, every).body(graph.graph, self._outputs)
         return Path([], every, len(names), symbols.conditions(self.signature), body)
+
+    @property
+    def _followed(self) -> Callable[..., Any] | None:
+        by_hand = self.found.how == "ByHand"
+        return self.operator.rule.backward if by_hand else self.operator.reference
 
     def _by_reference(self, arguments: Mapping[str, Any], inputs: Sequence[Any]) -> _Traced:
         del inputs

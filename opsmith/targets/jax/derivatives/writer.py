@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from opsmith.kernels import HOST
 from opsmith.operators import registry
-from opsmith.targets.jax.derivatives.model import Derivative, UntranslatableError
+from opsmith.targets.jax.derivatives.model import Derivative, ReadsValuesError, UntranslatableError
 from opsmith.targets.jax.library import obstacle
 
 _INFIX = {
@@ -120,6 +120,8 @@ class Writer:
             return f"{arguments[0]}.shape[{arguments[1]}]"
         if name == "sym_numel":
             return f"{arguments[0]}.size"
+        if name == "_local_scalar_dense":
+            raise ReadsValuesError
         known = getattr(aten, name, None)
         if not callable(known) or (name in ("index", "index_put") and _has_mask(node)):
             by = " by a mask" if known is not None else ""

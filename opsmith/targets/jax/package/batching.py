@@ -71,7 +71,9 @@ def _folded(
             value = jnp.broadcast_to(jnp.expand_dims(value, axis), wide)
         if along.variadic:
             return value
-        return value.reshape(*value.shape[:axis], -1, *value.shape[axis + 2 :])
+        # Not -1, which no size follows from where another is 0.
+        both = value.shape[axis] * value.shape[axis + 1]
+        return value.reshape(*value.shape[:axis], both, *value.shape[axis + 2 :])
 
     tensors = zip(signature.tensors, arrays, strict=True)
     results = call(tuple(laid(parameter.name, value) for parameter, value in tensors))
