@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,3 +100,20 @@ def test_an_operator_in_no_form_is_told_why_not_in_each() -> None:
         "  inline: its reference has a branch"
     )
     assert chooser.choose(one, []).form == "library", "another operator keeps its forms"
+
+
+def test_a_form_that_was_taken_away_leaves_the_next() -> None:
+    chooser = Chooser("auto", FORMS, "Some Runtime")
+    chooser.exclude(one, "library", "its library does not link")
+    assert chooser.choose(one, []).form == "inline"
+
+
+def test_the_inline_form_needs_a_reference() -> None:
+    # Only of an operator of others may a declaration say nothing.
+    adopted: Any = SimpleNamespace(name="theirs::bare", explained=False)
+    with pytest.raises(ExportError) as caught:
+        inline(adopted, [])
+    assert str(caught.value) == (
+        "theirs::bare: its declaration has no reference, which the inline form needs. Write one in "
+        "plain PyTorch in place of '...'."
+    )

@@ -16,6 +16,7 @@ import opsmith
 from opsmith import ExportError
 from opsmith.targets.lowering import call_twin, decode, encode, is_encoded, twin
 from opsmith.targets.lowering.functional import (
+    _TWINS,
     CallsTwins,
     functional,
     operator_of_twin,
@@ -58,6 +59,14 @@ def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
 
 def ones() -> tuple[Tensor, Tensor, Tensor]:
     return torch.ones(2, 3), torch.zeros(3), torch.zeros(1)
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    """Each test makes the twins that it needs, as if it ran alone."""
+    for _, library in _TWINS.values():
+        library._destroy()
+    _TWINS.clear()
 
 
 # --- the twin ------------------------------------------------------------------------------------
@@ -128,6 +137,8 @@ def test_a_twin_is_made_once_and_again_where_its_operator_is_declared_again() ->
     second = declare(5)
     assert twin(second)(torch.zeros(1)).tolist() == [5.0]
     assert operator_of_twin(twin(second)) is second
+    program = torch.export.export(Call(lambda x: twin(second)(x)), (torch.zeros(3),))
+    assert twin(second) in [node.target for node in program.graph.nodes]
 
 
 def test_a_twin_can_be_traced() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ import opsmith
 from opsmith import ExportError
 from opsmith.targets import lowering, prepare
 from opsmith.targets.lowering import Chooser, Lowered, lower, overload_of, twin
-from opsmith.targets.lowering.assumptions import _COMPARISON, raised_at
+from opsmith.targets.lowering.assumptions import _COMPARISON, Assumption, Assumptions, raised_at
 from opsmith.targets.lowering.constants import MakesConstants
+from opsmith.targets.lowering.inlining import _exclude_culprit
 
 
 @opsmith.op("inlining_test::double")
@@ -68,6 +70,33 @@ def weighted(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x * a.sum() + OUTER.sum() + b.sum() + torch.tensor([]).sum()
 
 
+@opsmith.op("inlining_test::there")
+def there(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return back(x) + 1
+
+
+@opsmith.op("inlining_test::back")
+def back(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return there(x) - 1
+
+
+@opsmith.op("inlining_test::longer")
+def longer(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 5 if x.shape[0] > 3 else x * 3
+
+
+@opsmith.op("inlining_test::long_and_silent")
+def long_and_silent(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    if x.shape[0] > 3:
+        raise ValueError(x)
+    return x * 3
+
+
+@opsmith.op("inlining_test::tied_rows")
+def tied_rows(x: Float[Tensor, "N 3"], y: Float[Tensor, "M 3"]) -> Float[Tensor, "N 3"]:
+    return x - y if x.shape == y.shape else x * 3
+
+
 OUTER = torch.tensor([[0.5, 1.5, -2.0]])
 LARGE = torch.arange(1025.0)
 
@@ -81,7 +110,7 @@ def lowered(
     function: Any, *inputs: Tensor, form: Any = "inline", dynamic: bool = True, pure: bool = True
 ) -> Lowered:
     forms = {
-        "library": lambda operator, nodes: lowering.Choice(operator, "library"),
+        "library": lambda operator, nodes: lowering.Choice(operator, "library", how=len(nodes)),
         "inline": lowering.inline,
     }
     chooser = Chooser(form, forms, "the test's runtime", automatic=["inline"])
@@ -124,7 +153,7 @@ def test_what_a_reference_calls_has_a_form_too_and_is_counted(pure: bool) -> Non
         "inlining_test::quadruple": ("inline", 1),
         "inlining_test::double": ("library", 2),
     }
-    assert [choice.operator for choice in kept.kept] == [double]
+    assert [(choice.operator, choice.how) for choice in kept.kept] == [(double, 2)]
     targets = [node.target for node in kept.program.graph.nodes]
     assert targets.count(double.overload) == 2
     torch.testing.assert_close(kept.program.module()(X), X * 4)
@@ -175,6 +204,63 @@ def test_a_reference_that_cannot_be_traced_is_named_with_its_line(
     )
 
 
+def test_references_that_call_each_other_without_an_end_are_refused() -> None:
+    message = refused(lambda x: there(double(x)), X, dynamic=False)
+    assert message == (
+        "inlining_test::double, inlining_test::there, inlining_test::back: some of their "
+        "references call each other without an end"
+    )
+
+
+def test_a_reference_may_call_another_as_deep_as_it_likes() -> None:
+    def declare(depth: int, inner: Any) -> Any:
+        def chained(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            return inner(x) + 1
+
+        return opsmith.op(f"inlining_test::chained_{depth}", chained)
+
+    outermost = double
+    for depth in range(17):
+        outermost = declare(depth, outermost)
+    found = lowered(outermost, X, dynamic=False)
+    assert len(found.choices) == 18
+    torch.testing.assert_close(found.program.module()(X), X * 2 + 17)
+
+
+def test_a_failure_that_no_reference_explains_is_pytorchs_own() -> None:
+    error = ValueError("a node is odd")
+    chooser = Chooser("auto", {"inline": lowering.inline}, "the test's runtime")
+    program = prepare(Call(double), (X,)).program
+    with pytest.raises(ExportError) as caught:
+        _exclude_culprit(program, [double], True, chooser, error)
+    assert str(caught.value) == "PyTorch could not decompose the model:\na node is odd"
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_what_a_reference_assumed_that_is_not_inlined_in_the_end_is_forgotten(pure: bool) -> None:
+    library = {"library": lambda operator, nodes: lowering.Choice(operator, "library")}
+    forms = {"inline": lowering.inline, **library}
+    chooser = Chooser("auto", forms, "the test's runtime")
+    model = prepare(Call(long_and_silent), (X,), dynamic_shapes=(({0: Dim("n", min=2)},),))
+    assert forms_of(lower(model, chooser, pure=pure)) == {
+        "inlining_test::long_and_silent": ("library", 1)
+    }
+
+
+def test_a_runtime_without_values_that_change_gets_none_where_nothing_is_inlined() -> None:
+    def model(x: Tensor) -> Tensor:
+        y = x.clone()
+        counted(y)
+        y.add_(1)
+        return y
+
+    found = lowered(model, X, form="library", pure=True).program
+    names = [str(node.target) for node in found.graph.nodes if node.op == "call_function"]
+    assert not [name for name in names if "copy_" in name or "add_" in name]
+    torch.testing.assert_close(found.module()(X), X + 2)
+
+
 # --- sizes ---------------------------------------------------------------------------------------
 
 
@@ -197,6 +283,37 @@ def test_a_reference_that_ties_two_sizes_together_is_refused() -> None:
         f"  at {line_of('return x + y if x.shape == y.shape else x * 3')}\n"
         "Give an example whose sizes differ where they may, write the reference without the "
         "branch, or use the library form."
+    )
+
+
+def test_a_shape_that_is_tied_is_shown_whole() -> None:
+    x = torch.randn(4, 3)
+    message = refused(lambda x, y: tied_rows(x, y), x, x.clone())
+    assert "the input 'inputs_1' would be (n0, 3), and (n1, 3) was asked for" in message
+
+
+def test_every_branch_on_sizes_is_said_with_its_operator() -> None:
+    message = refused(lambda x, y: longer(x) + ordered(double(x), y), X, Y)
+    assert message == (
+        "inlining_test::longer, inlining_test::ordered: its reference branches on sizes, and "
+        "inlined it would be right for n0 > 3 and n0 < n1 alone, as the example is.\n"
+        f"  at {line_of('return x * 5 if x.shape[0] > 3 else x * 3')}\n"
+        f"  at {line_of('return x * 2 if x.shape[0] < y.shape[0] else x * 3')}\n"
+        "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), use the "
+        "library form, or write the reference without the branch."
+    )
+
+
+def test_a_branch_in_no_file_is_said_without_a_line() -> None:
+    found = Assumptions(prepare(Call(double), (X,), dynamic_shapes=(({0: Dim("n", min=2)},),)))
+    (size,) = found._model.shape_environment.var_to_val
+    # Code that was made from text, in a thread of its own.
+    found._found.append(Assumption(SimpleNamespace(expr=size > 7), double, ""))
+    with pytest.raises(ExportError) as caught:
+        found.require_no_branches([double])
+    assert str(caught.value).startswith(
+        "inlining_test::double: its reference branches on sizes, and inlined it would be right for "
+        "n > 7 alone, as the example is. Export with sizes"
     )
 
 
@@ -291,6 +408,10 @@ def test_constants_are_of_the_type_and_on_the_device_that_the_reference_says(lik
 
 
 def test_a_large_constant_of_a_reference_is_refused() -> None:
+    rest = LARGE[1:]
+    with MakesConstants():
+        made = rest + torch.full((1024,), 2.0)
+    assert torch.equal(made, rest + 2)
     assert (
         "needs: ExportError: a reference uses a constant of 1025 elements, and one that is inlined "
         "may have 1024. Pass it as an argument." in refused(large, X)

@@ -28,8 +28,6 @@ from opsmith.targets.lowering.functional import (
 )
 from opsmith.targets.model import Model
 
-_ROUNDS = 16
-
 
 @dataclass(frozen=True)
 class Lowered:
@@ -71,7 +69,8 @@ def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:
     assumptions = Assumptions(model)
     own = model.operators(adopted=True)
     calls = own
-    for _ in range(_ROUNDS):
+    # Each round chooses for a further operator, or takes a form from one.
+    while True:
         for operator, nodes in calls.items():
             if operator not in choices:
                 choices[operator] = chooser.choose(operator, nodes), len(nodes)
@@ -93,7 +92,6 @@ def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:
             chooser.require_known([operator.name for operator in choices])
             return Lowered(program, tuple(choices.values()))
         calls = {**own, **calls}
-    raise ExportError("references call each other without an end")
 
 
 def _calls(model: Model) -> dict[Operator, list[Node]]:
@@ -179,6 +177,9 @@ def _exclude_culprit(
                 "give it a C++ kernel for the library form.",
             )
             return
+    if isinstance(error, RecursionError):
+        names = ", ".join(operator.name for operator in operators)
+        raise ExportError(f"{names}: some of their references call each other without an end")
     raise ExportError(f"PyTorch could not decompose the model:\n{error}") from error
 
 
