@@ -6,9 +6,13 @@ import importlib
 import io
 import re
 import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import graphs
 
 ROOT = Path(__file__).parents[2]
 #: A row of the README's figures whose ratio is a speed: "17–40 × faster".
@@ -18,7 +22,7 @@ _HEAD = """# The gallery
 
 Operators that people really use, each with its reference, its kernels and its source. What is drawn
 here is what the declarations say today: the trees are those of `opsmith show`, the graphs those of
-`torch.export`.
+`torch.export` and of `opsmith export --target onnx`.
 """
 
 
@@ -45,7 +49,7 @@ def _operator(folder: Path) -> str:
     link = f"../gallery/{folder.name}/README.md"
     return (
         f"## {folder.name}\n\n{lead}\n\n[Its contract, and how its kernels work]({link}).\n\n"
-        f"```text\n{drawn}```\n\n{_graph(operator)}"
+        f"```text\n{drawn}```\n\n{_graphs(operator)}"
     )
 
 
@@ -64,25 +68,57 @@ def _text(tree: Any) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def _graph(operator: Any) -> str:
-    """What `torch.export` makes of a call with sampled arguments."""
+def _graphs(operator: Any) -> str:
+    """What `torch.export` makes of a call with sampled arguments, and what ONNX gets of it."""
     import torch
 
     import opsmith.testing
-    from opsmith.errors import OpsmithError
 
     class Call(torch.nn.Module):
         def forward(self, *arguments: Any) -> Any:
             return operator(*arguments)
 
-    try:
-        arguments = next(opsmith.testing.cases(operator, examples=1))
-        given = tuple(arguments[one.name] for one in operator.signature.parameters)
-        program = torch.export.export(Call(), given)
-    except (OpsmithError, StopIteration, RuntimeError):
-        return ""
-    lines = [str(node.format_node()) for node in program.graph.nodes]
-    return "```text\n" + "\n".join(line for line in lines if line != "None") + "\n```\n"
+    cases = list(opsmith.testing.cases(operator, examples=8))
+    # ONNX's own evaluator divides by a size less one.
+    arguments = next((case for case in cases if _least_size(case) > 1), cases[0])
+    given = tuple(arguments[one.name] for one in operator.signature.parameters)
+    nodes = graphs.exported(torch.export.export(Call(), given))
+    picture = graphs.drawn(nodes, f"what torch.export makes of a call of {operator.name}")
+    return (
+        f"What `torch.export` makes of a call:\n\n{picture}\n\n"
+        f"In ONNX, where no library is beside the model: {_in_onnx(operator, Call(), given)}\n"
+    )
+
+
+def _least_size(case: Mapping[str, Any]) -> int:
+    return min(size for value in case.values() for size in getattr(value, "shape", ()))
+
+
+def _in_onnx(operator: Any, model: Any, given: tuple[Any, ...]) -> str:
+    """The graph of standard ONNX operators, how many there are, or why there is none."""
+    import tempfile
+
+    import onnx
+
+    import opsmith
+    from opsmith.errors import ExportError
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "dist"
+        try:
+            opsmith.export(model, given, target="onnx", out=out, say=None)
+        except ExportError as error:
+            return f"refused. *{error}*\n"
+        nodes = graphs.onnx(onnx.load(out / "model.onnx"))
+    if len(nodes) > graphs.MOST:
+        return f"{_counted(nodes)}.\n"
+    return f"\n\n{graphs.drawn(nodes, f'{operator.name} in ONNX')}\n"
+
+
+def _counted(nodes: Sequence[graphs.Node]) -> str:
+    calls = Counter(node.lines[0] for node in nodes if node.is_call)
+    words = ", ".join(f"{count} {name}" for name, count in calls.most_common())
+    return f"{calls.total()} nodes, {words}"
 
 
 def _figures() -> str:

@@ -27,6 +27,14 @@ WIDTH = 100
 _TUTORIAL = ROOT / "docs" / "tutorials" / "kernel.md"
 CHECK = "opsmith check scale_rows.py --check build,bounds,fake,refusal --examples 24 --seed 0"
 SHOW = "opsmith show gallery/my_add/my_add.py"
+_TEXT = re.compile(r'(<text class="[^"]*" x="[\d.]+" y="([\d.]+)".*?</text>)', re.DOTALL)
+#: Seconds from one row of the recording to the next.
+_PAUSE = 0.3
+_APPEAR = """
+    .opsmith-row { animation: opsmith-appear 0.2s both }
+    @keyframes opsmith-appear { from { opacity: 0 } }
+    @media (prefers-reduced-motion: reduce) { .opsmith-row { animation: none } }
+    </style>"""
 
 
 def checked(folder: Path) -> str:
@@ -85,6 +93,23 @@ def drawn(command: str, said: str) -> str:
     return picture(console, command.partition(" --")[0])
 
 
+def animated(svg: str) -> str:
+    """A drawn terminal in which the rows appear one after the other, and then stay.
+
+    Who asks for no motion, or has a viewer without CSS, sees all of them at once.
+    """
+    rows: dict[str, list[str]] = {}
+    for text, row in _TEXT.findall(svg):
+        rows.setdefault(row, []).append(text)
+    groups = [
+        f'<g class="opsmith-row" style="animation-delay:{_PAUSE * k:.1f}s">{"".join(texts)}</g>'
+        for k, texts in enumerate(rows.values())
+    ]
+    first, last = next(iter(rows.values()))[0], list(rows.values())[-1][-1]
+    start, end = svg.index(first), svg.index(last) + len(last)
+    return svg[:start].replace("</style>", _APPEAR, 1) + "\n".join(groups) + svg[end:]
+
+
 def words(svg: str) -> str:
     """The text of such a picture, a line for each of the terminal's."""
     import html
@@ -100,7 +125,8 @@ def words(svg: str) -> str:
 def main() -> None:
     """Draw all of them."""
     with tempfile.TemporaryDirectory() as folder:
-        (ASSETS / "check.svg").write_text(drawn(CHECK, checked(Path(folder))), encoding="utf-8")
+        recording = animated(drawn(CHECK, checked(Path(folder))))
+        (ASSETS / "check.svg").write_text(recording, encoding="utf-8")
     (ASSETS / "show.svg").write_text(drawn(SHOW, shown()), encoding="utf-8")
 
 

@@ -33,6 +33,21 @@ def test_the_recording_of_a_check_is_what_check_prints(tmp_path):
     )
 
 
+def test_the_rows_of_the_recording_appear_one_after_the_other_and_stay():
+    drawn = (pictures.ASSETS / "check.svg").read_text()
+    still = pictures.drawn("x", "first\n\nlast")
+    moving = pictures.animated(still)
+    assert pictures.words(moving) == pictures.words(still)
+    for text in (moving, drawn):
+        rows = set(re.findall(r'<text class="[^"]*" x="[\d.]+" y="([\d.]+)"', text))
+        delays = [float(one) for one in re.findall(r"animation-delay:([\d.]+)s", text)]
+        assert delays == sorted(set(delays))
+        assert (delays[0], len(delays)) == (0, len(rows))
+        # "both" keeps a row hidden before, and shown after; nothing runs for ever.
+        assert re.findall(r"animation: ([^}]*?) }", text) == ["opsmith-appear 0.2s both", "none"]
+        assert "infinite" not in text
+
+
 @pytest.mark.parametrize("name", ["check.svg", "show.svg"])
 def test_a_picture_fetches_nothing(name):
     text = (pictures.ASSETS / name).read_text()
