@@ -81,9 +81,11 @@ class Schedule:
             return None
 
     def give(self, position: int, row: Row) -> None:
-        """Take what came of a row."""
+        """Take what came of a row; nothing where all was ended, and the row with it."""
         with self._changed:
             self._running.remove(position)
+            if self._ended:
+                return
             self._rows[position] = row
             while self._told in self._rows:
                 if self._on_row is not None:

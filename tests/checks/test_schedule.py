@@ -89,6 +89,17 @@ def test_rows_are_told_in_the_order_of_the_plan():
     assert [one.check for one in schedule.rows()] == told
 
 
+def test_a_row_that_was_ended_with_all_others_is_not_told_as_one_that_was_lost():
+    told: list[str] = []
+    schedule = Schedule(PLAN, on_row=lambda one: told.append(one.check))
+    position = schedule.take("")
+    assert position == 0
+    schedule.end()
+    schedule.give(position, row("build"))
+    assert not told
+    assert not schedule.rows()
+
+
 def test_what_a_helper_cannot_run_comes_back_to_the_first_runner():
     schedule = built()
     assert schedule.take("") == 3
