@@ -15,12 +15,30 @@ from typing import Any, TypeVar
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.errors import HypothesisException
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy, integers, lists
 
 Drawn = TypeVar("Drawn")
 
 #: Seconds that looking for a smaller failing case may take.
 SHRINK_SECONDS = 10.0
+#: So many numbers have a constant among them.
+_SURELY = 200
+
+
+def prepare() -> None:
+    """Have Hypothesis read the sources that it takes constants from, before this process forks.
+
+    It does so where a sample first asks for one, which would be in every fork anew.
+    """
+    search(
+        # Of twenty numbers one is a constant; the first sample of all has none.
+        lists(integers(), min_size=_SURELY, max_size=_SURELY),
+        lambda _: None,
+        examples=2,
+        seed=0,
+        seconds=1.0,
+        size=len,
+    )
 
 
 def search(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks, testing
-from opsmith.checks.worker import memory
+from opsmith.checks.worker import memory, supervise
 from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.supervised import Supervised
 
@@ -332,3 +332,25 @@ def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be(rows):
     assert "crashed with signal 6 (SIGABRT)" in found.message
     assert "called alone in a fresh process it does not crash" in found.message
     assert "alone" not in rows[crashing.abort.name, "reference"].message
+
+
+def test_what_is_cached_by_inductor_lies_where_it_always_does():
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    assert supervise._inductor_cache() == default_cache_dir()
+
+
+def test_processes_are_forked_from_one_that_imported_no_compiler_and_knows_all_constants(tmp_path):
+    program = f"""
+import os, sys
+from pathlib import Path
+from hypothesis.internal.conjecture import providers
+from opsmith.checks.worker import process, supervise
+
+process._import_all()
+supervise._keep_files_in(Path({str(tmp_path)!r}))
+assert providers._sys_modules_len, "Hypothesis has not looked for constants"
+print([name for name in ("torch._inductor", "torch._dynamo") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

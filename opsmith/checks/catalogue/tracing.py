@@ -30,7 +30,7 @@ from opsmith.signature.dtypes import FLOAT8
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 _REGISTRATION = "test_autograd_registration"
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.tensor.tensor")
 
 
 @check(

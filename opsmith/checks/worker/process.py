@@ -48,10 +48,11 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    from opsmith.checks import locate, protocol, remote, runner
+    from opsmith.checks import locate, protocol, remote, runner, search
     from opsmith.checks.remote import serving
 
     protocol.all_checks()
+    search.prepare()
     del locate, runner, remote, serving
 
 

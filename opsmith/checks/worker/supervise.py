@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import getpass
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -159,13 +161,24 @@ def _flush() -> None:
 
 def _keep_files_in(folder: Path) -> None:
     """Write temporary files where they are removed with the worker; what is cached stays cached."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _inductor_cache())
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     os.environ["TMPDIR"] = str(temporary)
     tempfile.tempdir = None
+
+
+def _inductor_cache() -> str:
+    """The folder that inductor keeps its cache in by itself.
+
+    Its own function for that is in a package that takes longer to import than a check to run.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):
+        user = f"uid_{os.getuid()}"
+    name = re.sub(r'[\\/:*?"<>|]', "_", user)
+    return os.path.join(tempfile.gettempdir(), f"torchinductor_{name}")
 
 
 def _end_everything(child: int) -> None:

@@ -20,7 +20,7 @@ class OnnxRuntimeTarget(ModelTarget):
     title = "ONNX Runtime"
     options = OPTIONS
     packages = ("onnxruntime", *PACKAGES)
-    imports = ("torch.onnx", "onnxscript")
+    imports = ("torch.onnx", "onnxscript.function_libs.torch_lib.ops")
     install = INSTALL
     page = PAGE
 
