@@ -66,8 +66,14 @@ _QUICKLY_COMPILED = {
 
 
 def _options(operator: Operator) -> Mapping[str, Any]:
+    from torch._inductor import config
+
     del operator
-    return {"inductor": _QUICKLY_COMPILED}
+    settings = dict(_QUICKLY_COMPILED)
+    # Lines for profilers, which later versions of PyTorch ask for.
+    if hasattr(config.aot_inductor, "enable_line_tables"):
+        settings["aot_inductor.enable_line_tables"] = False
+    return {"inductor": settings}
 
 
 PROOFS = (
