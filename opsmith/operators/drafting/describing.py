@@ -155,7 +155,7 @@ def _shapes(
 def _tried(
     one: Argument, found: Mapping[str, limits.Limits], sizes: dimensions.Sizes
 ) -> tuple[Any, ...]:
-    """Values of an argument that is no tensor, among which are all that change results' shapes."""
+    """Values of an argument other than a tensor: among them all that change results' shapes."""
     if one.kind == "bool":
         return (False, True)
     tried = found[one.name].tried if one.name in found else (sizes.values[one.name],)

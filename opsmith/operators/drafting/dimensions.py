@@ -210,7 +210,7 @@ def result_shapes(
 
     Args:
         sizes: the call, and which of its sizes are free.
-        scalars: values to try for each argument that is no tensor.
+        scalars: values to try for each argument that is not a tensor.
         named: those that a shape may name.
         results: what the operator returns.
     """

@@ -319,7 +319,7 @@ def _declarator(text: str) -> tuple[str, str, str] | None:
 
 
 def _in_function(code: str, at: int) -> bool:
-    """Whether a place is inside of a brace that is no namespace's."""
+    """Whether a place is inside of a brace other than a namespace's."""
     open_braces: list[bool] = []
     boundary = 0
     for brace in re.finditer(r"[{};]", code[:at]):
