@@ -52,6 +52,12 @@ def part(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]
     return x * 2, x * 3
 
 
+@opsmith.op("functional_test::positive", mutates_args=("seen",), data_dependent=("K",))
+def positive(x: Float[Tensor, "N"], seen: Float[Tensor, "1"]) -> Float[Tensor, "K"]:
+    seen += 1
+    return x[x > 0]
+
+
 @opsmith.op("functional_test::double")
 def double(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x * 2
@@ -145,6 +151,16 @@ def test_a_twin_can_be_traced() -> None:
     program = torch.export.export(Call(lambda x: twin(shift)(x)), (torch.zeros(3),))
     (node,) = [node for node in program.graph.nodes if node.target is twin(shift)]
     assert tuple(node.meta["val"].shape) == (3,)
+
+
+def test_a_twin_whose_size_the_data_decide_can_be_traced() -> None:
+    program = torch.export.export(
+        Call(lambda x: twin(positive)(x, x.new_zeros(1))), (torch.tensor([1.0, -1.0, 2.0]),)
+    )
+    for values in ([1.0, -1.0, 2.0], [-1.0, 3.0, -2.0]):
+        made, seen = program.module()(torch.tensor(values))
+        assert made.tolist() == [value for value in values if value > 0]
+        assert seen.tolist() == [1.0]
 
 
 def test_a_written_argument_that_is_none_has_no_output() -> None:
