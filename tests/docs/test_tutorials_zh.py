@@ -1,0 +1,72 @@
+"""The Chinese tutorials say what the English ones say: the same parts, code and links.
+
+Their code is that of the English ones, whose steps a test follows: so it is not run again.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from steps import steps_of
+from translations import FENCE, links, not_in_chinese, structure
+
+DOCS = Path(__file__).parents[2] / "docs"
+CHINESE = DOCS / "zh" / "tutorials"
+PAGES = sorted(path.name for path in CHINESE.glob("*.md") if path.stem != "index")
+
+
+def both(name: str) -> tuple[str, str]:
+    return (CHINESE / name).read_text(), (DOCS / "tutorials" / name).read_text()
+
+
+def leads_to(text: str, folder: Path, translated: set[str]) -> set[str]:
+    """Where links lead, from `docs`; to a page that is translated, wherever it is meant."""
+    found = set()
+    for link in links(text):
+        place = os.path.normpath(os.path.relpath(folder / link, DOCS))
+        english = place.removeprefix("zh/")
+        found.add(english if english.removeprefix("tutorials/") in translated else place)
+    return found
+
+
+def test_there_are_the_first_ones():
+    assert {"kernel.md", "onnxruntime.md", "cpp.md", "npu.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_tutorial_has_the_same_headings_lists_and_paragraphs(name):
+    chinese, english = both(name)
+    assert structure(chinese) == structure(english)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_tutorial_has_the_same_code_and_the_same_steps(name):
+    chinese, english = both(name)
+    assert FENCE.findall(chinese) == FENCE.findall(english)
+    assert list(steps_of(chinese)) == list(steps_of(english))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_tutorial_leads_to_the_same_places_and_to_chinese_ones_where_there_are(name):
+    chinese, english = both(name)
+    translated = set(PAGES)
+    assert leads_to(chinese, CHINESE, translated) == leads_to(
+        english, DOCS / "tutorials", translated
+    )
+    assert not links(chinese) & {f"../../tutorials/{page}" for page in PAGES}
+
+
+@pytest.mark.parametrize("name", [*PAGES, "index.md"])
+def test_a_tutorial_is_in_chinese(name):
+    text = (CHINESE / name).read_text()
+    # A title may be a name, "ONNX Runtime".
+    assert not_in_chinese(text.partition("\n")[2]) == []
+
+
+def test_the_index_lists_every_translated_tutorial_in_the_order_of_the_original():
+    index, original = both("index.md")
+    rows = [line for line in index.splitlines() if line.startswith("| [")]
+    listed = [next(iter(links(row))) for row in rows]
+    order = [original.index(f"({name})") for name in listed]
+    assert sorted(listed) == PAGES
+    assert order == sorted(order)
