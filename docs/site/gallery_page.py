@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import re
 import sys
@@ -78,6 +79,12 @@ def _graphs(operator: Any) -> str:
         def forward(self, *arguments: Any) -> Any:
             return operator(*arguments)
 
+    names = ["self", *(one.name for one in operator.signature.parameters)]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    # Inputs are called what the parameters are.
+    vars(Call.forward)["__signature__"] = inspect.Signature(
+        [inspect.Parameter(name, kind) for name in names]
+    )
     cases = list(opsmith.testing.cases(operator, examples=8))
     # ONNX's own evaluator divides by a size less one.
     arguments = next((case for case in cases if _least_size(case) > 1), cases[0])

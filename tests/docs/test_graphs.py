@@ -111,4 +111,5 @@ def test_the_page_has_the_graphs_of_every_operator_of_the_gallery(pages):
     for name in folders:
         assert '<svg class="graph"' in operators[name], name
         assert re.search(r"In ONNX.*(\n+<svg|\d+ nodes, |refused\. )", operators[name]), name
+    assert ">ranks_depth<" in operators["bev_pool_v2"]  # an input, by its parameter's name
     assert "<rect" in operators["How fast"]
