@@ -101,11 +101,14 @@ def _may_have(unit: Unit, tools: Toolset) -> bool:
         return False
     if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
         return False
+    generated = unit.generated.render()
+    if any((units.INCLUDE / name).exists() for name in generated):  # in place of opsmith's own
+        return False
     try:
         text = unit.path.read_text(errors="replace")
     except OSError:
         return False
-    return begins_with_header(text, unit.generated.render())
+    return begins_with_header(text, generated)
 
 
 def begins_with_header(text: str, generated: Mapping[str, str]) -> bool:

@@ -11,7 +11,16 @@ import pytest
 from jaxtyping import Float
 from torch import Tensor
 
-from opsmith.kernels import Generated, KernelSource, Unit, build, precompiled, units
+from opsmith.kernels import (
+    Generated,
+    KernelSource,
+    Recipe,
+    Unit,
+    adapters,
+    build,
+    precompiled,
+    units,
+)
 from opsmith.kernels.precompiled import begins_with_header, folder
 from opsmith.kernels.toolset import find_toolset
 from opsmith.kernels.variants import included_by
@@ -93,6 +102,18 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
     assert len(made()) == 2
     header.write_text(f"{before}#define TWO 2\n")
     assert kernel(tmp_path / "source", text).build() == built[0]
+
+
+def test_who_brings_a_header_of_opsmith_has_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precompiled, "AFTER", 0)
+    (tmp_path / "half.cpp").write_text(KERNEL.replace("/ 2", "/ TWO"))
+    abi = (units.INCLUDE / "opsmith" / "abi.h").read_text()
+    files = adapters.kernel_files(signature_of(half, "precompiled_test::half"))
+    own = {**files, "opsmith/abi.h": f"{abi}#define TWO 2\n"}
+    assert Recipe("own", [tmp_path / "half.cpp"], own, torch="none").build().exists()
+    assert not made()
 
 
 GENERATED = {

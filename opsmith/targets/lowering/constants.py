@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opsmith.errors import ExportError
+from opsmith.kernels import HOST
 
 #: Each element may become an operation.
 _MOST = 1024
@@ -41,7 +42,7 @@ def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
     if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
         return None
     with _disable_current_modes():
-        value = torch.tensor(data, dtype=dtype, device="cpu")
+        value = torch.tensor(data, dtype=dtype, device=HOST)
     return _of(value, device or torch.get_default_device())
 
 
