@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import inspect
 import io
@@ -79,11 +80,11 @@ def _graphs(operator: Any) -> str:
         def forward(self, *arguments: Any) -> Any:
             return operator(*arguments)
 
-    names = ["self", *(one.name for one in operator.signature.parameters)]
+    # Inputs are called what the parameters are; a builtin's name PyTorch would change.
+    names = [f"{name}_" if hasattr(builtins, name) else name for name in operator.signature.by_name]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    # Inputs are called what the parameters are.
     vars(Call.forward)["__signature__"] = inspect.Signature(
-        [inspect.Parameter(name, kind) for name in names]
+        [inspect.Parameter(name, kind) for name in ("self", *names)]
     )
     cases = list(opsmith.testing.cases(operator, examples=8))
     # ONNX's own evaluator divides by a size less one.

@@ -215,6 +215,7 @@ def test_nothing_in_the_grid_gives_no_points() -> None:
     assert [len(t) for t in pool_ranks(torch.zeros(1, 1, 2, 1, 1, 3), grid)] == [0] * 5
 
 
+@pytest.mark.long
 def test_the_example_in_jax_learns_by_the_kernels_gradient(tmp_path) -> None:
     pytest.importorskip("jax")
     from gallery.bev_pool_v2 import in_jax

@@ -19,12 +19,24 @@ from opsmith.kernels.languages.cuda_on_cpu import emulated
 ALL = (deform_conv2d, deform_conv2d_backward_input, deform_conv2d_backward_weight)
 
 
-@pytest.mark.parametrize("operator", ALL, ids=lambda operator: operator.name)
-def test_the_kernel_is_right_in_any_order(operator) -> None:
-    report = checks.run(operator, select=["cuda-on-cpu"], examples=8, seconds=4.0)
+def passes(operator, **options) -> None:
+    report = checks.run(operator, select=["cuda-on-cpu"], **options)
     row = next(row for row in report.rows if row.check == "cuda-on-cpu")
     assert row.status == "passed", row.explain()
     assert not row.notes, "nothing is added atomically, so every order gives the same bits"
+
+
+@pytest.mark.parametrize("operator", ALL, ids=lambda operator: operator.name)
+def test_the_kernel_is_right_in_any_order(operator) -> None:
+    given = list(operator.cases[0](torch.float32, 0))
+    # Groups and steps, samples outside of the image, more channels than a tile, no images.
+    passes(operator, cases=[given[number] for number in (3, 4, 7, 10)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operator", ALL, ids=lambda operator: operator.name)
+def test_the_kernel_is_right_in_every_dtype_and_case(operator) -> None:
+    passes(operator, examples=8, seconds=4.0)
 
 
 def test_images_that_do_not_fit_at_once_are_taken_one_after_the_other() -> None:
