@@ -361,7 +361,7 @@ def _by_reference(
 def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
     return (
         f'{operator.name}: declared with autograd="reference", which torch.compile traces, and its '
-        f"reference decides by values of its arguments, which no trace knows"
+        "reference decides by values of its arguments, which no trace knows"
         f"{line_of(error, operator.reference)}. Declare its backward as an operator of its own, "
         "which no trace looks into, and name it by register_backward."
     )

@@ -45,7 +45,7 @@ def draft_class(name: str, example: str | None = None, modules: Sequence[str] = 
     owner = of_class(name, constructed)
     methods: list[Method] = []
     left_out: list[str] = []
-    wanted = {key: one for key, one in schemas_of(name).items() if _is_public(owner, key)}
+    wanted = _public(owner)
     for unknown in calls.keys() - wanted.keys():
         raise DeclarationError(
             f"{name}: the example calls {unknown!r}; its methods are {', '.join(wanted)}"
@@ -63,14 +63,13 @@ def draft_class(name: str, example: str | None = None, modules: Sequence[str] = 
     return writing.class_file(owner, _drafts(owner, methods), left_out, modules)
 
 
-def _is_public(owner: Class, name: str) -> bool:
-    """Whether a method is one to declare: no constructor, nor what reads and sets an attribute."""
-    if name.startswith("_"):
-        return False
-    original = owner.make(owner.real)
-    accessors = [one.getter for one in original._properties()]
-    accessors += [one.setter for one in original._properties() if one.setter]
-    return name not in [one.name for one in accessors]
+def _public(owner: Class) -> dict[str, Any]:
+    """The methods to declare: no constructor, nor what reads and sets an attribute."""
+    attributes = owner.make(owner.real)._properties()
+    accessors = {one.getter for one in attributes} | {one.setter for one in attributes}
+    names = {one.name for one in accessors if one}
+    found = schemas_of(owner.name).items()
+    return {key: one for key, one in found if not key.startswith("_") and key not in names}
 
 
 def _split(name: str, example: str | None) -> tuple[str | None, dict[str, str]]:
