@@ -1,7 +1,8 @@
 // A page that is opened from a folder may start no worker, and the search runs in one. There a
-// worker is a frame that nobody sees: its window stands for the worker's global object.
+// worker is a frame that nobody sees: its window stands for the worker's global object. By the
+// second name the search knows that its other scripts lie where its own does.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = window.IFrameWorker = class extends EventTarget {
     constructor(url) {
       super();
       this.onmessage = null;
@@ -27,6 +28,7 @@ if (location.protocol === "file:") {
       return new Promise((resolve, reject) => {
         const script = this.inside.document.createElement("script");
         script.src = new URL(url, location.href).href;
+        script.async = false; // they build on each other, so they run in their order
         script.onload = resolve;
         script.onerror = () => reject(new Error(`${url} cannot be loaded`));
         this.inside.document.body.append(script);

@@ -87,7 +87,14 @@ def opened(browser, site):
 
 
 @pytest.mark.parametrize(
-    "place", ["index.html", "reference/checks.html", "reference/api/opsmith.html"]
+    "place",
+    [
+        "index.html",
+        "reference/checks.html",
+        "reference/api/opsmith.html",
+        "repository/README.zh.html",
+        "zh/tutorials/kernel.html",
+    ],
 )
 def test_a_phone_shows_a_page_without_scrolling_sideways(opened, place):
     view = opened(place, width=390)
@@ -106,8 +113,14 @@ def test_who_knows_only_mmdeploy_finds_how_deformable_convolution_gets_to_onnx_r
     assert "how-to/mmdeploy.html" in searched(opened("index.html"), words)
 
 
+@pytest.mark.parametrize(("words", "place"), [("工具包", "cuda"), ("自定义类", "classes")])
+def test_the_search_finds_words_inside_of_chinese_sentences(opened, words, place):
+    assert f"zh/tutorials/{place}.html" in searched(opened("index.html"), words)
+
+
 def searched(view, words: str) -> str:
     """Where the first result of a search leads."""
     view.click("input.md-search__input")
     view.keyboard.type(words)
+    view.keyboard.press("Shift")  # Chinese arrives without a key of its own; an input method has one
     return view.wait_for_selector("a.md-search-result__link").get_attribute("href")
