@@ -20,6 +20,7 @@ help:
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
+	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited (long)"
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
@@ -76,6 +77,10 @@ mutants: .venv/installed
 .PHONY: faults
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
+
+.PHONY: adoption
+adoption: .venv/installed
+	$(BIN)/python tests/adoption.py
 
 # Triton is 640 MB, so that `make test` does without it; what does not need it is tested there.
 .PHONY: triton
