@@ -1,7 +1,8 @@
 """Compile the gallery's CUDA kernels with nvcc where no GPU is, for the GPUs of OPSMITH_CUDA_ARCHS.
 
 It shows that nvcc takes what `cuda-on-cpu` proves, for a PyTorch without CUDA too: its libraries
-are left unresolved, so that what is built is not loaded.
+are left unresolved, so that what is built is not loaded. Those for ONNX Runtime need no PyTorch,
+and an ONNX Runtime without CUDA registers them too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opsmith.kernels import KernelSource
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "gpu")]
@@ -48,12 +53,22 @@ def main() -> int:
         started = time.monotonic()
         try:
             kernel.source.build()
-        except BuildError as error:
+            register_in_onnxruntime(kernel.source)
+        except (BuildError, RuntimeError) as error:
             print(f"✗ {operator.name}\n{error}", flush=True)
             failed += 1
         else:
             print(f"✓ {operator.name}  {time.monotonic() - started:.0f} s", flush=True)
     return 1 if failed else 0
+
+
+def register_in_onnxruntime(source: KernelSource) -> None:
+    """Build the library for ONNX Runtime's CUDA provider, and have ONNX Runtime take it."""
+    from onnxruntime import SessionOptions
+
+    from opsmith.targets.onnxruntime import library
+
+    SessionOptions().register_custom_ops_library(str(library.build(source)))
 
 
 if __name__ == "__main__":

@@ -76,3 +76,15 @@ def test_a_kernel_for_sizes_that_nobody_serves_is_refused_before_anything_is_com
     source = row_sums.kernels["cuda"].entry
     with pytest.raises(MissingError, match=r'row_sums\.register_sizes\({"C": 64}\)'):
         source.language.unit(source)
+
+
+@pytest.mark.usefixtures("_served")
+def test_onnx_runtime_registers_a_library_for_its_cuda_provider():
+    from onnxruntime import SessionOptions
+
+    from opsmith.targets.onnxruntime import library
+
+    path = library.build(library.kernel_of(row_sums, "cuda"))
+    undefined = {symbol.name for symbol in dynamic_symbols(path) if not symbol.defined}
+    assert not {name for name in undefined if name.startswith(("cu", "aoti_torch", "Ort"))}
+    SessionOptions().register_custom_ops_library(str(path))

@@ -6,21 +6,18 @@ driver is a stand-in that remembers what it was asked for (``sources/fake_cuda.c
 
 import ctypes
 import inspect
-import subprocess
-from pathlib import Path
 
 import pytest
+from fake_cuda import SOURCES, fake_cuda
 from jaxtyping import Float
 from torch import Tensor
 
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import DEVICES, Recipe, adapters, toolchain
+from opsmith.kernels import DEVICES, Recipe, adapters
 from opsmith.kernels.languages.triton import TritonKernel, compiling
 from opsmith.kernels.languages.triton.language import render_launch
 from opsmith.kernels.languages.triton.variants import configurations
 from opsmith.signature import signature_of
-
-SOURCES = Path(__file__).with_name("sources")
 
 
 def scale(x: Float[Tensor, "N C"], factor: float) -> Float[Tensor, "N C"]:
@@ -65,15 +62,8 @@ def as_text(kernel, configuration, dtype, assumption, architecture):
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    library = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
-    compiler = toolchain.find_compiler("the stand-in for the CUDA driver").path
-    command = [compiler, "-shared", "-fPIC", "-std=c++20", "-Wl,-soname,libcuda.so.1"]
-    subprocess.run([*command, SOURCES / "fake_cuda.cpp", "-o", library], check=True)
-    # The name is found where a library of that name is loaded already.
-    fake = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-    fake.fake_log.restype = ctypes.c_char_p
-    return fake
+def driver():
+    return fake_cuda()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ Left to itself the best that works is taken, in this order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,9 +34,24 @@ from opsmith.targets.lowering.choice import (
 )
 from opsmith.targets.onnx.node import NodeLayout
 
-Library = Callable[[Operator], tuple[Any, tuple[str, ...]]]
-"""Makes the runtime's library of an operator: gives it, and the generic dtypes that it has (none
-where the operator is not generic). Raises ExportError where there can be none."""
+
+@dataclass(frozen=True)
+class Made:
+    """A runtime's libraries of an operator.
+
+    Attributes:
+        paths: each by the device type of its kernel.
+        device: the device type that the model is to run on.
+        dtypes: the generic dtypes of that one; none where the operator is not generic.
+    """
+
+    paths: Mapping[str, Path]
+    device: str
+    dtypes: tuple[str, ...]
+
+
+Library = Callable[[Operator], Made]
+"""Makes the runtime's libraries of an operator. Raises ExportError where there can be none."""
 
 
 def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None) -> Chooser:
@@ -76,17 +93,17 @@ def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | No
         )
     for node in nodes:
         _require_carried(operator, node)
-    made, dtypes = library(operator)
+    made = library(operator)
     for node in nodes:
         generic = generic_dtype(operator.signature, call_arguments(operator, node), _dtype_of)
-        if generic and dtypes and generic not in dtypes:
+        if generic and made.dtypes and generic not in made.dtypes:
             raise FormError(
                 operator.name,
-                f"the model calls it in {generic}, and its CPU kernel has "
-                f"{', '.join(dtypes)}. Add {generic} to its OPSMITH_KERNEL line, or export it "
+                f"the model calls it in {generic}, and its {made.device.upper()} kernel has "
+                f"{', '.join(made.dtypes)}. Add {generic} to its OPSMITH_KERNEL line, or export it "
                 "in the inline form.",
             )
-    return Choice(operator, "library", how=made)
+    return Choice(operator, "library", how=made.paths)
 
 
 def _require_carried(operator: Operator, node: Node) -> None:

@@ -10,15 +10,23 @@ from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import INSTALL, OPTIONS, PACKAGES, PAGE
 from opsmith.targets.proof import Route
-from opsmith.targets.protocol import ModelTarget, Outcome, Runner
+from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
+
+_PROVIDER = Option(
+    "provider",
+    "what runs the model: ONNX Runtime's provider for the CPU, or that for CUDA, for which every "
+    "operator in the library form has to have a CUDA kernel",
+    default="cpu",
+    choices=("cpu", "cuda"),
+)
 
 
 class OnnxRuntimeTarget(ModelTarget):
-    """ONNX Runtime on the CPU."""
+    """ONNX Runtime, by its execution providers for the CPU and for CUDA."""
 
     name = "onnxruntime"
     title = "ONNX Runtime"
-    options = OPTIONS
+    options = (*OPTIONS, _PROVIDER)
     packages = ("onnxruntime", *PACKAGES)
     imports = ("torch.onnx", "onnxscript.function_libs.torch_lib.ops")
     install = INSTALL

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import machine
+from opsmith.kernels import HOST, machine
 from opsmith.operators import Operator
+from opsmith.signature import Signature
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import MODEL, export
+from opsmith.targets.onnx.forms import Made
 from opsmith.targets.onnxruntime import library
+from opsmith.targets.onnxruntime.providers import PROVIDERS, Provider
 from opsmith.targets.protocol import Outcome
 from opsmith.targets.readme import write_readme
 
@@ -30,13 +33,14 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         ExportError: see `opsmith.targets.protocol.ModelTarget.export_model`.
         BuildError: a kernel does not compile for ONNX Runtime.
     """
-    built: dict[Operator, tuple[Path, tuple[str, ...]]] = {}
+    import onnxruntime
 
-    def make(operator: Operator) -> tuple[Path, tuple[str, ...]]:
+    provider = PROVIDERS[options["provider"]]
+    built: dict[Operator, Made] = {}
+
+    def make(operator: Operator) -> Made:
         if operator not in built:
-            source = library.kernel_of(operator)
-            path = library.build(source)
-            built[operator] = path, library.dtypes(path, operator.signature)
+            built[operator] = _make(operator, provider)
         return built[operator]
 
     exported = export(model, folder, options, library=make)
@@ -44,54 +48,74 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     operators, entries = _write_libraries(
         [choice for choice, _ in exported.choices if choice.form == "library"], folder
     )
-    _write_program(model, folder, exported.uses, operators)
+    _write_program(model, folder, exported.uses, operators, provider)
     details = {
         "model": MODEL,
         "opset": exported.opset,
         "exporter": options["exporter"],
+        "providers": list(dict.fromkeys([provider.name, PROVIDERS[HOST].name])),
         "libraries": entries,
         "operators": operators,
         "platform": machine.platform_name(),
         "processor": machine.needed() if operators else [],
     }
-    packages = ("onnx", "onnxscript", "onnxruntime")
-    versions = {name: metadata.version(name) for name in packages}
-    return Outcome(exported.uses, versions, details)
+    # Its package has another name where it has CUDA.
+    versions = {name: metadata.version(name) for name in ("onnx", "onnxscript")}
+    versions["onnxruntime"] = onnxruntime.__version__
+    return Outcome(exported.uses, versions, details, unverified=provider.missing())
+
+
+def _make(operator: Operator, provider: Provider) -> Made:
+    """The operator's libraries: for the provider, and for the CPU's where it has such a kernel."""
+    devices = [provider.device]
+    kernel = operator.kernels.get(HOST)
+    if provider.device != HOST and kernel is not None and kernel.entry is not None:
+        devices.append(HOST)
+    paths = {device: library.build(library.kernel_of(operator, device)) for device in devices}
+    found = library.dtypes(paths[provider.device], operator.signature, provider.device)
+    return Made(paths, provider.device, found)
 
 
 def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str, str], list[str]]:
     """Each operator's library by its name, and the libraries that a session registers."""
     operators: dict[str, str] = {}
-    domains: dict[str, list[Choice]] = {}
+    domains: dict[str, dict[str, Signature]] = {}
     for choice in choices:
         signature = choice.operator.signature
-        name = f"{LIBRARIES}/{signature.namespace}.{signature.name}{choice.how.suffix}"
-        operators[choice.operator.name] = name
-        domains.setdefault(signature.namespace, []).append(choice)
         (folder / LIBRARIES).mkdir(exist_ok=True)
-        shutil.copyfile(choice.how, folder / name)
-    entries = []
-    for namespace, members in domains.items():
-        files = [operators[choice.operator.name] for choice in members]
+        for device, path in choice.how.items():
+            on = "" if device == HOST else f".{device}"
+            name = f"{LIBRARIES}/{signature.namespace}.{signature.name}{on}{path.suffix}"
+            operators.setdefault(choice.operator.name, name)
+            domains.setdefault(signature.namespace, {})[name] = signature
+            shutil.copyfile(path, folder / name)
+    entries: list[str] = []
+    for namespace, files in domains.items():
         if len(files) == 1:
             entries += files
             continue
         # ONNX Runtime takes a domain from one library only.
-        signatures = [choice.operator.signature for choice in members]
-        path = library.build_domain(signatures, [Path(file).name for file in files])
+        names = [Path(file).name for file in files]
+        path = library.build_domain(list(files.values()), names)
         entries.append(f"{LIBRARIES}/{namespace}{path.suffix}")
         shutil.copyfile(path, folder / entries[-1])
     return operators, entries
 
 
 def _write_program(
-    model: Model, folder: Path, uses: Sequence[OperatorUse], libraries: Mapping[str, str]
+    model: Model,
+    folder: Path,
+    uses: Sequence[OperatorUse],
+    libraries: Mapping[str, str],
+    provider: Provider,
 ) -> None:
     """``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
+    import onnxruntime
+
     shutil.copyfile(_HERE / "standalone.py", folder / "run.py")
     feeds = ", ".join(f'"{spec.name}": {spec.name}' for spec in model.inputs)
     how = [
-        f"It needs Python with `onnxruntime` (exported with {metadata.version('onnxruntime')}) and "
+        f"It needs Python with `{provider.package}` (exported with {onnxruntime.__version__}) and "
         "NumPy, and neither PyTorch nor opsmith:",
         "",
         "```",

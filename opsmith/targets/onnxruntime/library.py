@@ -15,6 +15,7 @@ from opsmith.signature import Parameter, Signature, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
+from opsmith.targets.onnxruntime.providers import PROVIDERS
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -22,27 +23,34 @@ _DOMAIN_TEMPLATE = _HERE / "domain.cpp.j2"
 INCLUDE = _HERE / "include"
 
 
-def kernel_of(operator: Operator) -> KernelSource:
+def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
     """The kernel that ONNX Runtime can run.
+
+    Args:
+        operator: whose.
+        device: the device type, one of `PROVIDERS`.
 
     Raises:
         ExportError: there is none, or it needs PyTorch; says what to add.
     """
-    kernel = operator.kernels.get(HOST)
-    name = operator.signature.name
+    kernel = operator.kernels.get(device)
+    name, provider = operator.signature.name, PROVIDERS[device]
+    if kernel is not None and kernel.entry is not None:
+        return kernel.entry
     if kernel is None or kernel.source is None:
-        have = "no kernel for the CPU" if kernel is None else f"only a Python one ({kernel.where})"
+        have = f"no kernel for {provider.title}"
+        if kernel is not None:
+            have = f"only a Python one ({kernel.where})"
         raise ExportError(
             f"{operator.name}: the library form needs a C++ kernel, and there is {have}. Add one: "
-            f'{name}.register_kernel("cpu", source="{name}.cpp"), or export it in the inline form.'
+            f'{name}.register_kernel("{device}", source="{name}{provider.suffix}"), or export it '
+            "in the inline form."
         )
-    if kernel.entry is None:
-        raise ExportError(
-            f"{operator.name}: its CPU kernel {kernel.where} is written against PyTorch "
-            f'(api="{kernel.source.api}"), which ONNX Runtime does not have. Write it against '
-            "<opsmith/kernel.h>, or export it in the inline form."
-        )
-    return kernel.entry
+    raise ExportError(
+        f"{operator.name}: its {device.upper()} kernel {kernel.where} is written against PyTorch "
+        f'(api="{kernel.source.api}"), which ONNX Runtime does not have. Write it against '
+        "<opsmith/kernel.h>, or export it in the inline form."
+    )
 
 
 def build(source: KernelSource) -> Path:
@@ -54,7 +62,7 @@ def build(source: KernelSource) -> Path:
     """
     return adapters.build(
         source,
-        "onnxruntime",
+        "onnxruntime" if source.device == HOST else f"onnxruntime_{source.device}",
         adapter,
         title="ONNX Runtime",
         made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
@@ -63,7 +71,7 @@ def build(source: KernelSource) -> Path:
 
 
 def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
-    """The library that registers several operators of one domain.
+    """The library that registers several operators of one domain, or one on several devices.
 
     Args:
         signatures: the operators'.
@@ -91,17 +99,17 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
     ).build()
 
 
-def dtypes(library: Path, signature: Signature) -> tuple[str, ...]:
+def dtypes(library: Path, signature: Signature, device: str = HOST) -> tuple[str, ...]:
     """The generic dtypes that the library's kernel has; none where it is not generic."""
-    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, HOST)]
+    function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, device)]
     function.restype = ctypes.c_char_p
     names = function().decode()
     return tuple(names.split(", ")) if names else ()
 
 
-def calls(library: Path, signature: Signature) -> int:
+def calls(library: Path, signature: Signature, device: str = HOST) -> int:
     """How often the library's kernel ran in this process."""
-    symbol = kernels.calls_symbol(signature, HOST)
+    symbol = kernels.calls_symbol(signature, device)
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
 
 
@@ -113,7 +121,7 @@ def adapter(source: KernelSource) -> str:
     return adapters.source(
         _TEMPLATE,
         signature,
-        HOST,
+        source.device,
         inputs=_input_ports(layout),
         outputs=inference.outputs(),
         inputs_of=_inputs_of(layout),

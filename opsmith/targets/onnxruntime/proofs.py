@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
@@ -13,6 +15,7 @@ from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.operators.translation import latest
 from opsmith.signature.dtypes import COMPLEX
+from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.proof import DirectProof, ModelProof, Route
 
 _FORMS = {
@@ -33,34 +36,38 @@ def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
     from opsmith.targets.onnxruntime import library
     from opsmith.targets.onnxruntime.single import SingleNode
 
-    path = library.build(library.kernel_of(operator))
+    signature = operator.signature
 
     def run(arguments: Mapping[str, Any]) -> list[Tensor]:
-        before = library.calls(path, operator.signature)
-        results = SingleNode(operator, path, arguments)(arguments)
-        if library.calls(path, operator.signature) == before:
+        tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)]
+        device = tensors[0].device if tensors else torch.device(HOST)
+        path = library.build(library.kernel_of(operator, device.type))
+        before = library.calls(path, signature, device.type)
+        results = SingleNode(operator, path, device.type, arguments)(arguments)
+        if library.calls(path, signature, device.type) == before:
             raise CheckError("did not run the kernel")
-        return results
+        return [result.to(device) for result in results]
 
     return run
 
 
 def _no_library(operator: Operator, kernel: Kernel) -> str | None:
-    if kernel.device not in (HOST, "reference"):
-        return "ONNX Runtime runs on the CPU here"
-    if kernel.source is None:
-        return "the kernel is Python"
-    return "the kernel is written against PyTorch" if kernel.entry is None else None
+    if kernel.device not in ("reference", *PROVIDERS):
+        return f"ONNX Runtime runs no kernels for {kernel.device} here"
+    if kernel.entry is None:
+        python = kernel.source is None
+        return "the kernel is Python" if python else "the kernel is written against PyTorch"
+    return None if kernel.device == HOST else PROVIDERS[kernel.device].missing() or None
 
 
 def _proof(form: str, exporter: str) -> ModelProof:
     suffix = "" if exporter == "dynamo" else f"-{exporter}"
 
     def obstacle(operator: Operator, kernel: Kernel) -> str | None:
+        if kernel.device not in (HOST, "reference"):
+            return "models are exported for the CPU here"
         if form == "library":
             return _no_library(operator, kernel)
-        if kernel.device not in (HOST, "reference"):
-            return "ONNX Runtime runs on the CPU here"
         if form == "inline":
             return None
         if not operator.onnx_translations:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArtifactError
-from opsmith.kernels import machine
+from opsmith.kernels import HOST, machine
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.onnx.node import ELEMENT_TYPES
+from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
 from opsmith.targets.protocol import Runner
 
 _SILENT = 4
@@ -45,10 +46,9 @@ class Session(Runner):
         options = silent_options() if options is None else options
         for name in details["libraries"]:
             options.register_custom_ops_library(str(artifact.path(name).resolve()))
+        providers = details.get("providers") or [PROVIDERS[HOST].name]
         try:
-            self.session = onnxruntime.InferenceSession(
-                str(artifact.path(details["model"])), options, providers=["CPUExecutionProvider"]
-            )
+            self.session = open_session(str(artifact.path(details["model"])), options, providers)
         except Exception as error:
             raise ArtifactError(
                 f"ONNX Runtime {onnxruntime.__version__} does not load {artifact.folder}: {error}"
@@ -59,11 +59,16 @@ class Session(Runner):
         named = dict(zip(self._inputs, inputs, strict=True))
         if self._plain:
             # Cheaper than its own values, whose results are copied.
-            arrays = {name: tensor.numpy() for name, tensor in named.items()}
+            arrays = {name: tensor.cpu().numpy() for name, tensor in named.items()}
             found = self.session.run(self._outputs, arrays)
-            return [torch.from_numpy(np.asarray(value)) for value in found]
-        feeds = {name: to_ort(tensor) for name, tensor in named.items()}
-        return [from_ort(value) for value in self.session.run_with_ort_values(self._outputs, feeds)]
+            results = [torch.from_numpy(np.asarray(value)) for value in found]
+        else:
+            feeds = {name: to_ort(tensor) for name, tensor in named.items()}
+            values = self.session.run_with_ort_values(self._outputs, feeds)
+            results = [from_ort(value) for value in values]
+        # ONNX Runtime takes and gives memory of the host, whatever its provider.
+        device = inputs[0].device if inputs else torch.device(HOST)
+        return results if device.type == HOST else [result.to(device) for result in results]
 
 
 def require_this_machine(artifact: Artifact) -> None:
@@ -94,10 +99,10 @@ def silent_options() -> Any:
 
 
 def to_ort(tensor: Tensor) -> Any:
-    """A contiguous tensor as an ``OrtValue``."""
+    """A contiguous tensor as an ``OrtValue`` in memory of the host."""
     import onnxruntime
 
-    name = dtype_name(tensor.dtype)
+    tensor, name = tensor.cpu(), dtype_name(tensor.dtype)
     if name in _BITS:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
             tensor.view(_BITS[name]).numpy(), ELEMENT_TYPES[name]

@@ -11,6 +11,7 @@ from torch import Tensor
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
+from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
 from opsmith.targets.onnxruntime.session import from_ort, silent_options, to_ort
 
 
@@ -20,11 +21,13 @@ class SingleNode:
     Args:
         operator: which.
         library: its library for ONNX Runtime.
+        device: the device type of the library's kernel.
         arguments: by name; what is not a tensor stays as it is here.
     """
 
-    def __init__(self, operator: Operator, library: Path, arguments: Mapping[str, Any]) -> None:
-        import onnxruntime
+    def __init__(
+        self, operator: Operator, library: Path, device: str, arguments: Mapping[str, Any]
+    ) -> None:
         from onnx import helper
 
         signature = operator.signature
@@ -58,7 +61,8 @@ class SingleNode:
         model = helper.make_model(graph, opset_imports=domains, ir_version=9)
         options = silent_options()
         options.register_custom_ops_library(str(library))
-        self._session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        names = [PROVIDERS[device].name]
+        self._session = open_session(model.SerializeToString(), options, names)
 
     def __call__(self, arguments: Mapping[str, Any]) -> list[Tensor]:
         """Run; the results, then the new contents of mutated arguments."""

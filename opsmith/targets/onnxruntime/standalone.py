@@ -38,16 +38,28 @@ def check(folder: Path = HERE) -> Any:
     return manifest
 
 
-def load(folder: Path = HERE, options: Any = None) -> Any:
-    """Give an onnxruntime session, after checking the files; `options` are its SessionOptions."""
+def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any:
+    """Give an onnxruntime session, after checking the files.
+
+    `options` are its SessionOptions; `providers` are others than those that it was exported for.
+    """
     import onnxruntime
 
     manifest = check(folder)
+    providers = list(providers or manifest["details"]["providers"])
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    here = onnxruntime.get_available_providers()
+    if wanted not in here:
+        raise RuntimeError(f"needs {wanted}, and this onnxruntime has only {', '.join(here)}")
     options = options or onnxruntime.SessionOptions()
     for name in manifest["details"]["libraries"]:
         options.register_custom_ops_library(str(folder / name))
     model = str(folder / manifest["details"]["model"])
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=providers)
+    if session.get_providers()[0] != wanted:
+        # ONNX Runtime has warned, and gone on without.
+        raise RuntimeError(f"{wanted} did not start; onnxruntime's log says why")
+    return session
 
 
 def main() -> None:

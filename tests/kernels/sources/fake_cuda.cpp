@@ -1,5 +1,8 @@
 // A stand-in for the CUDA driver, libcuda.so.1: it runs nothing, and remembers what it was asked
-// for. "Code" is a text that ends with a zero byte.
+// for. "Code" is a text that ends with a zero byte. Copies are made, between addresses that the
+// host cannot read (on_device.h).
+#include "on_device.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -37,6 +40,14 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
 // Each GPU that a test thinks of is another device: what was loaded for one stays loaded.
 int cuPointerGetAttribute(void* value, int, uint64_t) {
   return std::memcpy(value, &capability, sizeof(int)), 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
+  if (refuses != 0) return refuses;
+  log += "copy " + std::to_string(bytes) + " bytes, stream " +
+         std::to_string(reinterpret_cast<size_t>(stream)) + "\n";
+  std::memcpy(on_device(reinterpret_cast<char*>(to)), on_device(reinterpret_cast<char*>(from)),
+              bytes);
+  return 0;
 }
 int cuModuleLoadData(void** module, const void* code) {
   log += "load " + std::string(static_cast<const char*>(code)) + "\n";

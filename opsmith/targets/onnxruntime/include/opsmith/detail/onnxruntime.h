@@ -1,5 +1,13 @@
 // The words of ONNX Runtime: tensors arrive as a node's inputs, everything else as its attributes,
 // which are read once; results are the node's outputs. And shape inference.
+//
+// Before it an execution provider's own words are included, onnxruntime_<device>.h:
+//
+//   provider                  what ONNX Runtime calls it; null for the CPU's
+//   device_of(value)          where a tensor lies
+//   copy(kernel, to, from, bytes)  copies on that device, in the order of the call's work
+//   Memory(info)              what a node keeps to allocate from
+//   Call(kernel, memory)      the Context of one call
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -9,7 +17,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace opsmith::ort {
@@ -154,21 +161,25 @@ class TensorView {
     check(api().GetDimensions(info, shape_, count));
     check(api().GetTensorElementType(info, &type));
     view_.dtype = dtype_of(type);
-    check(api().GetTensorMutableData(const_cast<Value*>(value), &view_.data));
-    return finish(static_cast<int32_t>(count));
+    return finish(value, static_cast<int32_t>(count));
   }
-  const DLTensor* describe(void* data, DLDataType dtype, const int64_t* sizes, int32_t count) {
+  // One that ONNX Runtime was told the sizes of; it leaves out an output that nobody asks for.
+  const DLTensor* describe(const Value* value, DLDataType dtype, const int64_t* sizes,
+                           int32_t count) {
     if (sizes != shape_) std::copy(sizes, sizes + count, shape_);
-    view_.data = data;
     view_.dtype = dtype;
-    return finish(count);
+    return finish(value, count);
   }
 
   const DLTensor& view() const { return view_; }
 
  private:
-  const DLTensor* finish(int32_t count) {
-    view_.device = {device_cpu, 0};
+  const DLTensor* finish(const Value* value, int32_t count) {
+    view_.data = nullptr;
+    if (value != nullptr) {
+      check(api().GetTensorMutableData(const_cast<Value*>(value), &view_.data));
+      view_.device = device_of(value);
+    }
     view_.ndim = count;
     view_.shape = shape_;
     view_.strides = strides_;
@@ -186,12 +197,11 @@ class TensorView {
   int64_t strides_[detail::max_dims];
 };
 
-inline void* output(KernelContext* context, size_t index, const int64_t* sizes, int32_t count) {
+inline const Value* output(KernelContext* context, size_t index, const int64_t* sizes,
+                           int32_t count) {
   Value* value = nullptr;
   check(api().KernelContext_GetOutput(context, index, sizes, static_cast<size_t>(count), &value));
-  void* data = nullptr;
-  if (value != nullptr) check(api().GetTensorMutableData(value, &data));
-  return data;
+  return value;
 }
 
 // The inputs of one call. The last of them may stand for several arguments: `counts` says how many
@@ -271,10 +281,10 @@ class Argument<DLTensor*> : public Argument<const DLTensor*> {
   void begin_write(const char*, const char*) {
     if (value_ == nullptr) return;
     const DLTensor before = tensor_.view();
-    void* data = output(kernel_, position_, before.shape, before.ndim);
+    const Value* value = output(kernel_, position_, before.shape, before.ndim);
+    void* data = tensor_.describe(value, before.dtype, before.shape, before.ndim)->data;
     const size_t bytes = static_cast<size_t>(detail::numel(before)) * before.dtype.bits / 8;
-    if (bytes > 0 && data != before.data) std::memcpy(data, before.data, bytes);
-    tensor_.describe(data, before.dtype, before.shape, before.ndim);
+    if (bytes > 0 && data != before.data) copy(kernel_, data, before.data, bytes);
   }
   void end_write() const {}
 
@@ -303,60 +313,15 @@ class Argument<raw_tensors> {
   std::vector<DLTensor> views_;
 };
 
-// The Context of one call.
-class Call : public detail::CallContext {
- public:
-  explicit Call(KernelContext* kernel) : kernel_(kernel) {
-    context_.parallel_for = &parallel_for;
-    context_.num_threads = [](void*) { return threads(); };
-  }
-  KernelContext* kernel() const { return kernel_; }
-
- private:
-  struct Pieces {
-    int64_t begin;
-    int64_t end;
-    int64_t size;
-    void (*body)(int64_t, int64_t, void*);
-    void* state;
-  };
-
-  static int32_t threads() {
-    static const int32_t count =
-        static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    return count;
-  }
-  static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
-                           void (*body)(int64_t, int64_t, void*), void* state) {
-    // More pieces than threads, so that one that is late holds up less; ONNX Runtime does not say
-    // how many threads the session has.
-    const int64_t most = int64_t{threads()} * 4;
-    const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
-    const int64_t size = (end - begin + wanted - 1) / wanted;
-    Pieces pieces{begin, end, size, body, state};
-    const size_t count = static_cast<size_t>((end - begin + size - 1) / size);
-    check(api().KernelContext_ParallelFor(
-        static_cast<Call*>(static_cast<CallContext*>(self))->kernel_,
-        [](void* opaque, size_t index) {
-          const Pieces& all = *static_cast<const Pieces*>(opaque);
-          const int64_t first = all.begin + static_cast<int64_t>(index) * all.size;
-          all.body(first, std::min(first + all.size, all.end), all.state);
-        },
-        count, count, &pieces));
-  }
-
-  KernelContext* kernel_;
-};
-
 // A result of a call: the node's output at its position.
 class Result {
  public:
   Result(const Call& call, int32_t position) : kernel_(call.kernel()), position_(position) {}
 
   const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
-    void* data = output(kernel_, static_cast<size_t>(position_), sizes, ndim);
+    const Value* value = output(kernel_, static_cast<size_t>(position_), sizes, ndim);
     allocated_ = true;
-    return tensor_.describe(data, dtype, sizes, ndim);
+    return tensor_.describe(value, dtype, sizes, ndim);
   }
   bool allocated() const { return allocated_; }
 

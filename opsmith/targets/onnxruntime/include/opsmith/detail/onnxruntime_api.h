@@ -17,6 +17,8 @@ namespace opsmith::ort {
 struct Status;
 struct Value;
 struct TypeInfo;  // element type and shape
+struct MemoryInfo;
+struct Allocator;
 struct SessionOptions;
 struct Domain;
 struct KernelInfo;
@@ -45,6 +47,9 @@ inline constexpr uint32_t api_version = 18;
   X(63, Status*, GetSymbolicDimensions, (const TypeInfo*, const char** names, size_t count))    \
   X(64, Status*, GetTensorShapeElementCount, (const TypeInfo*, size_t* count))                  \
   X(65, Status*, GetTensorTypeAndShape, (const Value*, TypeInfo**))                             \
+  X(72, Status*, MemoryInfoGetId, (const MemoryInfo*, int32_t* id))                             \
+  X(76, Status*, AllocatorFree, (Allocator*, void*))                                            \
+  X(77, Status*, AllocatorGetInfo, (const Allocator*, const MemoryInfo**))                      \
   X(85, Status*, KernelInfoGetAttribute_float, (const KernelInfo*, const char* name, float*))   \
   X(86, Status*, KernelInfoGetAttribute_int64, (const KernelInfo*, const char* name, int64_t*)) \
   X(87, Status*, KernelInfoGetAttribute_string,                                                 \
@@ -56,10 +61,14 @@ inline constexpr uint32_t api_version = 18;
   X(93, void, ReleaseStatus, (Status*))                                                         \
   X(99, void, ReleaseTensorTypeAndShapeInfo, (TypeInfo*))                                       \
   X(101, void, ReleaseCustomOpDomain, (Domain*))                                                \
+  X(132, void, ReleaseAllocator, (Allocator*))                                                  \
   X(162, Status*, KernelInfoGetAttributeArray_float,                                            \
     (const KernelInfo*, const char* name, float* items, size_t* count))                         \
   X(163, Status*, KernelInfoGetAttributeArray_int64,                                            \
     (const KernelInfo*, const char* name, int64_t* items, size_t* count))                       \
+  X(193, Status*, KernelContext_GetGPUComputeStream, (const KernelContext*, void** stream))     \
+  X(194, Status*, GetTensorMemoryInfo, (const Value*, const MemoryInfo**))                      \
+  X(225, void, MemoryInfoGetDeviceType, (const MemoryInfo*, int32_t* type))                     \
   X(267, Status*, ShapeInferContext_GetInputCount, (const ShapeContext*, size_t* count))        \
   X(268, Status*, ShapeInferContext_GetInputTypeShape,                                          \
     (const ShapeContext*, size_t index, TypeInfo**))                                            \
@@ -71,7 +80,10 @@ inline constexpr uint32_t api_version = 18;
   X(272, Status*, ReadOpAttr,                                                                   \
     (const Attribute*, int32_t type, void* data, size_t size, size_t* needed))                  \
   X(274, Status*, KernelContext_ParallelFor,                                                    \
-    (const KernelContext*, void (*body)(void*, size_t), size_t total, size_t batches, void*))
+    (const KernelContext*, void (*body)(void*, size_t), size_t total, size_t batches, void*))   \
+  X(277, Status*, KernelContext_GetScratchBuffer,                                               \
+    (const KernelContext*, const MemoryInfo*, size_t bytes, void**))                            \
+  X(278, Status*, KernelInfoGetAllocator, (const KernelInfo*, int32_t memory, Allocator**))
 
 struct Api {
 #define OPSMITH_ORT_MEMBER(position, result, name, parameters) result(*name) parameters = nullptr;
