@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import backend
-from jaxtyping import Float
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import opsmith
+from opsmith import Index
 
 FLAGS = (f"-I{backend.INCLUDE}",)
 
@@ -20,3 +23,14 @@ def add_scaled(
 
 
 add_scaled.register_kernel("npu", source="sources/add_scaled.cpp", flags=FLAGS)
+
+
+@opsmith.op("npu_tests::pick_rows")
+def pick_rows(
+    x: Float32[Tensor, "N M"], index: Annotated[Int64[Tensor, "K"], Index("N")]
+) -> Float32[Tensor, "K M"]:
+    """Take rows of `x`."""
+    return x[index]
+
+
+pick_rows.register_kernel("npu", source="sources/pick_rows.cpp", flags=FLAGS)

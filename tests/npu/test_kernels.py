@@ -48,6 +48,63 @@ def test_the_stream_of_a_call_is_the_current_queue_of_its_device_and_nobody_wait
 
 
 @on_device
+def test_calls_on_two_streams_keep_their_scratch_memory_until_their_own_stream_is_done() -> None:
+    from backend import held
+    from operators import add_scaled
+
+    x = torch.ones(64, 64, device="npu")
+    one, two = torch.Stream(device="npu:0"), torch.Stream(device="npu:0")
+    torch.accelerator.synchronize()
+    with held(0, one.stream_id), held(0, two.stream_id):
+        with one:
+            first = add_scaled(x, x, 2.0)
+        with two:
+            second = add_scaled(x, x, 3.0)
+        # Both calls are over, and what the default stream freed is gone.
+        add_scaled(x, x, 4.0).cpu()
+    one.synchronize()
+    two.synchronize()
+    assert (set(first.flatten().tolist()), set(second.flatten().tolist())) == ({3.0}, {4.0})
+
+
+@on_device
+def test_a_result_is_used_on_another_stream_after_an_event() -> None:
+    from backend import held
+    from operators import add_scaled
+
+    x = torch.ones(3, 3, device="npu")
+    one, two = torch.Stream(device="npu:0"), torch.Stream(device="npu:0")
+    torch.accelerator.synchronize()
+    with held(0, one.stream_id):
+        with one:
+            made = add_scaled(x, x, 2.0)
+            event = torch.Event(device="npu:0")
+            event.record(one)
+        two.wait_event(event)
+        with two:
+            used = add_scaled(made, x, 1.0)
+        assert not two.query()
+    two.synchronize()
+    assert used.flatten().tolist() == [4.0] * 9
+
+
+@on_device
+def test_values_on_the_device_are_trusted_and_the_host_neither_reads_nor_waits() -> None:
+    from backend import held
+    from operators import pick_rows
+
+    x = torch.arange(6.0, device="npu").reshape(3, 2)
+    index = torch.tensor([2, 7], device="npu")
+    with held():
+        result = pick_rows(x, index)
+    assert result.tolist() == [[4.0, 5.0], [-1.0, -1.0]]
+    report = checks.run(pick_rows, select=["refusal"], devices=["npu"], isolate=False, examples=4)
+    (row,) = [row for row in report.rows if row.check == "refusal"]
+    assert row.status == "passed"
+    assert "not the values of index: the host does not read memory of npu" in row.notes
+
+
+@on_device
 def test_a_stream_that_the_backend_does_not_tell_is_an_error_that_says_so() -> None:
     from backend import untold_streams
     from operators import add_scaled

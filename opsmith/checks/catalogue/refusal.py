@@ -16,6 +16,7 @@ from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.violations import violations
 from opsmith.errors import OpsmithError
+from opsmith.kernels.devices import host_reads
 from opsmith.operators.arguments import DTYPES, describe, dtype_name
 from opsmith.operators.values import check_values
 from opsmith.signature import (
@@ -71,6 +72,12 @@ def refusal(trial: Trial) -> None:
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
     trial.need(tried, "every argument fits this declaration")
     trial.notes.append(f"{len(tried)} kinds of bad argument")
+    untried = [p.name for p in trial.signature.tensors if p.constraints]
+    if untried and not host_reads(trial.subject.device):
+        trial.notes.append(
+            f"not the values of {', '.join(untried)}: the host does not read memory of "
+            f"{trial.subject.device}"
+        )
 
 
 def _must_refuse(trial: Trial, bad: _Bad) -> None:
