@@ -146,6 +146,29 @@ FAULTY = {
 
 
 @triton.jit
+def copy_kernel(x, out, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < N), mask=i < N)
+
+
+@opsmith.op("in_triton::takes_memory_as_contiguous")
+def takes_memory_as_contiguous(x: Float32[Tensor, "N M"]) -> Float32[Tensor, "N M"]:
+    """Copy; the function that launches gets tensors as they are, and does not look at strides."""
+    return x.clone()
+
+
+@takes_memory_as_contiguous.register_kernel("cuda", triton=True)
+def _(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(x.numel(), 8),)
+    torch.library.wrap_triton(copy_kernel)[grid](x, out, x.numel(), 8)
+    return out
+
+
+FAULTY["takes_memory_as_contiguous"] = takes_memory_as_contiguous
+
+
+@triton.jit
 def total_kernel(x, out, N, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out, tl.load(out) + tl.sum(tl.load(x + i, mask=i < N, other=0.0)))

@@ -10,6 +10,7 @@ from torch import Tensor
 from opsmith.checks import cohorts
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import same_bits
+from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject
@@ -76,7 +77,8 @@ def triton_interpreter(trial: Trial) -> None:
     # The interpreter is slow, and a dtype is one more of the same programs.
     trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
     if not trial.only_registered:
-        families = [(Wanted(sizes=(0, 1)), 6)]
+        # A function that launches gets tensors as they lie in memory.
+        families = [(Wanted(sizes=(0, 1)), 6), (Wanted(layouts=LAYOUTS), 6)]
         for cohort in (
             *cohorts.served(operator.sizes),
             *cohorts.sizes(trial.signature, trial.settings.seed),
