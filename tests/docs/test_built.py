@@ -122,5 +122,5 @@ def searched(view, words: str) -> str:
     """Where the first result of a search leads."""
     view.click("input.md-search__input")
     view.keyboard.type(words)
-    view.keyboard.press("Shift")  # Chinese arrives without a key of its own; an input method has one
+    view.keyboard.press("Shift")  # Chinese comes without a key of its own; an input method has one
     return view.wait_for_selector("a.md-search-result__link").get_attribute("href")
