@@ -60,13 +60,19 @@ def possible(tensor: Tensor, layout: str) -> bool:
 
 def plain(tensor: Tensor) -> Tensor:
     """A contiguous copy on the CPU, with the strides of its shape and nothing left to conjugate."""
-    own = tensor.detach().cpu().resolve_conj().resolve_neg()
+    own = _on_cpu(tensor)
     return torch.empty(own.shape, dtype=own.dtype).copy_(own)
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """Every byte of the elements, in order."""
-    return plain(tensor).view(-1).view(torch.uint8)
+    """Every byte of the elements, in order: in the tensor's own memory where they lie so there."""
+    own = _on_cpu(tensor).contiguous()
+    # One element may have any stride, and only stride 1 is seen as bytes.
+    return own.as_strided((own.numel(),), (1,)).view(torch.uint8)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().resolve_conj().resolve_neg()
 
 
 def constant_dim(tensor: Tensor) -> int | None:
