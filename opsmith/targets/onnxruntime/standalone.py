@@ -57,8 +57,8 @@ def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any
     model = str(folder / manifest["details"]["model"])
     session = onnxruntime.InferenceSession(model, options, providers=providers)
     if session.get_providers()[0] != wanted:
-        # ONNX Runtime has warned, and gone on without.
-        raise RuntimeError(f"{wanted} did not start; onnxruntime's log says why")
+        # ONNX Runtime has gone on without.
+        raise RuntimeError(f"{wanted} did not start, as onnxruntime wrote to stderr")
     return session
 
 

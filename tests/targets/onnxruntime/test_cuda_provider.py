@@ -202,7 +202,7 @@ def test_a_provider_that_does_not_start_is_an_error_and_not_another_ones_result(
     # ONNX Runtime goes on with the CPU's, and a warning.
     artifact, _ = exported(tmp_path)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    with pytest.raises(ArtifactError, match="has CUDAExecutionProvider and could not start it"):
+    with pytest.raises(ArtifactError, match="it has CUDAExecutionProvider and could not start"):
         opsmith.load(artifact.folder)
     with pytest.raises(RuntimeError, match="CUDAExecutionProvider did not start"):
         loader(artifact)()
