@@ -22,13 +22,22 @@ _HEADERS = (
     (r"cute/|cutlass/", "CUTLASS"),
     (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
     (r"cuda_fp8|cuda_fp6|cuda_fp4", "numbers of 8 bits and less"),
-    (r"cooperative_groups", "cooperative groups"),
+    (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
     (r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),
 )
 _WORDS = (
     (r"\basm\b|\b__asm__\b", "inline PTX"),
     (r"\bnvcuda\s*::|\bwmma\s*::|\b__(?:mma|wmma)\w*", "tensor cores"),
-    (r"\bcooperative_groups\b|\bthis_grid\s*\(|\bgrid_group\b", "cooperative groups"),
+    (r"\bthis_(?:multi_)?grid\s*\(|\b(?:multi_)?grid_group\b", "groups over the grid"),
+    (
+        r"\bcoalesced_(?:threads\s*\(|group\b)|\b(?:binary|labeled)_partition\s*\(",
+        "groups of the threads that happen to be active",
+    ),
+    (
+        r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:64|128|256|512)\b",
+        "cooperative groups of several warps",
+    ),
+    (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
     (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
     (r"\bcub\s*::", "CUB"),
     (r"\bthrust\s*::", "Thrust"),

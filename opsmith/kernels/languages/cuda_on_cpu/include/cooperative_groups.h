@@ -1,0 +1,155 @@
+// Cooperative groups of a block, and of lanes of a warp: other names for barriers and exchanges.
+#pragma once
+
+#include <opsmith/emulated/cuda.h>
+
+namespace cooperative_groups {
+
+namespace details {
+
+inline unsigned thread_in_block() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+inline unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+
+// The lanes of a tile, as many as the block has.
+inline unsigned lanes_of_tile(unsigned size) {
+  const unsigned lane = opsmith::emulated::lane_number();
+  const unsigned left = threads_of_block() - (thread_in_block() - lane);
+  const unsigned present = left >= 32 ? 0xffffffffu : (1u << left) - 1;
+  const unsigned tile = size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (lane / size * size);
+  return present & tile;
+}
+
+}  // namespace details
+
+class thread_block {
+ public:
+  void sync(opsmith_place place = opsmith::emulated::here()) const { __syncthreads(place); }
+  static unsigned thread_rank() { return details::thread_in_block(); }
+  static unsigned size() { return details::threads_of_block(); }
+  static unsigned num_threads() { return size(); }
+  static dim3 group_index() { return blockIdx; }
+  static dim3 thread_index() { return threadIdx; }
+  static dim3 group_dim() { return blockDim; }
+  static dim3 dim_threads() { return blockDim; }
+};
+
+inline thread_block this_thread_block() { return {}; }
+
+// So many neighbouring lanes of a warp.
+template <unsigned Size, typename Parent = void>
+class thread_block_tile {
+  static_assert(Size >= 1 && Size <= 32 && (Size & (Size - 1)) == 0,
+                "opsmith emulates tiles of 1, 2, 4, 8, 16 and 32 threads");
+
+ public:
+  thread_block_tile(unsigned rank, unsigned count) : meta_rank_(rank), meta_count_(count) {}
+  template <typename Other>
+  thread_block_tile(const thread_block_tile<Size, Other>& other)
+      : meta_rank_(other.meta_group_rank()), meta_count_(other.meta_group_size()) {}
+
+  static constexpr unsigned size() { return Size; }
+  static constexpr unsigned num_threads() { return Size; }
+  static unsigned thread_rank() { return opsmith::emulated::lane_number() % Size; }
+  static unsigned lanes() { return details::lanes_of_tile(Size); }
+  unsigned meta_group_rank() const { return meta_rank_; }
+  unsigned meta_group_size() const { return meta_count_; }
+
+  void sync(opsmith_place place = opsmith::emulated::here()) const { __syncwarp(lanes(), place); }
+  template <typename T>
+  T shfl(T value, int source, opsmith_place place = opsmith::emulated::here()) const {
+    return __shfl_sync(lanes(), value, source, Size, place);
+  }
+  template <typename T>
+  T shfl_down(T value, unsigned delta, opsmith_place place = opsmith::emulated::here()) const {
+    return __shfl_down_sync(lanes(), value, delta, Size, place);
+  }
+  template <typename T>
+  T shfl_up(T value, unsigned delta, opsmith_place place = opsmith::emulated::here()) const {
+    return __shfl_up_sync(lanes(), value, delta, Size, place);
+  }
+  template <typename T>
+  T shfl_xor(T value, unsigned mask, opsmith_place place = opsmith::emulated::here()) const {
+    return __shfl_xor_sync(lanes(), value, static_cast<int>(mask), Size, place);
+  }
+  int any(int predicate, opsmith_place place = opsmith::emulated::here()) const {
+    return __any_sync(lanes(), predicate, place);
+  }
+  int all(int predicate, opsmith_place place = opsmith::emulated::here()) const {
+    return __all_sync(lanes(), predicate, place);
+  }
+  // Bits are those of ranks in the tile.
+  unsigned ballot(int predicate, opsmith_place place = opsmith::emulated::here()) const {
+    return __ballot_sync(lanes(), predicate, place) >> first();
+  }
+  template <typename T>
+  unsigned match_any(T value, opsmith_place place = opsmith::emulated::here()) const {
+    return __match_any_sync(lanes(), value, place) >> first();
+  }
+  template <typename T>
+  unsigned match_all(T value, int& equal, opsmith_place place = opsmith::emulated::here()) const {
+    return __match_all_sync(lanes(), value, &equal, place) >> first();
+  }
+
+ private:
+  static unsigned first() { return opsmith::emulated::lane_number() / Size * Size; }
+
+  unsigned meta_rank_, meta_count_;
+};
+
+template <unsigned Size>
+thread_block_tile<Size, thread_block> tiled_partition(const thread_block&) {
+  return {details::thread_in_block() / Size, (details::threads_of_block() + Size - 1) / Size};
+}
+template <unsigned Size, unsigned Whole, typename Parent>
+thread_block_tile<Size, thread_block_tile<Whole, Parent>> tiled_partition(
+    const thread_block_tile<Whole, Parent>& parent) {
+  static_assert(Size <= Whole, "a tile is as large as what it is a part of, or smaller");
+  return {parent.thread_rank() / Size, Whole / Size};
+}
+
+// Any of these, of a size that is known when it runs; 0 stands for a whole block.
+class thread_group {
+ public:
+  thread_group(const thread_block&) {}
+  template <unsigned Size, typename Parent>
+  thread_group(const thread_block_tile<Size, Parent>&) : tile_(Size) {}
+  explicit thread_group(unsigned tile) : tile_(tile) {}
+
+  unsigned size() const { return tile_ == 0 ? details::threads_of_block() : tile_; }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return details::thread_in_block() % size(); }
+  void sync(opsmith_place place = opsmith::emulated::here()) const {
+    if (tile_ == 0) {
+      __syncthreads(place);
+    } else {
+      __syncwarp(details::lanes_of_tile(tile_), place);
+    }
+  }
+
+ private:
+  unsigned tile_ = 0;
+};
+
+inline thread_group tiled_partition(const thread_group& parent, unsigned size,
+                                    opsmith_place place = opsmith::emulated::here()) {
+  const bool fits = size >= 1 && size <= 32 && (size & (size - 1)) == 0 && size <= parent.size();
+  if (!fits) opsmith::emulated::fail("tiled_partition into tiles that are not emulated", place);
+  return thread_group(size);
+}
+
+template <typename Group>
+void sync(const Group& group, opsmith_place place = opsmith::emulated::here()) {
+  group.sync(place);
+}
+template <typename Group>
+unsigned thread_rank(const Group& group) {
+  return group.thread_rank();
+}
+template <typename Group>
+unsigned group_size(const Group& group) {
+  return group.size();
+}
+
+}  // namespace cooperative_groups

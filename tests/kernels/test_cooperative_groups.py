@@ -1,0 +1,130 @@
+"""Cooperative groups in the emulation of CUDA: blocks, tiles of warps, and what they forget."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Float32, Int32
+from torch import Tensor
+
+from opsmith.checks import harness
+from opsmith.checks.harness import Phase
+from opsmith.kernels import KernelSource
+from opsmith.kernels.languages.cuda_on_cpu import emulated
+from opsmith.signature import signature_of
+
+
+def sums(
+    x: Float32[Tensor, "N"], threads: int
+) -> tuple[Float32[Tensor, "3"], Int32[Tensor, "{threads} 4"]]:
+    return x, x
+
+
+SIGNATURE = signature_of(sums, "cooperative::sums")
+KERNEL = """\
+#include "sums.h"
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <opsmith/cuda.h>
+
+namespace cg = cooperative_groups;
+
+// As in introductions to cooperative groups: a group of any kind adds in memory of its own.
+__device__ float reduce_sum(cg::thread_group g, float* temp, float value) {
+  const int rank = g.thread_rank();
+  for (int i = g.size() / 2; i > 0; i /= 2) {
+    temp[rank] = value;
+    g.sync();
+    if (rank < i) value += temp[rank + i];
+    g.sync();
+  }
+  return value;
+}
+
+template <int Size>
+__device__ float reduce_tile(cg::thread_block_tile<Size> g, float value) {
+  for (int i = g.size() / 2; i > 0; i /= 2) value += g.shfl_down(value, i);
+  return value;
+}
+
+__global__ void add_all(const float* x, int n, float* out, int* seen) {
+  extern __shared__ float temp[];
+  cg::thread_block block = cg::this_thread_block();
+  const int rank = block.thread_rank();
+  if (rank < 3) out[rank] = 0;
+  cg::sync(block);
+
+  float mine = 0;
+  for (int i = rank; i < n; i += block.size()) mine += x[i];
+  auto warp = cg::tiled_partition<32>(block);
+  cg::thread_block_tile<8> tile = cg::tiled_partition<8>(warp);
+
+  const auto pairs = cg::tiled_partition(block, 2);
+  const float two = reduce_sum(pairs, temp + rank / 2 * 2, mine);
+  if (pairs.thread_rank() == 0) atomicAdd(&out[0], two);
+  BARRIER
+  const float eight = reduce_tile<8>(tile, mine);
+  if (tile.thread_rank() == 0) temp[rank / 8] = eight;
+  block.sync();
+  if (rank == 0) {
+    for (int i = 0; i < int(block.size()) / 8; ++i) out[1] += temp[i];
+  }
+  const float all = cg::reduce(warp, mine, cg::plus<float>());
+  if (warp.thread_rank() == 0) atomicAdd(&out[2], all);
+
+  seen[4 * rank] = tile.meta_group_rank() * 100 + tile.meta_group_size();
+  seen[4 * rank + 1] = warp.meta_group_rank() * 100 + warp.meta_group_size();
+  seen[4 * rank + 2] = tile.ballot(rank % 2 == 0);
+  seen[4 * rank + 3] = tile.shfl(rank, 1) + 100 * tile.any(rank == 9) + 200 * tile.all(rank < 8);
+}
+
+void sums(const opsmith::Context& ctx, const cooperative::sums_args& a) {
+  opsmith::launch(ctx, add_all, 1, a.threads, a.threads * sizeof(float), a.x.data(),
+                  static_cast<int>(a.N), a.out0.data(), a.out1.data());
+}
+OPSMITH_KERNEL(cooperative, sums, cuda)
+"""
+PHASES = [Phase(seed=seed, fill=0xFF, emulated=True) for seed in (1, 2, 3)]
+
+
+def build(folder: Path, barrier: str) -> harness.Build:
+    source = folder / "sums.cu"
+    source.write_text(KERNEL.replace("BARRIER", barrier))
+    return harness.build(
+        emulated(KernelSource(SIGNATURE, "cuda", source), watched=True), emulated=True
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("groups"), "block.sync();")
+
+
+@pytest.mark.parametrize("threads", [64, 40, 8])
+def test_groups_of_a_block_and_tiles_of_a_warp_add(built, threads):
+    x = torch.rand(100)
+    case = {"x": x, "threads": threads}
+    for (one,) in harness.run(built, SIGNATURE, [case], PHASES).calls:
+        assert not one.refused, one.refused
+        torch.testing.assert_close(one.results[0], x.sum().expand(3))
+        rank = torch.arange(threads)
+        tile, first = rank // 8, rank // 8 * 8
+        expected = torch.stack(
+            [
+                tile % 4 * 100 + 4,
+                rank // 32 * 100 + (threads + 31) // 32,
+                torch.full_like(rank, 0b01010101),
+                first + 1 + 100 * (tile == 1) + 200 * (tile == 0),
+            ],
+            1,
+        )
+        assert one.results[1].tolist() == expected.tolist()
+
+
+def test_a_barrier_that_a_group_forgets_is_a_race(tmp_path):
+    case = {"x": torch.rand(100), "threads": 64}
+    with pytest.raises(harness.Fault) as caught:
+        harness.run(build(tmp_path, "tile.sync();"), SIGNATURE, [case], PHASES)
+    assert re.search(r"a race: thread .* of shared memory 'temp'", str(caught.value))
