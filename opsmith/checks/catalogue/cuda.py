@@ -17,6 +17,7 @@ from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import same_bits
 from opsmith.checks.expected import Expected
 from opsmith.checks.harness import Call, Phase
+from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import Failure, Inapplicable, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject
@@ -132,16 +133,16 @@ def cuda_on_cpu(trial: Trial) -> None:
     trial.each(one, dtypes=dtypes, examples=trial.some(3))
     favourite = (dtypes[0],)
     if not trial.only_registered:
-        small = Wanted(sizes=(0, 1))
-        trial.each(one, dtypes=favourite, wanted=small, examples=6, registered_cases=False)
+        families = [(Wanted(sizes=(0, 1)), 6)]
+        source = trial.subject.implementation.source
+        if source is not None and source.strided:
+            families.append((Wanted(layouts=LAYOUTS), 6))
         # Sizes around those of warps and blocks.
         for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
+            families.append((cohort.wanted, cohort.examples))
+        for wanted, examples in families:
             trial.each(
-                one,
-                dtypes=favourite,
-                wanted=cohort.wanted,
-                examples=cohort.examples,
-                registered_cases=False,
+                one, dtypes=favourite, wanted=wanted, examples=examples, registered_cases=False
             )
     if not reproducible:
         trial.notes.append(
