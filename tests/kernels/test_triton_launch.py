@@ -5,10 +5,9 @@ driver is a stand-in that remembers what it was asked for (``sources/fake_cuda.c
 """
 
 import ctypes
-import inspect
 
 import pytest
-from fake_cuda import SOURCES, fake_cuda
+from fake_cuda import SOURCES, Jit, as_text, fake_cuda
 from jaxtyping import Float
 from torch import Tensor
 
@@ -27,14 +26,6 @@ def scale(x: Float[Tensor, "N C"], factor: float) -> Float[Tensor, "N C"]:
 SIGNATURE = signature_of(scale, "launched::scale")
 
 
-class Jit:
-    """What ``@triton.jit`` gives, as far as it is looked at before compiling."""
-
-    def __init__(self, fn):
-        self.fn = fn
-        self.arg_names = list(inspect.signature(fn).parameters)
-
-
 def scale_kernel(x_ptr, out_ptr, count, N, factor, C: "tl.constexpr", BLOCK: "tl.constexpr"):
     pass
 
@@ -48,17 +39,6 @@ KERNEL = TritonKernel(
     args={"count": lambda x: x.numel()},
 )
 SERVED = ({"C": 3}, {"N": 32, "C": 200})
-
-
-def as_text(kernel, configuration, dtype, assumption, architecture):
-    divisible, narrow = assumption
-    letters = {"pointer": "p", "integer": "i" if narrow else "l", "real": "f"}
-    types = "".join(letters[one.kind] for one in configuration.given)
-    constants = ",".join(f"{name}={value}" for name, value in configuration.constants.items())
-    text = f"{types} {dtype} sm_{architecture} {constants} /16: {','.join(sorted(divisible))}\0"
-    shared = 100_000 if configuration.options["num_warps"] == 8 else 0
-    warps = configuration.options["num_warps"]
-    return compiling.Image(architecture, text.encode(), "scale_kernel", warps, shared, 2)
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,12 @@ def on_the_host(x: Float32[Tensor, "*n"]) -> Float32[Tensor, "*n"]:
     return x + 1
 
 
+@opsmith.op("ort_cuda::scale")
+def scale(x: Float32[Tensor, "N C"], factor: float) -> Float32[Tensor, "N C"]:
+    """Has a kernel in Triton, in test_cuda_provider.py."""
+    return x * factor
+
+
 for _operator in (pick, add_rows, positive):
     _operator.register_kernel(
         "cuda",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,12 +21,14 @@ import onnxruntime
 import pytest
 import torch
 from fake_cuda import SOURCES as FAKE_CUDA
-from fake_cuda import fake_cuda
+from fake_cuda import Jit, as_text, fake_cuda
 from torch import Tensor
 
 import opsmith
 from opsmith import ArtifactError, ExportError
-from opsmith.kernels import Recipe
+from opsmith.kernels import KernelSource, Recipe
+from opsmith.kernels.languages.triton import TritonKernel, compiling
+from opsmith.kernels.languages.triton import language as triton_language
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.onnxruntime.single import SingleNode
@@ -125,6 +128,39 @@ def test_arguments_are_refused_in_the_words_of_every_runtime(run, provider):
     with pytest.raises(Exception, match="ort_cuda::pick: asked to fail with 1 others"):
         run(ops.pick, x=X, index=index, others=[X], scale=0.0)
     assert provider.scratch_left() == 0
+
+
+def scale_kernel(x_ptr, out_ptr, count, factor, BLOCK: "tl.constexpr"):
+    pass
+
+
+def test_what_triton_compiled_is_launched_in_the_providers_stream(provider, monkeypatch):
+    monkeypatch.setattr(compiling, "compile_for", as_text)
+    monkeypatch.setattr(compiling, "cache_key", lambda kernel: "a text")
+    monkeypatch.setattr(triton_language, "require_triton", lambda what: None)
+    monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "90")
+    signature = ops.scale.signature
+    kernel = TritonKernel(
+        signature,
+        "cuda",
+        Jit(scale_kernel),
+        grid=("N",),
+        meta={"BLOCK": 64, "num_warps": 2},
+        args={"count": "N*C"},
+    )
+    language = triton_language.Triton(kernel, ())
+    path = library.build(KernelSource(signature, "cuda", Path(__file__), in_place_of=language))
+    provider.use(str(path).encode(), b"ort_cuda")
+    arguments = {"x": torch.ones(5, 3), "factor": 0.5}
+    call = SingleNode(ops.scale, provider.path, "cpu", arguments)
+    fake_cuda().fake_clear(90)
+    call(arguments)
+    launch = fake_cuda().fake_log().decode().splitlines()[-1]
+    assert launch.startswith("launch ppif None sm_90 BLOCK=64 /16: ")
+    words = re.search(r"\(5, 1, 1\) x 64, 0 bytes, stream 4d: (\w+) (\w+) 15 0.5$", launch)
+    assert words is not None, launch
+    # Addresses that the host cannot read, as the provider gave them.
+    assert all(int(address, 16) >> 62 == 1 for address in words.groups())
 
 
 class Picks(torch.nn.Module):
