@@ -3,7 +3,10 @@
 Installs nothing and needs no network; what is missing is said first. The steps, each of which may
 be asked for alone (``--only``):
 
-check     `opsmith check --device cuda`: values, gradients, determinism, which kernel ran, refusals
+check     `opsmith check --device cuda`: values, gradients, determinism, which kernel ran, refusals;
+          under ONNX Runtime's CUDA provider too, where onnxruntime-gpu is installed
+values    an index out of range, on a stream of its own: the next call says so, and the one after
+          that is right
 sanitize  compute-sanitizer's memcheck, racecheck, initcheck and synccheck on every case
 bench     bev_pool_v2 at three sizes against the published algorithm and the bandwidth of a copy,
           and deform_conv2d against torchvision's where that is installed
@@ -27,7 +30,10 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 OPERATORS = ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
-CHECKS = "build,dispatch,reference,layouts,fake,mutation,gradient,determinism,refusal,aliasing"
+CHECKS = (
+    "build,dispatch,reference,layouts,fake,mutation,gradient,determinism,refusal,aliasing,"
+    "onnxruntime"
+)
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MODULES = ("torch", "jaxtyping", "numpy", "jinja2", "typer", "rich", "filelock", "hypothesis")
 
@@ -70,6 +76,32 @@ def check() -> bool:
     words = ["check", *files, "--device", "cuda", "--check", CHECKS]
     run = subprocess.run([sys.executable, "-m", "opsmith", *words], cwd=ROOT)
     return run.returncode == 0
+
+
+def values() -> bool:
+    """Give bev_pool_v2 an index out of range, and look at what the next two calls do."""
+    import torch
+
+    from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2
+    from gallery.bev_pool_v2.inputs import cases
+
+    right = next(case for case in cases(torch.float32, 0) if case["ranks_depth"].numel())
+    there = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in right.items()}
+    wrong = {**there, "ranks_depth": there["ranks_depth"].clone()}
+    wrong["ranks_depth"][-1] = 1 << 30
+    torch.cuda.synchronize()
+    said = ""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        try:
+            bev_pool_v2(**wrong)
+            torch.cuda.synchronize()
+            bev_pool_v2(**there)
+        except RuntimeError as error:
+            said = str(error)
+        after = bev_pool_v2(**there).cpu()
+    print(said or "nobody said anything")
+    expected = "bev::bev_pool_v2: argument 'ranks_depth' has value 1073741824 at "
+    return said.startswith(expected) and torch.allclose(after, bev_pool_v2(**right), atol=1e-4)
 
 
 def sanitize() -> bool:
@@ -267,6 +299,7 @@ def bench_deform() -> bool:
 
 STEPS: dict[str, Callable[[], bool]] = {
     "check": check,
+    "values": values,
     "sanitize": sanitize,
     "bench": lambda: bench_pool() & bench_deform(),
 }
