@@ -34,7 +34,8 @@ def _unit(defines: tuple[str, ...]) -> kernels.Unit:
 def _load() -> ctypes.CDLL:
     path = kernels.Recipe(
         "argument_gate",
-        objects=[_unit(())],
+        # As for the programs' gates on the CPU, so that they share the object.
+        objects=[_unit(kernels.DEVICES[kernels.HOST].compile_definitions)],
         torch="full",
         what="the argument gate (once for this PyTorch)",
     ).build()

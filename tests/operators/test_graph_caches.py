@@ -47,8 +47,6 @@ print("cached" if hits else "compiled")
 def run(tmp_path, monkeypatch):
     """Writes a file, runs it in a fresh process, and gives what it printed."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    # An empty cache would have inductor compile a program for each kind of vector instructions.
-    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
     def run(rows: str, times: int, factor: int) -> list[str]:
         file = tmp_path / "operator_file.py"
