@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import machine
@@ -35,15 +37,8 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
         BuildError: the file is damaged.
     """
     package = _package_of(path)
-    if package is None:
-        return None
-    listed = json.loads((package / FOLDER / LIST).read_text())
-    of_kernel = [
-        one
-        for one in listed["libraries"]
-        if (package / one["source"], one["operator"], one["device"]) == (path, qualname, device)
-    ]
-    if not of_kernel or listed["sources"].get(of_kernel[0]["source"]) != digest(path):
+    of_kernel = listed(path, qualname, device)
+    if package is None or not of_kernel:
         return None
     what = f"{qualname} ({device}): {package.name}"
     here = [one for one in of_kernel if one["machine"] == platform.machine()]
@@ -60,6 +55,42 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
         f"{what} has libraries for {there}, and this machine is {platform.machine()}{without}. "
         "Install a wheel for it, or build one."
     )
+
+
+def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
+    """What the package of a kernel's source says of each of its libraries.
+
+    The arguments are those of `find`. There is none where the source belongs to no such package, or
+    was changed since.
+    """
+    package = _package_of(path)
+    if package is None:
+        return []
+    everything = json.loads((package / FOLDER / LIST).read_text())
+    digests = everything["sources"]
+    found = [
+        one
+        for one in everything["libraries"]
+        if (package / one["source"], one["operator"], one["device"]) == (path, qualname, device)
+    ]
+    places = {place for one in found for place in (one["source"], *one.get("further", ()))}
+    unchanged = all(digests.get(place) == digest(package / place) for place in places)
+    return found if unchanged else []
+
+
+def not_compiled_for(architectures: Sequence[int], gpus: Sequence[str]) -> list[str]:
+    """The GPUs that code without PTX does not run on: it runs on later ones of its generation.
+
+    Args:
+        architectures: what it was compiled for, 90 for sm_90.
+        gpus: as `Device.architectures` gives them.
+    """
+    numbers = {gpu: int(gpu.removeprefix("sm_")) for gpu in gpus}
+    return [
+        gpu
+        for gpu, number in numbers.items()
+        if not any(one // 10 == number // 10 and one <= number for one in architectures)
+    ]
 
 
 def _package_of(path: Path) -> Path | None:

@@ -94,12 +94,17 @@ class PythonKernel:
     Attributes:
         device: the device type, or ``"reference"`` for the decorated function itself.
         function: takes the operator's arguments, returns its results.
-        calls: how often it ran in this process.
+        ran: how often the function ran in this process.
     """
 
     device: str
     function: Callable[..., Any]
-    calls: int = 0
+    ran: int = 0
+
+    @property
+    def calls(self) -> int:
+        """See `Kernel.calls`."""
+        return self.ran
 
     @property
     def source(self) -> None:
@@ -126,9 +131,10 @@ class PythonKernel:
         """Where its source is, for messages."""
         return where_written(self.function) or repr(self.function)
 
-    def build(self, operator: DefinedOperator) -> None:
+    def build(self, operator: DefinedOperator) -> Path | None:
         """See `Kernel.build`."""
         del operator
+        return None
 
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: validates, runs, compares results with the signature."""
@@ -148,7 +154,7 @@ class PythonKernel:
             lazy = not (_is_excluded(_CONJUGATE) or _is_excluded(_NEGATIVE))
             valid = None if kwargs else validate.remembered(args)
             if valid is not None and lazy:
-                self.calls += 1
+                self.ran += 1
                 returned = function(*args)
                 if fits(args, valid, returned):
                     return returned
@@ -156,7 +162,7 @@ class PythonKernel:
                 return checked_results(signature, arguments_of(args, {}), valid, returned, label)
             arguments = arguments_of(args, kwargs)
             valid = validate(arguments)
-            self.calls += 1
+            self.ran += 1
             if lazy:
                 returned = compute(arguments)
             else:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch._library.triton import set_wrap_triton_enabled
 
-from opsmith.errors import DeclarationError
-from opsmith.kernels import HOST, KernelSource
-from opsmith.kernels.languages.triton import TritonKernel, require_triton
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels import HOST, KernelSource, get_device, shipped
+from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
 from opsmith.operators.arguments import describe, tensors
 from opsmith.operators.fake import as_returned, check_size, empty_results
-from opsmith.operators.kernel import PythonKernel
+from opsmith.operators.kernel import NativeKernel, PythonKernel, dispatch_key
 from opsmith.signature import Signature, bind
 from opsmith.signature.calls import named
 
@@ -41,6 +41,17 @@ class TritonLauncher(PythonKernel):
     kernel: TritonKernel | None = field(default=None, kw_only=True)
     file: Path = field(default_factory=Path, kw_only=True)
     sizes: Sequence[Mapping[str, int]] = field(default=(), kw_only=True)
+    _library: NativeKernel | None = field(default=None, init=False, repr=False)
+
+    @property
+    def calls(self) -> int:
+        """See `Kernel.calls`."""
+        return self.ran + (0 if self._library is None else self._library.calls)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return () if self._library is None else self._library.dtypes
 
     @property
     def where(self) -> str:
@@ -68,7 +79,65 @@ class TritonLauncher(PythonKernel):
         return True
 
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
-        """See `Kernel.implementation`."""
+        """See `Kernel.implementation`: the library that came with the package, if one serves."""
+        self._library = None
+        launch = self._launching(operator)
+        if not self._shipped():
+            return launch
+
+        def choose_then_run(*args: Any, **kwargs: Any) -> Any:
+            if self.build(operator) is None:
+                key = dispatch_key(self.device, operator.name)
+                operator._registration.implement(key, launch)
+            return operator.overload(*args, **kwargs)
+
+        return choose_then_run
+
+    def build(self, operator: DefinedOperator) -> Path | None:
+        """See `Kernel.build`: nothing is compiled, a library may have come with the package.
+
+        Raises:
+            MissingError: one came, and neither it nor Triton serves this machine.
+        """
+        if self._library is None:
+            source = self.entry
+            if source is None or not self._library_serves(operator.name):
+                return None
+            self._library = NativeKernel(source, lambda: 0)
+        return self._library.build(operator)
+
+    def _shipped(self) -> list[Mapping[str, Any]]:
+        """What is said of the libraries that came with the package."""
+        if self.kernel is None:
+            return []
+        return shipped.listed(self.file, self.kernel.signature.qualname, self.device)
+
+    def _library_serves(self, name: str) -> bool:
+        """Whether calls reach a library that came with the package, and not Triton."""
+        there = self._shipped()
+        if not there:
+            return False
+        device, what = get_device(self.device, name), f"{name} ({self.device})"
+        missing = device.missing()
+        if missing:
+            raise MissingError(
+                f"{what}: a library came with {self.file.parent}; there is {missing}"
+            )
+        architectures = sorted({number for one in there for number in one["architectures"]})
+        others = shipped.not_compiled_for(architectures, device.architectures())
+        if not device.toolkit():
+            others = ["ROCm"]  # whose GPUs PyTorch calls the same
+        compiles = not triton_missing()
+        if others and not compiles:
+            listed = ", ".join(f"sm_{number}" for number in architectures)
+            raise MissingError(
+                f"{what}: the library that came with {self.file.parent} is for {listed}, and not "
+                f"for {', '.join(others)}, which is here. {triton_missing()}"
+            )
+        # Triton serves sizes that nobody named, too.
+        return not others and not (compiles and any(one["sizes"] for one in there))
+
+    def _launching(self, operator: DefinedOperator) -> Callable[..., Any]:
         run = super().implementation(operator)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -84,7 +153,7 @@ class TritonLauncher(PythonKernel):
         The function raises `MissingError` where Triton is not installed, `FaultError` where a
         program does what a GPU gives no promise for.
         """
-        run = self.implementation(operator)
+        run = self._launching(operator)
 
         def interpret(*args: Any, **kwargs: Any) -> Any:
             require_triton(f"{operator.name} ({self.device})")
@@ -177,7 +246,7 @@ def launching(
     function = _launch_function(operator.signature, kernel)
     function.__module__ = reference.__module__  # that is where it was declared
     code = getattr(reference, "__code__", None)
-    file = Path(code.co_filename if code is not None else "")
+    file = Path(code.co_filename if code is not None else "").resolve()
     return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
 
 
@@ -243,4 +312,5 @@ def _launcher_for(operator: DefinedOperator, args: Any, kwargs: Any) -> TritonLa
     kernel = operator.kernels.get(device)
     if not isinstance(kernel, TritonLauncher) or not operator.is_enabled(device):
         return None
-    return kernel
+    # Without Triton a call stays a call, of a library that came with the package.
+    return None if kernel.kernel is not None and triton_missing() else kernel

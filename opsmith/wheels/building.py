@@ -20,7 +20,6 @@ from typing import Any
 from opsmith.errors import ExportError
 from opsmith.kernels import DEVICES, HOST, KernelSource, machine, shipped
 from opsmith.kernels.build import Recipe
-from opsmith.kernels.files import digest
 from opsmith.kernels.version import version as own_version
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
@@ -71,7 +70,7 @@ def build_wheel(
     if say is not None:
         for sentence in left_out:
             say(sentence)
-    listed, libraries = _libraries(found, kernels, kind, levels or kind.levels)
+    listed, libraries = _libraries(found, kernels, kind, levels or kind.levels, files)
     files.update(libraries)
     files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
@@ -122,7 +121,11 @@ def _python(found: Project) -> dict[str, bytes]:
 
 
 def _libraries(
-    found: Project, kernels: Sequence[KernelSource], kind: Platform, levels: Sequence[str]
+    found: Project,
+    kernels: Sequence[KernelSource],
+    kind: Platform,
+    levels: Sequence[str],
+    files_there: Mapping[str, bytes],
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What is said of the libraries, and them."""
     entries, sources, files = [], {}, {}
@@ -133,13 +136,22 @@ def _libraries(
         with compiling_for(kind, level), ThreadPoolExecutor(os.cpu_count()) as executor:
             for kernel, library in zip(chosen, executor.map(_compiled, chosen), strict=True):
                 place = found.place_of(kernel.path).as_posix()
+                more = kernel.language.shipped_with(kernel)
+                further = [
+                    found.place_of(file).as_posix()
+                    for file in more.pop("files", ())
+                    if found.holds(file)
+                ]
                 file = f"libraries/{level}/{library.name}"
                 data = library.read_bytes()
                 files[f"{shipped.FOLDER}/{file}"] = data
-                sources[place] = digest(kernel.path)
+                # As they are in the wheel, where modules import otherwise.
+                for origin in (place, *further):
+                    sources[origin] = hashlib.sha256(files_there[origin]).hexdigest()
                 entries.append(
                     {
                         "source": place,
+                        **({"further": further} if further else {}),
                         "operator": kernel.signature.qualname,
                         "device": kernel.device,
                         "machine": kind.machine,
@@ -147,6 +159,7 @@ def _libraries(
                         "needs": machine.needed(level),
                         "file": file,
                         "sha256": hashlib.sha256(data).hexdigest(),
+                        **more,
                     }
                 )
     return {"opsmith": own_version(), "sources": sources, "libraries": entries}, files

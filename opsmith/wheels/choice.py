@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsmith.errors import ExportError, MissingError
+from opsmith.errors import DeclarationError, ExportError, MissingError
 from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.operators.classes import all_classes
 from opsmith.operators.kernel import Kernel
@@ -36,7 +36,7 @@ def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str
                 "package's to carry. Declare it with opsmith.op to ship it."
             )
         for device, kernel in operator.kernels.items():
-            why = _obstacle(kernel, kind)
+            why = _obstacle(operator.name, kernel, kind)
             if why:
                 left_out.append(f"{operator.name} ({device}): {why}")
             elif kernel.entry is not None:
@@ -44,10 +44,11 @@ def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str
     return carried, left_out
 
 
-def _obstacle(kernel: Kernel, kind: Platform) -> str:
+def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
     """Why a wheel has no library of a kernel; empty where it has, and where there is none."""
     if kernel.dissolves:
-        return "is in Triton, which compiles it where it is called; its Python comes along"
+        why = _not_ahead_of_time(kernel, kind).removeprefix(f"{name} ({kernel.device}): ")
+        return why and f"its Python comes along, and Triton compiles it where it is called: {why}"
     if kernel.source is None:
         return ""
     if kernel.entry is None:
@@ -70,4 +71,16 @@ def _obstacle(kernel: Kernel, kind: Platform) -> str:
     except MissingError as error:
         reason = str(error).removeprefix(f"{kernel.entry.what}: ")
         return f"left out, its source comes along: it {reason}"
+    return ""
+
+
+def _not_ahead_of_time(kernel: Kernel, kind: Platform) -> str:
+    """Why Triton does not make a library of a kernel here; empty where it does."""
+    try:
+        if kernel.entry is None:
+            return "a function launches it"
+        with compiling_for(kind, kind.levels[0]):
+            kernel.entry.build()
+    except (DeclarationError, MissingError) as error:
+        return str(error)
     return ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels import HOST
+from opsmith.kernels import HOST, shipped
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 
@@ -62,6 +62,12 @@ def build_folder(
         if place.endswith(".py") and not place.startswith("_opsmith/"):
             text = carried.relative(data.decode(), Path(place), found.package)
             files[place] = text.encode()
+    # The digests are those of the modules as they are there.
+    listing = f"{shipped.FOLDER}/{shipped.LIST}"
+    listed = json.loads(files[listing])
+    for module in listed["sources"]:
+        listed["sources"][module] = hashlib.sha256(files[module]).hexdigest()
+    files[listing] = json.dumps(listed, indent=1).encode()
     digests = {
         place: base64.b64encode(hashlib.sha256(data).digest()).decode()
         for place, data in sorted(files.items())

@@ -56,12 +56,16 @@ class Project:
         Raises:
             ExportError: the file is not the package's.
         """
-        if not path.is_relative_to(self.root) or path.relative_to(self.root) not in self.files:
+        if not self.holds(path):
             raise ExportError(
                 f"{path}: lies outside the package {self.package} ({self.root}), so a wheel "
                 "cannot carry it. Move it into the package."
             )
         return self.files[path.relative_to(self.root)]
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file is the package's."""
+        return path.is_relative_to(self.root) and path.relative_to(self.root) in self.files
 
     def about(self, *, needs_opsmith: bool = False) -> dict[str, bytes]:
         """The files of ``.dist-info`` that say what the package is and needs, by their names.

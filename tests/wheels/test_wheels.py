@@ -45,8 +45,9 @@ def test_it_holds_what_it_says(wheel: Path) -> None:
 @pytest.mark.slow
 def test_what_it_does_not_hold_is_said(wheel: Path, said: list[str]) -> None:
     assert said == [
-        "sample::weighted_square (cuda): is in Triton, which compiles it where it is called; its "
-        "Python comes along",
+        "sample::weighted_square (cuda): its Python comes along, and Triton compiles it where it "
+        "is called: the kernel is in Triton. Triton is not installed. Get it: pip install "
+        '"triton>=3.6"',
         'sample::negated (cpu): left out, for api="torch" binds to one PyTorch; its source comes '
         "along, and is compiled where opsmith is",
         "sample::pick (cuda): left out, its source comes along: it needs the CUDA compiler nvcc",

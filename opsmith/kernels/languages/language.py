@@ -93,6 +93,16 @@ class Language(ABC):
             All of the arguments of `Recipe`.
         """
 
+    def shipped_with(self, source: KernelSource) -> dict[str, Any]:
+        """What else a package says of a library that it carries.
+
+        Returns:
+            ``files``: further ones than the source that the library was made of; and, as the
+            package's list has it, what limits where the library serves.
+        """
+        del source
+        return {}
+
     @abstractmethod
     def load(self, source: KernelSource, path: Path) -> Library:
         """Load a built library into this process; the kernel is not registered yet.

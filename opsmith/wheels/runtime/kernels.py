@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from opsmith.errors import BuildError
 from opsmith.kernels import shipped
@@ -44,6 +44,7 @@ class KernelSource:
     strided: bool | tuple[str, ...] = False
     flags: tuple[str, ...] = ()
     asked: str = ""
+    in_place_of: Any = None
     language: ClassVar[_Language] = _Language()
 
     @property

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.errors import BuildError, MissingError
+from opsmith.errors import BuildError, DeclarationError, MissingError
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
 from opsmith.kernels.nvcc import cuda_architectures
 
 #: What every GPU of a generation runs, where nobody says for which the kernel is compiled.
-_USUAL = (80, 90)
+_USUAL = (80, 90, 100, 120)
 _NUMBERS = {"real": "fp32", "boolean": "u1"}
 
 
@@ -60,7 +60,8 @@ def compile_for(
         architecture: 90 for sm_90.
 
     Raises:
-        BuildError: it does not compile, in Triton's words; or the driver alone cannot launch it.
+        BuildError: it does not compile, in Triton's words.
+        DeclarationError: the driver alone cannot launch it.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -98,7 +99,9 @@ def compile_for(
     facts = compiled.metadata
     needs = _beyond(facts)
     if needs:
-        raise BuildError(f"{what} needs {needs}, which a launch by the driver alone does not give")
+        raise DeclarationError(
+            f"{what} needs {needs}, which a launch by the driver alone does not give"
+        )
     header = re.search(r"\.entry\b.*?\)", compiled.asm["ptx"], re.DOTALL)
     assert header is not None
     return Image(

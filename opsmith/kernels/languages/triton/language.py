@@ -84,6 +84,16 @@ class Triton(Cpp):
             "link_libraries": (*source.link_libraries, "dl", *links),
         }
 
+    def shipped_with(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.shipped_with`: GPUs, and the sizes that it was compiled for."""
+        file = Path(self.kernel.function.fn.__code__.co_filename).resolve()
+        sizes = [dict(one.sizes) for one in configurations(self.kernel, self.served)]
+        return {
+            "files": [file] if file != source.path else [],
+            "architectures": list(compiling.architectures()),
+            "sizes": [one for one in sizes if one],
+        }
+
 
 def render_launch(
     kernel: TritonKernel, found: Sequence[Configuration], archs: Sequence[int]
