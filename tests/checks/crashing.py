@@ -104,7 +104,7 @@ def shout(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 @shout.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
     # Into every pipe that there is, that of the answers among them.
-    for descriptor in range(3, 20):
+    for descriptor in range(3, 256):
         with contextlib.suppress(OSError):
             os.write(descriptor, b'{"event": "row"}\n[1, 2\n')
     return x * 2
@@ -117,7 +117,7 @@ def close_all(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 @close_all.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
-    os.closerange(0, 20)
+    os.closerange(0, 256)
     return x * 2
 
 
