@@ -293,7 +293,7 @@ def _check_expressions(
         for axis, (size, expected) in enumerate(zip(tensor.shape, spec.shape, strict=True)):
             if isinstance(expected, int) or expected in bound:
                 continue
-            wanted = _evaluate(expected, bound, spec)
+            wanted = _evaluate(expected, bound)
             if wanted is not None and wanted != size:
                 raise ArgumentError(
                     f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension "
@@ -301,9 +301,8 @@ def _check_expressions(
                 )
 
 
-def _evaluate(text: str, bound: dict[str, int], spec: TensorSpec) -> int | None:
+def _evaluate(text: str, bound: dict[str, int]) -> int | None:
     """The value of a size, `None` where it is written in a way that only PyTorch understands."""
-    del spec
     try:
         return int(expressions.evaluate(expressions.parse(text), bound, {}))
     except (expressions.ExpressionError, KeyError, ZeroDivisionError):

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
 from opsmith import DeclarationError, ExportError
 from opsmith.targets import OperatorUse
-from opsmith.targets.lowering.choice import Choice, Chooser, inline
+from opsmith.targets.lowering.choice import Choice, Chooser, call_arguments, inline
 
 
 @opsmith.op("test_choice::one")
@@ -117,3 +118,12 @@ def test_the_inline_form_needs_a_reference() -> None:
         "theirs::bare: its declaration has no reference, which the inline form needs. Write one in "
         "plain PyTorch in place of '...'."
     )
+
+
+def test_a_calls_arguments_are_found_by_name_however_they_were_given() -> None:
+    @opsmith.op("test_choice::three")
+    def three(x: Float[Tensor, "N"], k: int = 1, *, s: float = 0.5) -> Float[Tensor, "N"]:
+        return x * k * s
+
+    node = torch.fx.Graph().call_function(three.overload, ("x", 2), {"s": 3.0})
+    assert call_arguments(three, node) == {"x": "x", "k": 2, "s": 3.0}

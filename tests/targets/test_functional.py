@@ -153,6 +153,13 @@ def test_a_twin_can_be_traced() -> None:
     assert tuple(node.meta["val"].shape) == (3,)
 
 
+def test_a_twin_gets_what_the_call_gave_by_name() -> None:
+    program = torch.export.export(Call(lambda x: shift(x.clone(), label="of")), (torch.ones(2),))
+    graph = without_mutation(program, [shift]).graph
+    (call,) = (node for node in graph.nodes if operator_of_twin(node.target) is shift)
+    assert call.kwargs == {"label": "of"}
+
+
 def test_a_twin_whose_size_the_data_decide_can_be_traced() -> None:
     program = torch.export.export(
         Call(lambda x: twin(positive)(x, x.new_zeros(1))), (torch.tensor([1.0, -1.0, 2.0]),)

@@ -204,6 +204,35 @@ def test_a_reference_that_cannot_be_traced_is_named_with_its_line(
     )
 
 
+def test_a_reference_from_no_file_is_named_without_a_line() -> None:
+    def unwritten(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        raise ValueError("not for tracing")
+
+    code = unwritten.__code__.replace(co_filename="<text>")
+    unwritten.__code__ = code
+    operator = opsmith.op("inlining_test::unwritten", unwritten)
+    assert refused(operator, X).endswith(
+        "as the inline form needs: ValueError: not for tracing. Write the reference in plain "
+        "PyTorch (torch functions, no NumPy, no .item()), or give it a C++ kernel for the library "
+        "form."
+    )
+
+
+def test_an_adopted_operator_that_writes_is_called_by_its_twin() -> None:
+    library = torch.library.Library("inlining_adopted", "FRAGMENT")
+    library.define("bump(Tensor(a!) x) -> ()")
+    library.impl("bump", lambda x: counted.reference(x), "CompositeExplicitAutograd")
+
+    @opsmith.adopt("inlining_adopted::bump", mutates_args=("x",))
+    def bump(x: Float[Tensor, "*s"]) -> None:
+        x += 1
+
+    kept = lowered(lambda x: bump(y := x.clone()) or y, X, form="library")
+    assert twin(bump) in [node.target for node in kept.program.graph.nodes]
+    assert forms_of(kept) == {"inlining_adopted::bump": ("library", 1)}
+    torch.testing.assert_close(kept.program.module()(X), X + 1)
+
+
 def test_references_that_call_each_other_without_an_end_are_refused() -> None:
     message = refused(lambda x: there(double(x)), X, dynamic=False)
     assert message == (
@@ -405,6 +434,16 @@ def test_constants_are_of_the_type_and_on_the_device_that_the_reference_says(lik
     with torch.device("meta"), MakesConstants():
         made = torch.tensor([1.0])
     assert made.is_meta
+
+
+def test_a_constant_of_equal_numbers_is_one_operation() -> None:
+    @opsmith.op("inlining_test::evened")
+    def evened(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x * torch.tensor([[2.0], [2.0], [2.0]]).sum()
+
+    targets = [str(node.target) for node in lowered(evened, X).program.graph.nodes]
+    assert targets.count("aten.full.default") == 1
+    assert not [target for target in targets if "stack" in target or "cat" in target]
 
 
 def test_a_large_constant_of_a_reference_is_refused() -> None:

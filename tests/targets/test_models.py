@@ -76,12 +76,10 @@ def test_a_model_knows_its_operators_and_those_that_nobody_declared() -> None:
     library.impl("thrice", lambda x: 3 * x, "CompositeExplicitAutograd")
     thrice = torch.ops.models_elsewhere.thrice
     found = model(lambda self, x, y: twice(thrice(x)) + twice(y).relu())
-    assert {operator.name: len(nodes) for operator, nodes in found.operators().items()} == {
-        "models::twice": 2
-    }
-    assert {name: len(nodes) for name, nodes in found.foreign_operators().items()} == {
-        "models_elsewhere::thrice": 1
-    }
+    ((operator, calls),) = found.operators().items()
+    assert (operator, [node.target for node in calls]) == (twice, [twice.overload] * 2)
+    ((name, (call,)),) = found.foreign_operators().items()
+    assert (name, call.target) == ("models_elsewhere::thrice", thrice.default)
 
 
 def test_sizes_have_their_limits_and_their_names() -> None:
@@ -241,6 +239,42 @@ def test_what_is_carried_imports_its_own_parts_and_nothing_of_opsmith() -> None:
                     for one in (inside, *names)
                     for end in (".py", "/__init__.py")
                 ), f"{place}: {ast.unparse(node)}"
+
+
+def test_a_package_is_carried_as_one_and_what_only_types_need_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "errors.py": "X = 1\n",
+        "heavy.py": "import nowhere\n",
+        "part/__init__.py": "from opsmith.errors import X\n",
+        "part/inner.py": (
+            "from opsmith import part\n"
+            "if TYPE_CHECKING:\n    from opsmith.heavy import H\n"
+            "from json import loads\nfrom . import opsmith\n"
+        ),
+        "top.py": "from opsmith.part import inner\n",
+    }
+    for place, text in texts.items():
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(vendor, "_ROOT", tmp_path)
+    inner = texts["part/inner.py"].replace("opsmith.heavy", "..heavy", 1)
+    carried = {
+        "_opsmith/__init__.py": '"""Part of opsmith."""\n',
+        "_opsmith/errors.py": "X = 1\n",
+        "_opsmith/part/__init__.py": "from ..errors import X\n",
+        "_opsmith/part/inner.py": inner.replace("from opsmith import", "from .. import", 1),
+        "_opsmith/top.py": "from .part import inner\n",
+    }
+    assert vendor.modules(["top"]) == carried
+    # A file in a package's place still holds what is in the package.
+    light = tmp_path / "light.py"
+    light.write_text("Y = 2\n")
+    found = vendor.modules(["top"], instead={"part": light})
+    del carried["_opsmith/errors.py"]
+    assert found == {**carried, "_opsmith/part/__init__.py": "Y = 2\n"}
 
 
 def test_modules_may_be_moved_and_replaced(tmp_path: Path) -> None:

@@ -342,8 +342,11 @@ def test_sampled_floats_are_the_examples_own_and_integers_stay() -> None:
     ((a, b),) = sampled({}, (x, (64,)), (k, (64,)))
     assert b is k
     assert not torch.equal(a, x) and torch.equal(a.sort().values, x)
-    ((a,),) = sampled({}, (torch.full((64,), 2.0, dtype=torch.float16), (64,)))
+    same = torch.full((64,), 2.0, dtype=torch.float16)
+    ((a,),) = sampled({}, (same, (64,)))
     assert a.dtype is torch.float16 and a.unique().numel() > 32, "equal ones say too little"
+    ((again,),) = sampled({}, (same, (64,)))
+    assert torch.equal(a, again), "what a failure was found with is drawn again"
     ((a,),) = sampled({}, (torch.tensor([5.0]), (1,)))
     assert a.shape == (1,) and a.item() != 5.0
     ((a,),) = sampled({}, (torch.empty(0), (0,)))
