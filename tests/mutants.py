@@ -96,6 +96,12 @@ PARTS = {
             "tests/targets/test_packages.py",
             "tests/targets/test_exact_words.py",
             "tests/targets/test_models.py",
+            "tests/targets/test_outside.py::"
+            "test_a_broken_target_is_named_with_its_package_and_stops_no_other",
+            "tests/targets/test_outside.py::"
+            "test_a_target_of_another_package_is_listed_in_its_place",
+            "tests/targets/onnx/test_onnx.py::"
+            "test_torch_onnx_export_takes_the_standard_forms_by_itself",
         ],
     ),
 }

@@ -14,7 +14,7 @@ from opsmith.errors import ArgumentError, ArtifactError, MissingError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
-from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, TensorSpec
+from opsmith.targets.artifact import MODEL, OPERATORS, Artifact
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 

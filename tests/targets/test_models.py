@@ -83,6 +83,8 @@ def test_a_model_knows_its_operators_and_those_that_nobody_declared() -> None:
 
 
 def test_sizes_have_their_limits_and_their_names() -> None:
+    large = Dim("n", min=2, max=2**31)
+    assert model(lambda self, x, y: x + 1, ({0: large}, None)).dims == {"n": (2, 2**31)}
     n = Dim("n", min=2, max=9)
     bounded = model(lambda self, x, y: torch.cat([x, y]), ({0: n}, {0: n}))
     assert bounded.dims == {"n": (2, 9)}
@@ -91,6 +93,9 @@ def test_sizes_have_their_limits_and_their_names() -> None:
     assert bounded.shape_environment is not None
     free = model(lambda self, x, y: x.sum() + y, ({0: Dim.AUTO}, {0: Dim("m")}))
     assert [high for _, high in free.dims.values()] == [None, None]
+    assert all(name.isidentifier() for name in free.dims), "a size without a name has PyTorch's"
+    again = prepare(bounded.program)
+    assert [high for _, high in again.dims.values()] == [9]
     fixed = model(lambda self, x, y: x + y)
     assert (fixed.dims, fixed.shape_environment) == ({}, None)
 
@@ -167,6 +172,18 @@ def test_only_a_whole_operator_is_known_by_its_overload() -> None:
 
     assert operator_behind(second.overload) is second
     assert operator_behind(earlier) is not first
+
+
+def test_a_model_that_pytorch_cannot_trace_is_refused_with_pytorchs_words() -> None:
+    def fails(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        raise ValueError("not this one")
+
+    with pytest.raises(ExportError) as caught:
+        model(fails)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert str(caught.value) == (
+        f"torch.export.export could not trace Called:\n{caught.value.__cause__}"
+    )
 
 
 def test_expressions_over_sizes_have_the_users_names() -> None:
