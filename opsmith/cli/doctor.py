@@ -63,6 +63,7 @@ def examine() -> Iterator[Finding]:
     yield from _targets()
     yield _package("triton", "Triton kernels", "pip install 'opsmith[triton]'")
     yield _package("netron", "looking at graphs", "pip install 'opsmith[view]'")
+    yield _gates()
 
 
 def healthy(findings: list[Finding]) -> bool:
@@ -218,6 +219,19 @@ def _import_problem(packages: Iterable[str]) -> str:
         except Exception as error:
             return f"{package} is installed, but importing it says: {_first_line(error)}"
     return ""
+
+
+def _gates() -> Finding:
+    """Build what binds to one PyTorch, once for each, as the first call of an operator would."""
+    name, used_for = "gates in C++", "gradients, calls without Python"
+    try:
+        from opsmith.operators import gate
+
+        gate.require()
+    except Exception as error:
+        note = f"Python does the same, slower: {_first_line(error)}"
+        return Finding(name, False, False, "", used_for, note)
+    return Finding(name, True, False, "", used_for, "built for this PyTorch")
 
 
 def _package(name: str, used_for: str, remedy: str) -> Finding:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from opsmith.operators.operator import DefinedOperator
 
 _NAMESPACE = "opsmith_derivative"
-_WHAT = "the autograd gate (once for this PyTorch)"
+_GATE = "autograd_gate", "the autograd gate (once for this PyTorch)"
+_RECORDER = "recorder", "the recorder of gradients (once for this PyTorch)"
 
 
 @contextlib.contextmanager
@@ -44,7 +45,7 @@ def built_beside(operators: Iterable[DefinedOperator] = ()) -> Iterator[None]:
         loading = [executor.submit(loader) for loader in waiting]
         yield
         if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
-            with progress.status(f"building {_WHAT}"):
+            with progress.status(f"building {_GATE[1]}"):
                 futures.wait(loading)
 
 
@@ -57,7 +58,7 @@ def is_recorded(operator: DefinedOperator) -> bool:
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The built gate, or `None` where it cannot be built."""
-    library = _built("autograd_gate", _WHAT)
+    library = _built(*_GATE)
     if library is not None:
         library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         library.opsmith_gate_open.restype = ctypes.c_void_p
@@ -69,7 +70,7 @@ def load() -> ctypes.CDLL | None:
 @functools.cache
 def load_recorder() -> ctypes.CDLL | None:
     """The built gate that records declared backwards, or `None` where it cannot be built."""
-    library = _built("recorder", "the recorder of gradients (once for this PyTorch)")
+    library = _built(*_RECORDER)
     if library is not None:
         text, count = ctypes.c_char_p, ctypes.c_uint64
         positions = ctypes.POINTER(ctypes.c_int64)
@@ -81,15 +82,25 @@ def load_recorder() -> ctypes.CDLL | None:
     return library
 
 
+def require() -> None:
+    """Build the gates, where they are not yet.
+
+    Raises:
+        BuildError: one does not compile; calls pass through Python then.
+        MissingError: something that building needs is not there.
+    """
+    for name, what in (_GATE, _RECORDER):
+        _recipe(name, what).build()
+
+
+def _recipe(name: str, what: str) -> kernels.Recipe:
+    source = Path(__file__).with_name(f"{name}.cpp")
+    return kernels.Recipe(name, sources=[source], torch="full", flags=("-O1",), what=what)
+
+
 def _built(name: str, what: str) -> ctypes.CDLL | None:
     try:
-        path = kernels.Recipe(
-            name,
-            sources=[Path(__file__).with_name(f"{name}.cpp")],
-            torch="full",
-            flags=("-O1",),
-            what=what,
-        ).build()
+        path = _recipe(name, what).build()
     except OpsmithError:
         return None
     library = ctypes.CDLL(str(path))

@@ -58,6 +58,19 @@ def test_no_compiler_is_essential_and_says_how_to_get_one(cli, only_path):
     assert "needed, and not here: C++ compiler" in outcome.stderr
 
 
+def test_calls_that_pass_through_python_are_said_with_the_reason(only_path):
+    gates = found("gates in C++")
+    assert (gates.ok, gates.essential) == (False, False)
+    assert gates.note.startswith(
+        "Python does the same, slower: the autograd gate (once for this PyTorch): "
+    )
+    assert "needs a C++ compiler, and none is on the PATH" in gates.note
+
+
+def test_gates_that_are_built_are_said():
+    assert found("gates in C++").note == "built for this PyTorch"
+
+
 def test_a_compiler_without_cpp20_does_not_count(only_path):
     program(
         only_path / "g++",
