@@ -51,8 +51,9 @@ class Proof:
 def libraries(cache: Path) -> set[str]:
     """The operators' libraries in a cache."""
     found = {str(path) for path in (cache / "libraries").rglob("*.so")}
-    # The autograd gate binds to one PyTorch, and is built for each; every call works without it.
-    return {path for path in found if not path.endswith("libautograd_gate.so")}
+    # The gates of autograd bind to one PyTorch, and are built for each; calls work without them.
+    gates = {"libautograd_gate.so", "librecorder.so"}
+    return {path for path in found if Path(path).name not in gates}
 
 
 def environment(version: str, folder: Path) -> Path:
