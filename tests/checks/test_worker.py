@@ -15,6 +15,7 @@ from opsmith import checks, testing
 from opsmith.checks.worker import memory, supervise
 from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.supervised import Supervised
+from opsmith.operators.importing import import_operators
 
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
 ENDING = [
@@ -212,6 +213,7 @@ import sys, time
 sys.path[:] = {sys.path!r}
 from opsmith.checks.worker.launch import python
 from opsmith.checks.worker.supervised import Supervised
+from opsmith.operators.importing import import_operators
 Supervised(python("endless")).begin()
 time.sleep(600)
 """
@@ -354,3 +356,38 @@ print([name for name in ("torch._inductor", "torch._dynamo") if name in sys.modu
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+WRONG = """
+import os, sys
+from pathlib import Path
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+SEEN = Path(__file__).with_name("seen")
+
+@opsmith.op("compiler_seen::doubled")
+def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    with SEEN.open("a") as seen:
+        print(os.getpid(), "torch._dynamo" in sys.modules, file=seen)
+    return x * 2
+
+@doubled.register_kernel("cpu")
+def _(x):
+    return x * 3
+"""
+
+
+def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "compiler_seen.py").write_text(WRONG)
+    (operator,) = import_operators(str(tmp_path / "compiler_seen.py")).operators
+    report = checks.run(operator, select=["reference", "sizes"], examples=4)
+    assert [row.check for row in report.failures] == ["reference", "sizes"]
+    at_first: dict[str, str] = {}
+    for line in (tmp_path / "seen").read_text().splitlines():
+        process, imported = line.split()
+        at_first.setdefault(process, imported)
+    # Each row, and the case that it failed with once more, alone.
+    assert list(at_first.values()) == ["False", "True", "True", "True"]

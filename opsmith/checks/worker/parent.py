@@ -75,6 +75,7 @@ class Worker(Supervised):
     def __init__(self) -> None:
         super().__init__(python("opsmith.checks.worker.process"))
         self.hung = self._began = False
+        self._compiler = False
         self._number = 0
         self._replay = Replay()
 
@@ -231,7 +232,8 @@ class Worker(Supervised):
                 return running, not_ready
             assert self._child is not None
             self._number += 1
-            self._send((json.dumps({"number": self._number, **request}) + "\n").encode())
+            sent = {"number": self._number, "compiler": self._compiler, **request}
+            self._send((json.dumps(sent) + "\n").encode())
             row = self._child
             bound = bound_for(row, 0)
             self._listen()
@@ -278,6 +280,7 @@ class Worker(Supervised):
         """The row that a check ends with."""
         self._replay = Replay(**message["replay"])
         self.hung = bool(message["hung"])
+        self._compiler |= bool(message["compiler"])
         if message["last"]:
             self._child = None  # it ends, and another takes its place
         return Row.revive(message["row"])

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from opsmith.checks.remote import Caller
     from opsmith.operators import Operator
 
+#: PyTorch's compiler. PyTorch imports it, for more than a second, where it takes an operator apart
+#: to measure rounding: so the template has it as soon as one row did.
+_COMPILER = "torch._dynamo"
 #: How long the process of a row does not say that its kernel is being called.
 _QUIET_SECONDS = 1.0
 
@@ -67,6 +70,8 @@ def _be_template(answers: int) -> None:
         if operator is None:
             continue
         _import_for(request["check"])
+        if request["compiler"]:
+            importlib.import_module(_COMPILER)
         threads = _started_threads()
 
         def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
@@ -183,6 +188,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
         row=asdict(row),
         replay=asdict(replay),
         hung=caller is not None and caller.hung,
+        compiler=_COMPILER in sys.modules,
         last=not forked,
     )
 
