@@ -4,6 +4,9 @@ The same libraries' kernels at BEVDet's size: called in PyTorch, and by JAX's co
 forward and with the gradients of depth and features. Then `my_add` on eight numbers, where nearly
 all of the time is the call.
 
+PyTorch's threads spin for a while after their work, and hold a core that JAX's want: with
+OMP_WAIT_POLICY=passive they sleep.
+
     python benchmarks/in_jax.py
 """
 
@@ -40,6 +43,7 @@ def pools(size: str, loaded: Any) -> dict[str, dict[str, Callable[[], object]]]:
     depth, feat, *rest = (to_jax(v) for v in case.values() if isinstance(v, torch.Tensor))
     weights = to_jax(grad)
 
+    @jax.jit
     def pool(depth: Any, feat: Any) -> Any:
         return loaded.ops.bev_pool_v2(depth, feat, *rest, bev_size)
 
