@@ -6,6 +6,8 @@
 
 #include <xla/ffi/api/c_api.h>
 
+#include <thread>
+
 namespace opsmith::xla {
 
 constexpr DLDataType dtype_of(XLA_FFI_DataType type) {
@@ -267,7 +269,9 @@ class Call : public detail::CallContext {
         if (done.fetch_add(1) + 1 == count) done.notify_all();
       }
     }
+    // The others are at their last pieces: to sleep and be woken may take longer than these do.
     void wait() {
+      for (int i = 0; i < 100 && done.load() < count; ++i) std::this_thread::yield();
       for (int64_t seen = done.load(); seen < count; seen = done.load()) done.wait(seen);
     }
   };
