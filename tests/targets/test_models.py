@@ -174,6 +174,13 @@ def test_only_a_whole_operator_is_known_by_its_overload() -> None:
     assert operator_behind(earlier) is not first
 
 
+def test_a_model_keeps_the_module_that_it_was_traced_from() -> None:
+    called = Called(lambda self, x, y: x + y)
+    found = prepare(called, (torch.ones(4), torch.ones(4)))
+    assert found.module is called
+    assert prepare(found.program).module is None
+
+
 def test_a_model_that_pytorch_cannot_trace_is_refused_with_pytorchs_words() -> None:
     def fails(self: Any, x: Tensor, y: Tensor) -> Tensor:
         raise ValueError("not this one")
