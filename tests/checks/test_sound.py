@@ -10,7 +10,8 @@ import opsmith
 from opsmith import testing
 from opsmith.checks import all_checks
 
-# The targets' checks come later and have tests of their own.
+# A few samples of each: `make seeds` draws more, over 40 seeds. The targets' checks come later and
+# have tests of their own.
 PYTORCH = [check.name for check in all_checks() if check.order < 200 and not check.flag]
 #: What takes seconds each, and says nothing of numbers.
 COMPILERS = ("opcheck", "compile", "export")
@@ -29,12 +30,12 @@ def passes(operator, select, examples):
 
 @pytest.mark.parametrize("operator", sound.OPERATORS, ids=lambda operator: operator.name)
 def test_a_sound_operator_passes_every_check(operator):
-    passes(operator, PYTORCH, 12)
+    passes(operator, PYTORCH, 8)
 
 
 @pytest.mark.parametrize("operator", sound_shapes.OPERATORS, ids=lambda operator: operator.name)
 def test_an_operator_of_unusual_shapes_passes_every_check(operator):
-    passes(operator, PYTORCH, 8)
+    passes(operator, PYTORCH, 5)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_an_operator_of_unusual_shapes_passes_every_check(operator):
     ids=lambda operator: operator.name,
 )
 def test_an_operator_of_delicate_numbers_passes(operator):
-    passes(operator, [name for name in PYTORCH if name not in COMPILERS], 8)
+    passes(operator, [name for name in PYTORCH if name not in COMPILERS], 5)
 
 
 def test_what_a_reference_does_to_the_list_it_is_given_is_its_own_matter():
