@@ -15,18 +15,6 @@ _DEFAULT_OPERATOR = "scale_rows"
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 #: Namespaces that PyTorch or C++ uses for itself.
 _TAKEN = frozenset({"aten", "at", "c10", "opsmith", "prim", "prims", "quantized", "std", "torch"})
-_CPP_KEYWORDS = frozenset(
-    """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
-    char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
-    constinit continue decltype default delete do double dynamic_cast else enum explicit export
-    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
-    nullptr operator or or_eq private protected public register reinterpret_cast requires return
-    short signed sizeof static static_assert static_cast struct switch template this thread_local
-    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
-    xor xor_eq main
-    """.split()
-)
 
 
 class NewError(OpsmithError):
@@ -75,6 +63,8 @@ def parse_name(text: str) -> OperatorName:
 
 
 def _refuse_bad_identifier(part: str, text: str) -> None:
+    from opsmith.kernels.cpp import KEYWORDS
+
     shown = repr(part) if part == text else f"{part!r} in {text!r}"
     if not _IDENTIFIER.fullmatch(part):
         suggestion = re.sub(r"\W+", "_", part, flags=re.ASCII).strip("_0123456789").lower()
@@ -84,7 +74,7 @@ def _refuse_bad_identifier(part: str, text: str) -> None:
         )
     if "__" in part:
         raise NewError(f"{shown} has two underscores in a row, which C++ reserves")
-    if keyword.iskeyword(part) or part in _CPP_KEYWORDS:
+    if keyword.iskeyword(part) or part in {*KEYWORDS, "main"}:
         language = "Python" if keyword.iskeyword(part) else "C++"
         raise NewError(f"{shown} is a keyword of {language}; choose another name")
 

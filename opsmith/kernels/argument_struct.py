@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels.cpp import ELEMENT_TYPES, enumerator, identifier, quote
+from opsmith.kernels.cpp import ELEMENT_TYPES, KEYWORDS, enumerator, identifier, quote
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import (
     Parameter,
@@ -136,6 +136,12 @@ def require_supported(signature: Signature) -> None:
             f"{signature.qualname}: in C++ the function {signature.name!r} and the namespace "
             f"{signature.namespace!r} cannot share a name; rename one of them for a C++ kernel"
         )
+    for word in (signature.namespace, signature.name):
+        if word in KEYWORDS:
+            raise DeclarationError(
+                f"{signature.qualname}: {word!r} is a keyword of C++; choose another name for a "
+                "C++ kernel"
+            )
 
 
 def element_type(type_: TensorType) -> str | None:

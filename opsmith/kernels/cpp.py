@@ -30,22 +30,24 @@ ELEMENT_TYPES = {
     "uint64": "uint64_t",
 }
 
-# Words that a member of a C++ struct cannot be called, though a Python parameter can.
-_KEYWORDS = frozenset(
+KEYWORDS = frozenset(
     """alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t
     compl concept const consteval constexpr constinit const_cast co_await co_return co_yield
     decltype default delete do double dynamic_cast enum explicit export extern false float friend
     goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private
     protected public register reinterpret_cast requires short signed sizeof static static_assert
     static_cast struct switch template this thread_local throw true try typedef typeid typename
-    union unsigned using virtual void volatile wchar_t xor xor_eq NULL EOF errno assert
-    signbit isnan isinf""".split()
+    union unsigned using virtual void volatile wchar_t xor xor_eq""".split()
 )
+"""Words that C++ keeps for itself, without those that Python keeps as well."""
+
+# Macros: a member cannot be called like these either.
+_MACROS = frozenset("NULL EOF errno assert signbit isnan isinf".split())
 
 
 def identifier(name: str) -> str:
     """`name` as a member of a C++ struct: a word that C++ keeps for itself gets an underscore."""
-    return f"{name}_" if name in _KEYWORDS else name
+    return f"{name}_" if name in KEYWORDS | _MACROS else name
 
 
 def enumerator(text: str) -> str:

@@ -157,6 +157,17 @@ def test_a_function_cannot_share_its_namespaces_name(tmp_path) -> None:
         KernelSource(signature_of(same, "same::same"), "cpu", tmp_path / "x.cpp")
 
 
+@pytest.mark.parametrize("name", ["kernels_test::double", "namespace::scaled"])
+def test_an_operator_with_a_cpp_kernel_is_not_named_after_a_keyword_of_cpp(name, tmp_path) -> None:
+    def kept(x: Int64[Tensor, "N"]) -> Int64[Tensor, "N"]: ...
+
+    word = "double" if "double" in name else "namespace"
+    refused = f"{name}: '{word}' is a keyword of C++; choose another name for a C++ kernel"
+    with pytest.raises(DeclarationError) as error:
+        KernelSource(signature_of(kept, name), "cpu", tmp_path / "x.cpp")
+    assert str(error.value) == refused
+
+
 def test_strided_names_a_tensor(tmp_path) -> None:
     with pytest.raises(DeclarationError, match="strided names 'z', which is not a tensor argument"):
         KernelSource(
