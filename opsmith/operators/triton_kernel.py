@@ -312,5 +312,5 @@ def _launcher_for(operator: DefinedOperator, args: Any, kwargs: Any) -> TritonLa
     kernel = operator.kernels.get(device)
     if not isinstance(kernel, TritonLauncher) or not operator.is_enabled(device):
         return None
-    # Without Triton a call stays a call, of a library that came with the package.
-    return None if kernel.kernel is not None and triton_missing() else kernel
+    # Without Triton, what came with the package runs, and a compiler cannot see into that.
+    return None if triton_missing() and kernel._shipped() else kernel
