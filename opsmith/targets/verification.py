@@ -186,7 +186,7 @@ def _other_shapes(
         sizes = {}
         for name, have in bound.items():
             low, high = model.dims[name]
-            limit = have * _MOST_GROWTH if high is None else high
+            limit = max(have, 1) * _MOST_GROWTH if high is None else high
             sizes[name] = max(min(grown(have), limit), low)
         if sizes in seen or len(seen) > count:
             continue

@@ -351,8 +351,9 @@ def test_sampled_floats_are_the_examples_own_and_integers_stay() -> None:
     assert a.shape == (1,) and a.item() != 5.0
     ((a,),) = sampled({}, (torch.empty(0), (0,)))
     assert a.numel() == 0
-    found = sampled({"N": (0, 5)}, (torch.empty(0, 2), ("N", 2)))
-    assert [tuple(a.shape) for (a,) in found] == [(0, 2), (1, 2)]
+    for most in (5, None):
+        found = sampled({"N": (0, most)}, (torch.empty(0, 2), ("N", 2)))
+        assert [tuple(a.shape) for (a,) in found] == [(0, 2), (1, 2)]
     # A larger input repeats the example's values, a smaller one has its first.
     found = sampled({"N": (1, None)}, (torch.tensor([1, 2, 3]), ("N",)))
     assert [value.tolist() for (value,) in found] == [
