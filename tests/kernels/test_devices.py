@@ -84,6 +84,7 @@ def test_only_the_table_and_the_languages_name_a_device() -> None:
         package / "kernels" / "languages",
         package / "kernels" / "nvcc.py",  # drives the compiler of one
         package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
+        package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider
         package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor
         package / "signature" / "binding.py",  # what messages call the device of no tensor
         package / "checks" / "failures",  # where it is the name of a page

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opsmith.kernels import HOST
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import INSTALL, OPTIONS, PACKAGES, PAGE
+from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.proof import Route
 from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
 
@@ -16,8 +18,8 @@ _PROVIDER = Option(
     "provider",
     "what runs the model: ONNX Runtime's provider for the CPU, or that for CUDA, for which every "
     "operator in the library form has to have a CUDA kernel",
-    default="cpu",
-    choices=("cpu", "cuda"),
+    default=HOST,
+    choices=tuple(PROVIDERS),
 )
 
 
