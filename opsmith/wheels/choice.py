@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opsmith.errors import DeclarationError, ExportError, MissingError
 from opsmith.kernels import HOST, KernelSource, get_device
+from opsmith.kernels.languages.triton import require_triton
 from opsmith.operators.classes import all_classes
 from opsmith.operators.kernel import Kernel
 from opsmith.operators.operator import DefinedOperator
@@ -79,6 +80,7 @@ def _not_ahead_of_time(kernel: Kernel, kind: Platform) -> str:
     try:
         if kernel.entry is None:
             return "a function launches it"
+        require_triton(kernel.entry.what)  # before anything is made for the platform
         with compiling_for(kind, kind.levels[0]):
             kernel.entry.build()
     except (DeclarationError, MissingError) as error:
