@@ -39,7 +39,8 @@ def double_backward(trial: Trial) -> None:
     need_gradient(trial)
     trial.need(
         trial.operator.rule.backward is not None,
-        'no backward is written by hand, and `gradcheck` tries second derivatives of "reference"',
+        'no backward is written by hand: second derivatives of "reference" are PyTorch\'s own, '
+        "and `gradcheck` tries them in float64",
     )
     raised = compared = 0
 
