@@ -41,13 +41,13 @@ KEYWORDS = frozenset(
 )
 """Words that C++ keeps for itself, without those that Python keeps as well."""
 
-# Macros: a member cannot be called like these either.
-_MACROS = frozenset("NULL EOF errno assert signbit isnan isinf".split())
+# What a member of a struct cannot be called: macros neither.
+_NO_MEMBERS = KEYWORDS | set("NULL EOF errno assert signbit isnan isinf".split())
 
 
 def identifier(name: str) -> str:
     """`name` as a member of a C++ struct: a word that C++ keeps for itself gets an underscore."""
-    return f"{name}_" if name in KEYWORDS | _MACROS else name
+    return f"{name}_" if name in _NO_MEMBERS else name
 
 
 def enumerator(text: str) -> str:
