@@ -16,9 +16,10 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     """What `opsmith.export` wants of a model: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``.
 
     Args:
-        source: ``FILE.py:NAME`` or ``MODULE:NAME``, where NAME is an ExportedProgram, or a function
-            without arguments that returns ``(model, args)``, or a dictionary of the above, or an
-            operator, or a list of operators; or a ``.pt2`` file that ``torch.export.save`` wrote.
+        source: ``FILE.py:NAME`` or ``MODULE:NAME``, where NAME is an ExportedProgram, or
+            ``(model, args)``, or a function without arguments that returns these or a dictionary
+            of the above, or an operator, or a list of operators; or a ``.pt2`` file that
+            ``torch.export.save`` wrote.
         operators: whether ``FILE.py`` or ``MODULE`` alone stands for the operators that it
             declares.
 
@@ -51,6 +52,8 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
             f"function that returns both:\n\n"
             f"  def example():\n      return {name}, (torch.randn(1, 3),)"
         )
+    if isinstance(found, tuple) and found and isinstance(found[0], torch.nn.Module):
+        return _described(source, found)
     if isinstance(found, torch.export.ExportedProgram | Operator | list | tuple):
         return {"model": found}
     if not callable(found):

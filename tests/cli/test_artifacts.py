@@ -7,6 +7,9 @@ import urllib.request
 
 import numpy as np
 import pytest
+import torch
+
+from opsmith.cli.source import load_source
 
 MODEL = """
 import torch
@@ -96,6 +99,14 @@ def test_inputs_that_do_not_fit(exported, cli, arguments, words):
     done = cli("run", "dist", *arguments)
     assert done.code == 1
     assert words in done.stderr
+
+
+def test_a_model_and_its_arguments_may_be_named_without_a_function(tmp_path):
+    file = tmp_path / "cli_pair.py"
+    file.write_text("import torch\n\npair = torch.nn.ReLU(), (torch.ones(2),)\n")
+    loaded = load_source(f"{file}:pair")
+    assert isinstance(loaded["model"], torch.nn.ReLU)
+    assert [tuple(one.shape) for one in loaded["args"]] == [(2,)]
 
 
 @pytest.mark.parametrize(
