@@ -11,27 +11,9 @@ from pathlib import Path
 
 import pytest
 from pairs import Pair
-from run import APART, COMPILED, pairs
+from run import APART, CHECKS, COMPILED, expected, pairs
 
 from opsmith import checks
-
-#: What looks for faults of these kinds.
-CHECKS = {
-    "values": "reference",
-    "overflow": "reference",
-    "sizes": "reference",
-    "layouts": "layouts",
-    "dtypes": "reference",
-    "parameters": "reference",
-    "state": "history",
-    "mutation": "mutation",
-    "gradients": "gradient",
-    "parallel dimensions": "parallel",
-    "fake kernels": "fake",
-    "memory": "bounds",
-    "threads": "splits",
-    "exceptions and hangs": "reference",
-}
 
 
 def _chosen() -> list[Pair]:
@@ -45,7 +27,7 @@ def _chosen() -> list[Pair]:
 @pytest.mark.usefixtures("brief_shrinking")
 @pytest.mark.parametrize("pair", _chosen(), ids=lambda pair: pair.name)
 def test_a_planted_fault_is_found_and_its_right_twin_passes(pair: Pair) -> None:
-    check = pair.row or CHECKS[pair.kind]
+    check = expected(pair)
     settings = {"select": [check], "examples": 20, "isolate": pair.kind in APART}
     wrong = checks.run(pair.wrong, time_limit=5.0, **settings)
     assert check in {row.check for row in wrong.failures}
