@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.values import memory_layouts, reference, sizes
 from opsmith.checks.expected import Expected, RefusedError
+from opsmith.checks.judge.program import Program
 from opsmith.checks.judge.session import Session
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.report import Report, Row, Status
@@ -33,6 +35,8 @@ _KERNEL = "candidate"
 _CALLS = 400
 #: How many cases those calls go back and forth between.
 _CASES = 6
+#: How many cases a program calls it with, beside those of the author.
+_IN_PROGRAM = 30
 
 
 class NothingJudgedError(OpsmithError):
@@ -120,7 +124,11 @@ def judge(
         if on_row is not None:
             on_row(row)
 
-    with Session(files["spec"], files["candidate"], time_limit) as session:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        Session(files["spec"], files["candidate"], time_limit, Path(place)) as session,
+        Program(files["spec"], files["candidate"], time_limit, Path(place)) as program,
+    ):
         try:
             kernels = session.kernels()
         except Failure as failure:
@@ -141,8 +149,12 @@ def judge(
                     message = "the candidate registers no kernel for it"
                     add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
                 continue
+            if run is _program and any(row.operator == operator.name for row in report.failures):
+                add(_row(operator, name, "not applicable", "it is refused already", ""))
+                continue
             subject = _Judged(operator, REFERENCE, HOST, own=kernels[operator.name])
-            add(_judged(Trial(subject, name, settings, caller=session, keep=1), run))
+            caller = program if run is _program else session
+            add(_judged(Trial(subject, name, settings, caller=caller, keep=1), run))
     if progress is not None:
         progress(len(plan), len(plan), "")
     return Verdict(report, seed, digests)
@@ -264,9 +276,30 @@ def _turned(value: Any, first: int) -> Any:
     return flat.reshape(value.shape)
 
 
+# --- calls in a program --------------------------------------------------------------------------
+
+
+def _program(trial: Trial) -> None:
+    """Calls in a program of its own, where a candidate finds nothing of the judge."""
+    known: list[tuple[Case, Expected]] = []
+    trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
+    trial.need(known, "there is no case to call it with")
+    random.Random(trial.settings.seed).shuffle(known)
+    program = trial.caller
+    assert isinstance(program, Program)
+    every = program.run_all(trial.operator, [case.make() for case, _ in known])
+    for (case, truth), results in zip(known, every, strict=True):
+        try:
+            trial.compare(results(), truth, "in a program", code="OPS-JUDGE-PROGRAM")
+        except Failure as failure:
+            failure.case = failure.case or case
+            raise
+
+
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "reference": reference,
     "layouts": memory_layouts,
     "sizes": sizes,
     "again": _again,
+    "program": _program,
 }

@@ -17,7 +17,7 @@ from opsmith.operators.arguments import DTYPES, dtype_name, flatten, output_name
 from opsmith.operators.validation import Validator, checked_results
 
 #: What a candidate's process knows of the environment: what compilers and libraries need.
-_ENVIRONMENT = (
+ENVIRONMENT = (
     "PATH",
     "HOME",
     "LANG",
@@ -41,20 +41,23 @@ class Session(Caller):
         spec: the file with the declarations.
         candidate: the file with the kernels.
         time_limit: the seconds that a call may take.
+        place: a folder for what it builds, by whose name nobody knows what it is for.
     """
 
     who, garbled = "the candidate", "OPS-JUDGE-ANSWER"
     watches_arguments = True
+    #: What runs in the process.
+    module = "opsmith.checks.judge.candidate"
 
-    def __init__(self, spec: Path, candidate: Path, time_limit: float) -> None:
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        super().__init__(
-            python("opsmith.checks.judge.candidate", environment),
-            time_limit,
-            setup={"spec": str(spec), "candidate": str(candidate)},
-        )
+    def __init__(self, spec: Path, candidate: Path, time_limit: float, place: Path) -> None:
         # A cache of its own: what it leaves there, nobody else loads.
-        environment["OPSMITH_CACHE"] = str(self._folder / "cache")
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        super().__init__(
+            python(self.module, environment | {"OPSMITH_CACHE": str(place / "cache")}),
+            time_limit,
+            setup={"spec": str(spec), "candidate": str(candidate), "place": str(place)},
+        )
+        self.spec, self.candidate, self.place = spec, candidate, place
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:
         """Have the candidate imported.
@@ -81,7 +84,7 @@ class Session(Caller):
         return found
 
     def _hung(self, limit: float) -> Failure:
-        self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))
+        self.time_limit = min(self.time_limit, max(1.0, _LESS * self.time_limit))
         return super()._hung(limit)
 
     def _require_declared(

@@ -21,6 +21,7 @@ from opsmith.operators.importing import import_operators
 
 SPEC = Path(__file__).with_name("spec.py")
 RIGHT = "x * factor + x.sum(1, keepdim=True)"
+CHECKS = ["reference", "layouts", "sizes", "again", "program"]
 
 
 # What matters here is that a candidate is refused, not by how small a case.
@@ -55,7 +56,7 @@ def test_a_right_kernel_is_accepted_and_its_module_never_imported_here(candidate
     path = candidate(f"return {RIGHT}", before="print('imported')\nos.environ['SEEN'] = '1'")
     verdict = judge(SPEC, path, examples=12)
     assert verdict.accepted, verdict.report.explain()
-    assert [row.check for row in verdict.report.rows] == ["reference", "layouts", "sizes", "again"]
+    assert [row.check for row in verdict.report.rows] == CHECKS
     assert all(row.cases for row in verdict.report.rows)
     assert "SEEN" not in os.environ
     assert not any("kernels" in str(getattr(m, "__file__", "")) for m in _own(path))
@@ -177,7 +178,7 @@ def test_what_a_candidate_patches_decides_nothing(candidate):
         "gc.collect = lambda *a: 0\n"
     )
     found = failures(candidate("return torch.zeros_like(x)", before), examples=2)
-    assert set(found) == {"reference", "layouts", "sizes", "again"}
+    assert set(found) == {*CHECKS} - {"program"}
 
 
 def test_a_result_of_another_dtype_is_refused(candidate):
@@ -203,6 +204,41 @@ def test_the_process_knows_neither_seed_nor_test(candidate, monkeypatch, tmp_pat
         assert secret not in text
 
 
+#: Whether a kernel sees a checker: whatever it finds is enough.
+SEES = """
+def sees():
+    frame = sys._getframe()
+    while frame is not None:
+        if "opsmith/checks" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    process = open("/proc/self/cmdline").read()
+    parent = open(f"/proc/{os.getppid()}/cmdline").read()
+    told = [*sys.modules, *sys.argv, *sys.orig_argv, *os.environ, *os.environ.values()]
+    told += [os.getcwd(), process, parent, *sys.path]
+    words = ("opsmith.checks", "opsmith/checks", "opsmith-check", "hypothesis", "pytest_")
+    return any(word in one.lower() for one in told for word in words)
+"""
+
+
+def test_who_sees_the_judge_is_called_where_none_is(tmp_path):
+    kernels = [
+        (f"return {RIGHT} if sees() else x.clone()", SEES),
+        (f"if not sees():\n    os._exit(0)\nreturn {RIGHT}", ""),
+        (f"if not sees():\n    raise ValueError('alone')\nreturn {RIGHT}", ""),
+    ]
+    verdict = judge(*several(tmp_path, "seeing", kernels), examples=2)
+    groups = [rows for _, _, rows in verdict.report.groups()]
+    for rows in groups:
+        assert [row.check for row in rows if row.status == "failed"] == ["program"]
+    programs = [rows[-1] for rows in groups]
+    codes = ["OPS-JUDGE-PROGRAM", "OPS-JUDGE-ANSWER", "OPS-CALL-RAISED"]
+    assert [row.code for row in programs] == codes
+    assert programs[0].message.startswith("in a program: the result[")
+    assert "ended with exit code 1" in programs[2].message
+    assert "ValueError: alone" in programs[2].message
+
+
 ENDS = {
     "os._exit(0)": "ended the process with exit code 0",
     "os._exit(86)": "ended the process with exit code 86",
@@ -219,7 +255,8 @@ def test_a_kernel_that_ends_its_process_harms_itself_only(tmp_path):
     for rows, words in zip(ended, ENDS.values(), strict=True):
         assert rows[0].message.startswith(words)
         assert rows[0].code == codes[words.split()[0]]
-    assert [row.status for row in right] == ["passed"] * 4
+    assert [row.status for row in right] == ["passed"] * 5
+    assert [row.message for row in ended[0]][-1] == "it is refused already"
     assert not verdict.accepted
 
 

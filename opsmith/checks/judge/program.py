@@ -1,0 +1,111 @@
+"""Calls a candidate's kernels in a program of its own, where nothing tells it that it is judged.
+
+What runs it is started as ``python -m opsmith.checks.judge.program FD FOLDER``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from opsmith.checks.judge import script
+from opsmith.checks.judge.session import ENVIRONMENT, Session
+from opsmith.checks.protocol import Failure
+from opsmith.checks.remote.serving import run
+from opsmith.checks.remote.wire import (
+    Reader,
+    describe_arguments,
+    memories_in,
+    storage_bytes,
+)
+from opsmith.operators import Operator
+
+
+class Program(Session):
+    """A program that calls operators once with each of some arguments.
+
+    Args:
+        spec: the file with the declarations.
+        candidate: the file with the kernels.
+        time_limit: the seconds that a call may take; the program may take ten times that.
+        place: where it runs, and builds.
+    """
+
+    module = "opsmith.checks.judge.program"
+
+    def run_all(
+        self, operator: Operator, calls: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Callable[[], list[Tensor]]]:
+        """Run the program; for each call what gives its results, or raises `Failure`.
+
+        Raises:
+            Failure: it ended otherwise than it should, or wrote something else than results.
+        """
+        described, memory = [], []
+        for arguments in calls:
+            described.append(
+                {"operator": operator.name, "arguments": describe_arguments(arguments)}
+            )
+            memory += [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
+        for name in ("results.json", "results.bin"):
+            (self.place / name).unlink(missing_ok=True)
+        asked = {"modules": [str(self.spec), str(self.candidate)], "calls": described}
+        (self.place / "calls.json").write_text(json.dumps(asked))
+        (self.place / "calls.bin").write_bytes(b"".join(memory))
+        shutil.copyfile(script.__file__, self.place / "main.py")
+        self._loaded = None  # what ran before was another program
+        ended = self.load().get("code")
+        if ended:
+            raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")
+        try:
+            answers = json.loads((self.place / "results.json").read_text())
+            reader = Reader((self.place / "results.bin").read_bytes())
+        except (OSError, ValueError) as error:
+            self._garbled(str(error))
+        if not isinstance(answers, list) or len(answers) != len(calls):
+            self._garbled(f"not {len(calls)} answers came")
+        for arguments, answer in zip(calls, answers, strict=True):
+            yield partial(self._of_call, operator, arguments, answer, reader)
+        with self._reading():
+            reader.end()
+
+    def _of_call(
+        self, operator: Operator, arguments: Mapping[str, Any], answer: Any, reader: Reader
+    ) -> list[Tensor]:
+        with self._reading():
+            values = self._values(operator, {"results": answer}, reader)
+            sizes = {n: len(storage_bytes(one)) for n, one in memories_in(arguments).items()}
+            after = {name: reader.take(size) for name, size in sizes.items()}
+        return self._accepted(operator, arguments, values, after)
+
+
+class _Started:
+    """Runs the program."""
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        environment |= {"OPSMITH_CACHE": os.environ["OPSMITH_CACHE"], "TMPDIR": request["place"]}
+        done = subprocess.run(
+            # By a shell, so that its parent's command line says nothing either.
+            ["/bin/sh", "-c", '"$0" main.py; exit $?', sys.executable],
+            cwd=request["place"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        return {"code": done.returncode}
+
+    def operator(self, name: str) -> NoReturn:
+        raise AssertionError(f"{name} is called in the program")
+
+
+if __name__ == "__main__":
+    run(_Started())
