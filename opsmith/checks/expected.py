@@ -18,12 +18,13 @@ reference is run in the kernel's dtype, at the arguments and at a few others tha
 last bits, and with every step rounded up or down at random or, of sums in single precision, to the
 nearest in one order (`opsmith.checks.rounding`); four times the largest rounding error that it
 makes at an element is granted, or what four times the error of every step comes to. Where it is
-infinite or NaN there alone, since something on the way is too large for the dtype, so may a kernel
-be, or whatever the overflow of any of its steps leads to (`opsmith.checks.overflow`). (For double
-precision rounding is seen in single precision, and scaled; what single precision has no room for is
-rounded to as many digits.) Where the reference jumps (``floor``, ``argmax``), an element that
-agrees with the reference run in the kernel's dtype is right as well, and where a gradient jumps
-(``relu`` at 0), so is what lies between its two sides.
+infinite or NaN there alone, since something on the way is too large for the dtype (and the
+reference does not ask for a wider one), so may a kernel be, or whatever the overflow of any of its
+steps leads to (`opsmith.checks.overflow`). (For double precision rounding is seen in single
+precision, and scaled; what single precision has no room for is rounded to as many digits.) Where
+the reference jumps (``floor``, ``argmax``), an element that agrees with the reference run in the
+kernel's dtype is right as well, and where a gradient jumps (``relu`` at 0), so is what lies between
+its two sides.
 Integers and booleans are compared exactly.
 """
 
@@ -40,7 +41,7 @@ from torch import Tensor
 
 from opsmith.checks.layouts import plain
 from opsmith.checks.overflow import exceeds_double, outcomes
-from opsmith.checks.rounding import RandomRounding, with_precision
+from opsmith.checks.rounding import RandomRounding, Widening, with_precision
 from opsmith.checks.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.operators import Operator
 from opsmith.operators.arguments import (
@@ -150,28 +151,32 @@ class Expected:
                 own = {name: _jitter(value, generator) for name, value in own.items()}
             own = {name: _coarse(value) for name, value in own.items()}
             steps = _SLACK if sample % 2 else 1.0
-            for rough, fine, slack in self._rough_and_fine(own, generator, steps, not sample):
+            ways = self._rough_and_fine(own, generator, steps, not sample)
+            for rough, fine, slack, narrow in ways:
                 for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
                     if one.shape == right.shape == largest[position].shape and is_inexact(right):
                         error = magnitude(one.detach().to(right.dtype) - right.detach()) * scale
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
-                        beyond[position] |= fits & ~one.isfinite() & (not is_double)
+                        # Who widens on the way does so that nothing there is too large.
+                        if not is_double and (narrow or not self._widens):
+                            beyond[position] |= fits & ~one.isfinite()
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
                         largest[position] = torch.maximum(largest[position], error)
                 yield
 
     def _rough_and_fine(
         self, own: Mapping[str, Any], generator: torch.Generator, steps: float, in_order: bool
-    ) -> Iterator[tuple[list[Tensor], list[Tensor], float]]:
+    ) -> Iterator[tuple[list[Tensor], list[Tensor], float, bool]]:
         """What rounding makes of the results, in some ways, each beside the results without it.
 
-        And by what the difference is multiplied; that of every step already is by `steps`. One more
-        way is that sums are added `in_order`.
+        And by what the difference is multiplied; that of every step already is by `steps`. And
+        whether that is the reference itself in the case's dtypes. One more way is that sums are
+        added `in_order`.
         """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
-            yield self.evaluate(narrowed), fine, _SLACK
+            yield self.evaluate(narrowed), fine, _SLACK, True
         eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if is_inexact(t)]
         if not eps:
             return
@@ -183,7 +188,17 @@ class Expected:
             for way in (False, True) if in_order else (False,):
                 with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
                     rough = self.evaluate(wide)
-                yield rough, fine, _SLACK / steps
+                yield rough, fine, _SLACK / steps, False
+
+    @cached_property
+    def _widens(self) -> bool:
+        """Whether the reference itself asks for a more precise dtype than the case has."""
+        for dtype in {t.dtype.to_real() for t in _tensors(self.arguments) if is_inexact(t)}:
+            with contextlib.suppress(Exception), Widening(dtype) as steps:
+                self.evaluate(self.arguments)
+            if steps.found:
+                return True
+        return False
 
     @cached_property
     def overflows(self) -> list[list[Tensor]]:

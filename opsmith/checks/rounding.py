@@ -150,6 +150,29 @@ def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.ldexp(mantissa.to(dtype).double(), exponent)
 
 
+class Widening(TorchDispatchMode):
+    """See whether an operator gives more precise numbers than a dtype has.
+
+    Attributes:
+        found: whether one did.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.found = False
+        self._eps = torch.finfo(dtype).eps
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator, and look at what it gives."""
+        returned = func(*args, **(kwargs or {}))
+        for value in tree_leaves(returned):
+            if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+                self.found |= torch.finfo(value.dtype).eps < self._eps
+        return returned
+
+
 def is_wide(value: Any) -> bool:
     """Whether a value is a tensor of double precision."""
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)

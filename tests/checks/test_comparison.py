@@ -374,6 +374,21 @@ def test_a_number_is_wrong_where_the_reference_overflows_and_no_overflow_leads_t
     assert problem.startswith(f"the result[0] is {wrong:.6g}, expected 2.23607e+20 ± ")
 
 
+@opsmith.op("comparison::norm_in_double")
+def norm_in_double(x: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+    return torch.linalg.vector_norm(x, dim=1, dtype=torch.float64).to(x.dtype)
+
+
+def test_a_kernel_may_not_overflow_where_the_reference_asks_for_a_wider_dtype():
+    x = torch.tensor([[1e20, 2e20], [1.0, 2.0]])
+    assert outcome(norm_in_double, torch.hypot(*x.unbind(1)), x=x).problem is None
+    wrong = outcome(norm_in_double, (x * x).sum(1).sqrt(), x=x).problem or ""
+    assert wrong.startswith("the result[0] is inf, expected 2.23607e+20 ± ")
+    half = torch.tensor([[300.0, 400.0]], dtype=torch.float16)
+    assert outcome(norm_in_double, torch.tensor([500.0]).half(), x=half).problem is None
+    assert outcome(norm_in_double, (half * half).sum(1).sqrt(), x=half).problem is not None
+
+
 def test_what_the_overflow_of_one_step_leads_to_is_right():
     x, y = torch.tensor([1e20, 2e20]), torch.tensor([1e20, 3e20])
     assert cosine.reference(x, y).isnan()
