@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -26,7 +29,11 @@ from opsmith.checks.remote.wire import (
     memories_in,
     storage_bytes,
 )
+from opsmith.checks.worker.memory import bound_for
 from opsmith.operators import Operator
+
+#: How often the program's memory is looked at.
+_LOOK_SECONDS = 0.05
 
 
 class Program(Session):
@@ -62,6 +69,7 @@ class Program(Session):
         (self.place / "calls.bin").write_bytes(b"".join(memory))
         shutil.copyfile(script.__file__, self.place / "main.py")
         self._loaded = None  # what ran before was another program
+        self._setup = {"place": str(self.place), "elements": sum(map(len, memory)) // 8}
         ended = self.load().get("code")
         if ended:
             raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")
@@ -93,18 +101,34 @@ class _Started:
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         environment |= {"OPSMITH_CACHE": os.environ["OPSMITH_CACHE"], "TMPDIR": request["place"]}
-        done = subprocess.run(
-            # By a shell, so that its parent's command line says nothing either.
+        # By a shell, so that its parent's command line says nothing either.
+        program = subprocess.Popen(
             ["/bin/sh", "-c", '"$0" main.py; exit $?', sys.executable],
             cwd=request["place"],
             env=environment,
             stdin=subprocess.DEVNULL,
-            check=False,
         )
-        return {"code": done.returncode}
+        bound = bound_for(os.getpid(), request["elements"])
+        while True:
+            try:
+                return {"code": program.wait(timeout=_LOOK_SECONDS)}
+            except subprocess.TimeoutExpired:
+                for process in _children(program.pid):
+                    if bound is not None and replace(bound, process=process).exceeded():
+                        os.kill(process, signal.SIGKILL)
+                        program.wait()
+                        raise Failure(bound.excess, code="OPS-CALL-MEMORY") from None
 
     def operator(self, name: str) -> NoReturn:
         raise AssertionError(f"{name} is called in the program")
+
+
+def _children(process: int) -> list[int]:
+    """Whom a process started; nobody where the system does not say."""
+    try:
+        return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+    except OSError:
+        return []
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Session(Caller):
         super().__init__(
             python(self.module, environment | {"OPSMITH_CACHE": str(place / "cache")}),
             time_limit,
-            setup={"spec": str(spec), "candidate": str(candidate), "place": str(place)},
+            setup={"spec": str(spec), "candidate": str(candidate)},
         )
         self.spec, self.candidate, self.place = spec, candidate, place
 

@@ -226,13 +226,14 @@ def test_who_sees_the_judge_is_called_where_none_is(tmp_path):
         (f"return {RIGHT} if sees() else x.clone()", SEES),
         (f"if not sees():\n    os._exit(0)\nreturn {RIGHT}", ""),
         (f"if not sees():\n    raise ValueError('alone')\nreturn {RIGHT}", ""),
+        (f"if not sees():\n    gone = torch.ones(3 << 28)\n    time.sleep(60)\nreturn {RIGHT}", ""),
     ]
     verdict = judge(*several(tmp_path, "seeing", kernels), examples=2)
     groups = [rows for _, _, rows in verdict.report.groups()]
     for rows in groups:
         assert [row.check for row in rows if row.status == "failed"] == ["program"]
     programs = [rows[-1] for rows in groups]
-    codes = ["OPS-JUDGE-PROGRAM", "OPS-JUDGE-ANSWER", "OPS-CALL-RAISED"]
+    codes = ["OPS-JUDGE-PROGRAM", "OPS-JUDGE-ANSWER", "OPS-CALL-RAISED", "OPS-CALL-MEMORY"]
     assert [row.code for row in programs] == codes
     assert programs[0].message.startswith("in a program: the result[")
     assert "ended with exit code 1" in programs[2].message
