@@ -225,9 +225,9 @@ def _gates() -> Finding:
     """Build what binds to one PyTorch, once for each, as the first call of an operator would."""
     name, used_for = "gates in C++", "gradients, calls without Python"
     try:
-        from opsmith.operators import gate
+        from opsmith.operators import gate_libraries
 
-        gate.require()
+        gate_libraries.require()
     except Exception as error:
         note = f"Python does the same, slower: {_first_line(error)}"
         return Finding(name, False, False, "", used_for, note)

@@ -31,6 +31,14 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option(metavar="MARCH", help="Compile for this processor alone; repeat."),
         ] = None,
+        gates: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="VERSION",
+                help="A release of PyTorch, beside the installed one, with which calls need no "
+                "Python; pip downloads its headers. Or the folder of one; repeat.",
+            ),
+        ] = None,
         name: Annotated[str | None, typer.Option(help="For a file: the distribution.")] = None,
         version: Annotated[str | None, typer.Option(help="For a file; 0.1.0.")] = None,
         report: Annotated[
@@ -60,6 +68,7 @@ def register(app: typer.Typer) -> None:
                 out,
                 platform=one,
                 levels=level,
+                gates=gates or (),
                 name=name,
                 version=version,
                 report=report,

@@ -78,6 +78,16 @@ def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
     return found if unchanged else []
 
 
+def release_of(version: str) -> str:
+    """What gates are for of a version of PyTorch: builds of one release have the same interface.
+
+    Args:
+        version: as PyTorch says it, ``2.13.0+cu130``; of what is no release it is all that counts.
+    """
+    release = version.partition("+")[0]
+    return release if release.replace(".", "").isdigit() else version
+
+
 def not_compiled_for(architectures: Sequence[int], gpus: Sequence[str]) -> list[str]:
     """The GPUs that code without PTX does not run on: it runs on later ones of its generation.
 

@@ -81,7 +81,15 @@ def _installed() -> TorchPaths | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
-    root = Path(spec.origin).parent
+    return paths_of(Path(spec.origin).parent)
+
+
+def paths_of(root: Path) -> TorchPaths:
+    """The folders of the PyTorch that lies in a folder, whether or not it is this Python's.
+
+    Args:
+        root: the package ``torch``.
+    """
     try:
         found = re.search(r"__version__ = ['\"]([^'\"]+)", (root / "version.py").read_text())
     except OSError:

@@ -5,19 +5,16 @@ See ``autograd_gate.cpp`` for why it exists. Everything works without it, one Py
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from torch.library import Library
 
-from opsmith import kernels
 from opsmith.errors import OpsmithError
-from opsmith.kernels import progress
+from opsmith.operators import gate_libraries
 
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
@@ -25,40 +22,26 @@ if TYPE_CHECKING:
     from opsmith.operators.operator import DefinedOperator
 
 _NAMESPACE = "opsmith_derivative"
-_GATE = "autograd_gate", "the autograd gate (once for this PyTorch)"
-_RECORDER = "recorder", "the recorder of gradients (once for this PyTorch)"
 
 
-@contextlib.contextmanager
-def built_beside(operators: Iterable[DefinedOperator] = ()) -> Iterator[None]:
-    """Build the operators' gates, by default the plain one, while the block builds something else.
-
-    It is there when the block ends, however that ends: a thread that went on would be lost in a
-    process that forks then, and whoever waits for it there would wait for ever.
-    """
+def built_beside(operators: Iterable[DefinedOperator] = ()) -> AbstractContextManager[None]:
+    """Build the operators' gates, by default the plain one, while a block builds something else."""
     wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
-    waiting = [loader for loader in wanted if not loader.cache_info().currsize]
-    if not waiting:
-        yield
-        return
-    with futures.ThreadPoolExecutor(len(waiting), "opsmith-gate") as executor:
-        loading = [executor.submit(loader) for loader in waiting]
-        yield
-        if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
-            with progress.status(f"building {_GATE[1]}"):
-                futures.wait(loading)
+    return gate_libraries.loaded_beside(
+        [loader for loader in wanted if not loader.cache_info().currsize]
+    )
 
 
 def is_recorded(operator: DefinedOperator) -> bool:
-    """Whether calls that need a gradient are recorded in C++, where that can be built."""
+    """Whether calls that need a gradient are recorded in C++, where there is a library for it."""
     declared = operator.declared_backward
     return declared is not None and declared.recordable
 
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """The built gate, or `None` where it cannot be built."""
-    library = _built(*_GATE)
+    """The library of the gate, or `None` where there is none."""
+    library = _loaded("autograd_gate")
     if library is not None:
         library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         library.opsmith_gate_open.restype = ctypes.c_void_p
@@ -69,8 +52,8 @@ def load() -> ctypes.CDLL | None:
 
 @functools.cache
 def load_recorder() -> ctypes.CDLL | None:
-    """The built gate that records declared backwards, or `None` where it cannot be built."""
-    library = _built(*_RECORDER)
+    """The library of the gate that records declared backwards, or `None` where there is none."""
+    library = _loaded("recorder")
     if library is not None:
         text, count = ctypes.c_char_p, ctypes.c_uint64
         positions = ctypes.POINTER(ctypes.c_int64)
@@ -82,30 +65,11 @@ def load_recorder() -> ctypes.CDLL | None:
     return library
 
 
-def require() -> None:
-    """Build the gates, where they are not yet.
-
-    Raises:
-        BuildError: one does not compile; calls pass through Python then.
-        MissingError: something that building needs is not there.
-    """
-    for name, what in (_GATE, _RECORDER):
-        _recipe(name, what).build()
-
-
-def _recipe(name: str, what: str) -> kernels.Recipe:
-    source = Path(__file__).with_name(f"{name}.cpp")
-    return kernels.Recipe(name, sources=[source], torch="full", flags=("-O1",), what=what)
-
-
-def _built(name: str, what: str) -> ctypes.CDLL | None:
-    try:
-        path = _recipe(name, what).build()
-    except OpsmithError:
-        return None
-    library = ctypes.CDLL(str(path))
-    library.opsmith_gate_close.argtypes = [ctypes.c_void_p]
-    library.opsmith_gate_error.restype = ctypes.c_char_p
+def _loaded(name: str) -> ctypes.CDLL | None:
+    library = gate_libraries.load(name)
+    if library is not None:
+        library.opsmith_gate_close.argtypes = [ctypes.c_void_p]
+        library.opsmith_gate_error.restype = ctypes.c_char_p
     return library
 
 

@@ -6,8 +6,8 @@ In a ``pyproject.toml``::
     requires = ["opsmith[wheel]"]
     build-backend = "opsmith.wheels.backend"
 
-The front end's folder is the project's. ``config_settings`` may name a platform and levels:
-``pip install . -C platform=x86_64 -C level=x86-64-v3``.
+The front end's folder is the project's. ``config_settings`` may name a platform, levels and
+releases of PyTorch: ``pip install . -C platform=x86_64 -C level=x86-64-v3 -C gates=2.10.0``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def build_wheel(
     """See PEP 517."""
     del metadata_directory
     settings = config_settings or {}
-    level = settings.get("level")
+    level, gates = settings.get("level"), settings.get("gates", [])
     made = building.build_wheel(
         Path.cwd(),
         Path(wheel_directory),
         platform=settings.get("platform", "native"),
         levels=[level] if isinstance(level, str) else level,
+        gates=[gates] if isinstance(gates, str) else gates,
     )
     return made.name
 

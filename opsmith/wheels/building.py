@@ -23,6 +23,7 @@ from opsmith.kernels.build import Recipe
 from opsmith.kernels.version import version as own_version
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
+from opsmith.wheels.gates import build_gates
 from opsmith.wheels.platforms import Platform, compiling_for, find_platform
 from opsmith.wheels.project import Project
 
@@ -36,6 +37,7 @@ def build_wheel(
     *,
     platform: str = "native",
     levels: Sequence[str] | None = None,
+    gates: Sequence[str] = (),
     name: str | None = None,
     version: str | None = None,
     report: Path | None = None,
@@ -49,6 +51,9 @@ def build_wheel(
         platform: ``"x86_64"`` or ``"aarch64"``, for every Linux with glibc 2.28 or later; or
             ``"native"``, for Linux as old as this machine's compiler allows.
         levels: what kernels are compiled for; by default all that the platform has.
+        gates: the releases of PyTorch, ``"2.10.0"``, that calls need no Python with, beside the
+            installed one and those that ``[tool.opsmith] gates`` names; pip downloads their
+            headers. Or folders of installed ones, ``.../site-packages/torch``.
         name: for a file, the distribution's name.
         version: for a file, the distribution's version.
         report: what ``opsmith check --json`` wrote of the operators, to be carried along.
@@ -71,6 +76,8 @@ def build_wheel(
         for sentence in left_out:
             say(sentence)
     listed, libraries = _libraries(found, kernels, kind, levels or kind.levels, files)
+    files.update(libraries)
+    listed["gates"], libraries = build_gates([*found.gates, *gates], kind, say)
     files.update(libraries)
     files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
@@ -264,7 +271,7 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
 
 
 _TRY = """
-import importlib, sys
+import importlib, sys, warnings
 folder, modules, *kernels = sys.argv[1:]
 sys.path.insert(0, folder)
 sys.modules["opsmith"] = None
@@ -274,4 +281,7 @@ for kernel in kernels:
     name, device = kernel.split()
     operator = registry.get(name)
     operator.kernels[device].build(operator)
+gates = importlib.import_module(f"{package.__name__}._opsmith.operators.gate_libraries")
+with warnings.catch_warnings(action="error"):
+    gates.say()
 """

@@ -16,7 +16,7 @@ _INSTEAD = {
     "kernels": "kernels.py",
     "kernels.languages.torch_library": "torch_library.py",
     "kernels.version": "version.py",
-    "operators.gate": "gate.py",
+    "operators.gate_libraries": "gate_libraries.py",
     "operators.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
 }
@@ -34,6 +34,7 @@ def modules() -> dict[str, str]:
         found[place] = _DATACLASSES.sub(f"from {dots}dataclasses import", text)
     found[f"{vendor.FOLDER}/dataclasses.py"] = (_RUNTIME / "dataclasses.py").read_text("utf-8")
     found[f"{vendor.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
+    found[f"{vendor.FOLDER}/__main__.py"] = (_RUNTIME / "main.py").read_text("utf-8")
     for name in ("__init__.py", "kernels/version.py"):
         place = f"{vendor.FOLDER}/{name}"
         found[place] = found[place].replace("{version}", version())

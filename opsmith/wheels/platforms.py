@@ -73,12 +73,12 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
         "OPSMITH_CUDA_ARCHS": os.environ.get("OPSMITH_CUDA_ARCHS") or "all-major",
     }
     if kind.target:
-        chosen["CXX"] = _compiler(kind)
-    with linked_in_place(_torch_stub(kind)), _environment(chosen):
+        chosen["CXX"] = compiler_for(kind, "opsmith wheel")
+    with linked_in_place(torch_stub(kind)), _environment(chosen):
         yield
 
 
-# What PyTorch gives is found when a library is loaded; see `_torch_stub`. The compiler's C++
+# What PyTorch gives is found when a library is loaded; see `torch_stub`. The compiler's C++
 # library is part of it, whatever the machine that it comes to has.
 _LINK = (
     "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -Wl,--gc-sections "
@@ -99,7 +99,18 @@ def _environment(chosen: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _compiler(kind: Platform) -> str:
+def compiler_for(kind: Platform, what: str) -> str:
+    """The path of what compiles for a platform.
+
+    Args:
+        kind: the platform.
+        what: what it is needed for, for the message.
+
+    Raises:
+        MissingError: there is none.
+    """
+    if not kind.target:
+        return toolchain.find_compiler(what).path
     path = cache_folder() / "wheels" / f"c++-{kind.target}"
     write_atomically(path, _SCRIPT.format(python=sys.executable, target=kind.target))
     path.chmod(0o755)
@@ -121,7 +132,7 @@ exec "{python}" -m ziglang c++ -target {target} "$@"
 """
 
 
-def _torch_stub(kind: Platform) -> Path:
+def torch_stub(kind: Platform) -> Path:
     """A folder with libraries that have the names of PyTorch's, by which libraries need those.
 
     The real ones may be for another machine, or not here, and want a newer C library than the
@@ -134,7 +145,7 @@ def _torch_stub(kind: Platform) -> Path:
             continue
         source = folder / "stub.cpp"
         write_atomically(source, "// Stands for PyTorch's library when a wheel is linked.\n")
-        compiler = _compiler(kind) if kind.target else toolchain.find_compiler("opsmith wheel").path
+        compiler = compiler_for(kind, "opsmith wheel")
         options = ["-shared", "-nostdlib", f"-Wl,-soname,{name}"]
         made = library.with_name(f".{os.getpid()}.so")
         subprocess.run([compiler, *options, "-o", str(made), str(source)], check=True)

@@ -32,6 +32,7 @@ class Project:
         operators: what the package declares when it is imported.
         table: ``[project]`` of the ``pyproject.toml``, if there is one.
         modules: those that declare operators and that importing the package does not import.
+        gates: the further releases of PyTorch that calls need no Python with.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Project:
     operators: tuple[Operator, ...]
     table: dict[str, Any] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -200,6 +202,7 @@ def _of_folder(folder: Path) -> Project:
         operators,
         table,
         modules,
+        tuple(own.get("gates", ())),
     )
 
 

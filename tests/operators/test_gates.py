@@ -14,7 +14,7 @@ from torch import Tensor
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
 from opsmith.kernels import KernelSource, Recipe
-from opsmith.operators import argument_gate, gate
+from opsmith.operators import argument_gate, gate, gate_libraries
 from opsmith.operators.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
 
@@ -196,7 +196,7 @@ def test_a_gate_that_was_built_is_loaded_from_where_it_is(monkeypatch: pytest.Mo
             return getattr(self, name)
 
     monkeypatch.setattr(Recipe, "build", lambda recipe: Path(f"{recipe.name}.so"))
-    monkeypatch.setattr(gate.ctypes, "CDLL", Built)
+    monkeypatch.setattr(gate_libraries.ctypes, "CDLL", Built)
     plain, recorder = gate.load.__wrapped__(), gate.load_recorder.__wrapped__()
     assert loaded == ["autograd_gate.so", "recorder.so"]
     for library in (plain, recorder):
@@ -225,7 +225,7 @@ def test_the_autograd_gate_is_there_when_what_was_built_beside_it_is(
 
     loader = Loader()
     monkeypatch.setattr(gate, "load", loader)
-    monkeypatch.setattr(gate.progress, "status", shown.append)
+    monkeypatch.setattr(gate_libraries.progress, "status", shown.append)
     with gate.built_beside():
         pass
     assert loads == [1] and not shown

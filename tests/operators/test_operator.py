@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, Index, OpsmithError
+from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, kernels
 from opsmith.operators import gate, registry
 
 
@@ -259,13 +259,13 @@ def test_a_written_fake_is_asked_for_what_fits_only() -> None:
 
 
 def test_the_gate_is_there_when_a_build_ends_however_it_ends(monkeypatch) -> None:
-    build = gate.kernels.Recipe.build
+    build = kernels.Recipe.build
 
     def slow(recipe: Any) -> Path:
         time.sleep(0.2)
         return build(recipe)
 
-    monkeypatch.setattr(gate.kernels.Recipe, "build", slow)
+    monkeypatch.setattr(kernels.Recipe, "build", slow)
     gate.load.cache_clear()
     with pytest.raises(ValueError, match="a kernel"), gate.built_beside():
         raise ValueError("a kernel that does not compile")

@@ -28,12 +28,15 @@ def test_one_for_every_linux_runs_here_errors_and_all(tmp_path: Path) -> None:
     done = run(tmp_path / "site", WITHOUT + USE)
     assert done.returncode == 0, done.stderr
     assert "sample::pick: a negative element\n" in done.stdout
+    said = run(tmp_path / "site", f"{WITHOUT}\nimport sample_ops._opsmith.__main__")
+    assert said.stdout.startswith("calls run in C++, by gates for PyTorch "), said.stderr
 
 
 def test_one_for_arm_is_built_from_any_machine(tmp_path: Path) -> None:
     wheel = build_wheel(SAMPLE, tmp_path, platform="aarch64")
     assert wheel.name == "sample_ops-1.2-py3-none-manylinux_2_28_aarch64.whl"
-    libraries = [data for name, data in contents(wheel).items() if name.endswith(".so")]
-    assert [struct.unpack_from("<H", data, 18)[0] for data in libraries] == [ARM, ARM]
+    libraries = {name: data for name, data in contents(wheel).items() if name.endswith(".so")}
+    assert len(libraries) == 3 and any("/gates/aarch64-" in name for name in libraries)
+    assert {struct.unpack_from("<H", data, 18)[0] for data in libraries.values()} == {ARM}
     with zipfile.ZipFile(wheel) as archive:
         assert archive.testzip() is None

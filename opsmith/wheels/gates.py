@@ -1,0 +1,258 @@
+"""The gates that a wheel carries: one library for each PyTorch, for all operators of the package.
+
+A gate uses PyTorch's C++ interface, so it binds to one release, and to the C++ library that PyTorch
+is built with, which is GCC's. Everything else in a wheel keeps to the stable ABI.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsmith import operators
+from opsmith.errors import BuildError, ExportError, MissingError, OpsmithError
+from opsmith.kernels import progress, shipped, toolchain
+from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.torch_paths import TorchPaths, paths_of, torch_paths
+from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
+
+_GATES = Path(operators.__file__).parent
+_SOURCES = Path(__file__).with_name("gate_sources")
+# What systems with glibc 2.28 have of GCC's libraries.
+_OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
+_COMPILE = (
+    "-std=c++20 -O1 -DNDEBUG -fPIC -fvisibility=hidden -fvisibility-inlines-hidden "
+    "-ffunction-sections -fdata-sections -D_GLIBCXX_USE_CXX11_ABI=1"
+).split()
+_LINK = (
+    "-shared -Wl,-Bsymbolic -Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -Wl,--gc-sections"
+).split()
+
+
+def build_gates(
+    asked: Sequence[str], kind: Platform, say: Callable[[str], None] | None = None
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """The gates for the PyTorch that is installed, where they can be built, and for others.
+
+    Args:
+        asked: further releases, ``"2.10.0"``, whose headers pip downloads once, or folders of them.
+        kind: the platform.
+        say: told why there is none for the installed PyTorch.
+
+    Returns:
+        What is said of each, and its file by its place in the package.
+
+    Raises:
+        ExportError: a release that was asked for cannot be had.
+        BuildError: its gates do not compile.
+        MissingError: what builds them is not there.
+    """
+    found: dict[str, Path] = {}
+    installed = torch_paths()
+    if installed is not None:
+        try:
+            found[shipped.release_of(installed.version)] = _library(kind, installed)
+        except OpsmithError as error:
+            if say is not None:
+                say(f"no gates for PyTorch {installed.version}, calls pass through Python: {error}")
+    for one in asked:
+        paths = _headers(one)
+        release = shipped.release_of(paths.version)
+        if release not in found:
+            found[release] = _library(kind, paths)
+    entries, files = [], {}
+    for release, library in sorted(found.items()):
+        file = f"gates/{kind.machine}-{release}.so"
+        data = library.read_bytes()
+        files[f"{shipped.FOLDER}/{file}"] = data
+        entries.append(
+            {
+                "torch": release,
+                "machine": kind.machine,
+                "file": file,
+                "sha256": hashlib.sha256(data).hexdigest(),
+            }
+        )
+    return entries, files
+
+
+def _headers(asked: str) -> TorchPaths:
+    """PyTorch's headers, of the version it says or in the folder that it names.
+
+    Raises:
+        ExportError: there are none.
+    """
+    if Path(asked).is_dir():
+        paths = paths_of(Path(asked).resolve())
+        if not paths.version or not (paths.include[0] / "ATen").is_dir():
+            raise ExportError(
+                f"{asked}: is no PyTorch: version.py or include/ATen is missing. Name the folder "
+                "torch in its site-packages."
+            )
+        return paths
+    installed = torch_paths()
+    if installed is not None and shipped.release_of(installed.version) == asked:
+        return installed
+    if not re.fullmatch(r"\d+\.\d+\.\d+", asked):
+        raise ExportError(f"{asked}: is neither a release of PyTorch, as 2.10.0, nor a folder")
+    folder = cache_folder() / "wheels" / "headers" / asked
+
+    def there() -> Path | None:
+        return folder / "torch" if (folder / "torch" / "version.py").is_file() else None
+
+    return paths_of(once(folder, there, lambda: _download(asked, folder)))
+
+
+def _download(release: str, folder: Path) -> Path:
+    """PyTorch's headers by pip, from the index that it is told of.
+
+    They are taken from the wheel for macOS, which is a tenth of one with CUDA. It has the headers
+    of all systems, which ask the compiler where they differ.
+    """
+    with tempfile.TemporaryDirectory(prefix="opsmith-torch-", dir=folder) as work:
+        command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
+        command += ["--no-deps", "--only-binary=:all:", "--platform=macosx_26_0_arm64"]
+        command += ["--dest", work, f"torch=={release}"]
+        done = progress.run(command, os.environ, f"downloading PyTorch {release}")
+        if done.returncode != 0:
+            last = (done.stdout.strip().splitlines() or [""])[-1]
+            raise ExportError(
+                f"the headers of PyTorch {release} could not be downloaded: {last}\n"
+                "Give the folder of an installed one instead: --gates .../site-packages/torch"
+            )
+        (wheel,) = Path(work).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            kept = [name for name in archive.namelist() if name.startswith("torch/include/")]
+            archive.extractall(work, kept)
+        os.replace(Path(work, "torch", "include"), _cleared(folder / "torch") / "include")
+    # It says that the rest is there.
+    write_atomically(folder / "torch" / "version.py", f"__version__ = '{release}'\n")
+    return folder / "torch"
+
+
+def _cleared(folder: Path) -> Path:
+    """An empty folder, whatever a download that was killed has left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _library(kind: Platform, torch: TorchPaths) -> Path:
+    """The gates for one PyTorch, from the cache where they are there."""
+    what = f"the gates for PyTorch {torch.version}"
+    compiler = compiler_for(kind, what)
+    sources = sorted(_SOURCES.glob("*.cpp"))
+    command = [compiler, *_COMPILE, f"-I{_SOURCES}", f"-I{_GATES}", *_cxx_library(kind, what)]
+    for folder in torch.include:
+        command += ["-isystem", str(folder)]
+    # Messages of PyTorch's name its files; where those lay is nobody's business.
+    command += [f"-ffile-prefix-map={torch.include[0]}=torch", f"-ffile-prefix-map={_GATES}=."]
+    command += [*map(str, sources), *_LINK, str(torch_stub(kind) / "libtorch_cpu.so")]
+    facts = [
+        command,
+        toolchain.tool_version(compiler, what),
+        torch.version,
+        digest(torch.include[0].parent / "version.py"),
+        [digest(file) for place in (_GATES, _SOURCES) for file in sorted(place.rglob("*.[ch]*"))],
+    ]
+    folder = cache_folder() / "wheels" / kind.name / "gates" / key_of(facts)
+    made = folder / "gates.so"
+
+    def make() -> Path:
+        work = folder / f".{os.getpid()}.so"
+        done = progress.run([*command, "-o", str(work)], os.environ, f"building {what}")
+        if done.returncode != 0:
+            raise BuildError(f"{what} do not compile:\n\n{done.stdout}")
+        if kind.target:
+            _audit(work, what)
+        os.replace(work, made)
+        return made
+
+    return once(folder, lambda: made if made.is_file() else None, make)
+
+
+def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
+    """Options by which a compiler takes GCC's C++ library; the one of this machine does so.
+
+    Raises:
+        MissingError: it is not on this machine.
+    """
+    if not kind.target:
+        return
+    own = toolchain.find_compiler(what).path
+    said = subprocess.run(
+        [own, "-E", "-v", "-x", "c++", os.devnull], capture_output=True, text=True
+    ).stderr
+    folders = [Path(line.strip()).resolve() for line in said.splitlines() if line.startswith(" /")]
+    theirs = [folder for folder in folders if "c++" in folder.parts]
+    if not any((folder / "bits" / "c++config.h").is_file() for folder in theirs):
+        raise MissingError(
+            f"{what}: need the headers of GCC's C++ library, which PyTorch is built with, and "
+            f"{own} has none. Install g++ (Debian, Ubuntu: apt install g++)."
+        )
+    yield from ("-nostdinc++", "-nostdlib++", "-w")
+    # Before the C library's, whose headers they wrap. Of the part that is a processor's own, gates
+    # use what is the same on all.
+    yield from (f"-I{folder}" for folder in theirs)
+
+
+def _audit(library: Path, what: str) -> None:
+    """Refuse gates that need a newer C++ library than the oldest system has.
+
+    They are linked without one, as it may be another processor's, so no version is in their symbols
+    for auditwheel to read.
+
+    Raises:
+        BuildError: naming the symbols.
+    """
+    versions = _symbol_versions(Path(_of_compiler("libstdc++.so.6", what)).resolve())
+    newer = sorted(
+        f"  {symbol.name} ({version})"
+        for symbol in dynamic_symbols(library)
+        if not symbol.defined and (version := versions.get(symbol.name, "")) and _is_newer(version)
+    )
+    if newer:
+        raise BuildError(
+            f"{what} need symbols that the C++ library of older systems does not have:\n"
+            + "\n".join(newer)
+        )
+
+
+def _is_newer(version: str) -> bool:
+    name, _, numbers = version.partition("_")
+    return tuple(map(int, numbers.split("."))) > _OLDEST.get(name, (sys.maxsize,))
+
+
+def _of_compiler(file: str, what: str) -> str:
+    command = [toolchain.find_compiler(what).path, f"-print-file-name={file}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _symbol_versions(library: Path) -> dict[str, str]:
+    """The version of each symbol that a library defines, where it is one of numbers."""
+    from elftools.elf.elffile import ELFFile
+
+    found = {}
+    with library.open("rb") as file:
+        sections: Any = ELFFile(file).get_section_by_name
+        named = {
+            definition["vd_ndx"]: next(iter(names)).name
+            for definition, names in sections(".gnu.version_d").iter_versions()
+        }
+        of_symbols = sections(".gnu.version")
+        for index, symbol in enumerate(sections(".dynsym").iter_symbols()):
+            number = of_symbols.get_symbol(index)["ndx"]
+            version = named.get(number & 0x7FFF, "") if isinstance(number, int) else ""
+            if re.fullmatch(r"[A-Z]+_[\d.]+", version):
+                found[symbol.name] = version
+    return found

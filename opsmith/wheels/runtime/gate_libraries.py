@@ -1,0 +1,62 @@
+"""In an installed package, in place of ``opsmith.operators.gate_libraries``: nothing is compiled.
+
+Gates bind to one PyTorch. The package has them for those that its wheel was made for; with another,
+calls that may need a derivative pass through Python, with the same results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import platform
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+
+from opsmith.kernels import shipped
+from opsmith.kernels.files import digest
+
+_FOLDER = Path(__file__).parents[1]
+
+
+def load(name: str) -> ctypes.CDLL | None:
+    """The library of the gates for this PyTorch, if the package has one that loads."""
+    del name  # all are in one
+    return _found()[0]
+
+
+def loaded_beside(loaders: Sequence[Callable[[], object]]) -> AbstractContextManager[None]:
+    """Nothing takes so long that it had to be done beside something else."""
+    del loaders
+    return nullcontext()
+
+
+def say() -> str:
+    """A sentence on how calls outside ``torch.inference_mode`` run here."""
+    return _found()[1]
+
+
+@functools.cache
+def _found() -> tuple[ctypes.CDLL | None, str]:
+    here = shipped.release_of(torch.__version__), platform.machine()
+    gates = json.loads((_FOLDER / shipped.LIST).read_text())["gates"]
+    fit = [one for one in gates if (one["torch"], one["machine"]) == here]
+    if not fit or not torch._C._GLIBCXX_USE_CXX11_ABI:
+        there = ", ".join(f"{one['torch']} ({one['machine']})" for one in gates) or "no PyTorch"
+        return None, (
+            f"this is PyTorch {torch.__version__} ({here[1]}), and the package has gates for "
+            f"{there}: calls pass through Python"
+        )
+    path = _FOLDER / fit[0]["file"]
+    try:
+        if digest(path) != fit[0]["sha256"]:
+            raise OSError(f"{path} is damaged")
+        return ctypes.CDLL(str(path)), f"calls run in C++, by gates for PyTorch {here[0]}"
+    except OSError as error:
+        problem = f"the gates for PyTorch {here[0]} do not load, so calls pass through Python"
+        warnings.warn(f"{_FOLDER.parent.name}: {problem}: {error}", RuntimeWarning, stacklevel=2)
+        return None, f"{problem}: {error}"

@@ -1,0 +1,244 @@
+"""Gates that come with a wheel: calls need no Python where PyTorch is one of those it is for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from wheel_samples import LEVEL, WITHOUT, contents, install, run
+
+from opsmith.errors import BuildError, ExportError
+from opsmith.kernels import machine, shipped
+from opsmith.kernels.audit import dynamic_symbols, is_unstable_torch
+from opsmith.wheels import build_wheel, gates
+from opsmith.wheels.platforms import find_platform
+
+RECORDED = Path(__file__).with_name("recorded")
+HERE = shipped.release_of(torch.__version__)
+LIST = Path("recorded_ops/_opsmith/libraries.json")
+
+# Prints results that do not depend on who records, and on standard error how much Python ran.
+CALL = """
+import sys, warnings
+import torch
+import recorded_ops
+from recorded_ops import add_into, scaled
+
+torch.manual_seed(0)
+x, w = (torch.rand(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+out = torch.zeros(4, dtype=torch.float64)
+rec, into = torch.ops.wheel_gates.scaled, torch.ops.wheel_gates.add_into
+# The first call of each loads its kernel.
+rec(x, w).sum().backward(), into(x.detach(), out)
+x.grad = w.grad = None
+
+frames = []
+def note(frame, event, argument):
+    if event == "call":
+        frames.append(frame.f_code.co_filename)
+
+sys.setprofile(note)
+y = rec(x, w, 3.0)
+into(x.detach(), out)
+y.sum().backward()
+sys.setprofile(None)
+print("frames", sum("recorded_ops" in name for name in frames), file=sys.stderr)
+print(y.tolist(), x.grad.tolist(), w.grad.tolist(), out.tolist(), out._version)
+
+# A saved tensor that was written into is noticed.
+kept = torch.ones(4, dtype=torch.float64)
+y = scaled(x, kept)
+add_into(w.detach(), kept)
+try:
+    y.sum().backward()
+except RuntimeError as error:
+    print("modified by an inplace operation" in str(error))
+
+def loss(x, w):
+    return (scaled(x, w, 1.5) ** 2).sum()
+
+# Twice, by torch.func, forward, compiled, and with saved tensors that hooks take elsewhere.
+(g,) = torch.autograd.grad(loss(x, w), x, create_graph=True)
+print(torch.autograd.grad(g.sum(), (x, w)))
+assert torch.autograd.gradcheck(scaled, (x, w))
+assert torch.autograd.gradgradcheck(scaled, (x, w))
+print(torch.func.grad(loss)(x, w), torch.func.vmap(torch.func.grad(loss))(x[None], w[None]))
+print(torch.func.jvp(lambda x: scaled(x, w), (x,), (torch.ones_like(x),)))
+compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+print(torch.autograd.grad(compiled(x, w), (x, w)))
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(force=True), torch.from_numpy):
+    kept = loss(x, w)
+print(torch.autograd.grad(kept, (x, w)))
+with torch.no_grad():
+    print(scaled(x, w).requires_grad)
+"""
+SAY = "import runpy; runpy.run_module('recorded_ops._opsmith', run_name='__main__')"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The operators' wheel."""
+    folder = tmp_path_factory.mktemp("recorded")
+    return build_wheel(RECORDED / "recorded_ops.py", folder, levels=[LEVEL])
+
+
+@pytest.fixture
+def place(built: Path, tmp_path: Path) -> Path:
+    """Where it is installed."""
+    install(built, tmp_path / "site")
+    return tmp_path / "site"
+
+
+def change(site: Path, **entry: str) -> Path:
+    """Say otherwise of the gates; their file."""
+    listed = json.loads((site / LIST).read_text())
+    listed["gates"][0].update(entry)
+    (site / LIST).write_text(json.dumps(listed))
+    return (site / LIST).with_name("gates") / Path(listed["gates"][0]["file"]).name
+
+
+@pytest.mark.slow
+def test_calls_that_record_or_write_run_no_python_and_give_what_python_gives(place: Path) -> None:
+    by_gates = run(place, WITHOUT + CALL, PATH="")
+    assert by_gates.returncode == 0, by_gates.stderr
+    assert by_gates.stderr == "frames 0\n"
+    said = run(place, WITHOUT + SAY)
+    assert said.stdout == f"calls run in C++, by gates for PyTorch {HERE}\n", said.stderr
+
+    change(place, torch="2.99.0")
+    by_python = run(place, WITHOUT + CALL, PATH="")
+    assert by_python.returncode == 0, by_python.stderr
+    frames = by_python.stderr.split()
+    assert frames[0] == "frames" and int(frames[1]) > 2 and len(frames) == 2, by_python.stderr
+    assert by_python.stdout == by_gates.stdout
+    said = run(place, WITHOUT + SAY)
+    assert said.stdout == (
+        f"this is PyTorch {torch.__version__} ({machine.platform_name().partition('-')[2]}), and "
+        "the package has gates for "
+        f"2.99.0 ({find_platform('native').machine}): calls pass through Python\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["damaged", "does not load"])
+def test_gates_that_do_not_load_are_said_once_and_done_without(place: Path, problem: str) -> None:
+    file = change(place)
+    file.write_bytes(file.read_bytes() + b"x")
+    expected = "is damaged"
+    if problem == "does not load":
+        command = ["g++", "-shared", "-x", "c++", "-", "-o", str(file)]
+        text = "void of_another_pytorch(); void f() { of_another_pytorch(); }"
+        subprocess.run(command, input=text, text=True, check=True)
+        change(place, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+        expected = "undefined symbol: _Z18of_another_pytorchv"
+    done = run(place, WITHOUT + CALL)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]
+    assert len(said) == 1, done.stderr
+    assert f"the gates for PyTorch {HERE} do not load, so calls pass through Python" in said[0]
+    assert expected in said[0]
+
+
+@pytest.mark.slow
+def test_of_all_libraries_the_gates_alone_use_what_changes_with_pytorch(
+    built: Path, tmp_path: Path
+) -> None:
+    files = contents(built)
+    (entry,) = json.loads(files[LIST.as_posix()])["gates"]
+    here = find_platform("native").machine
+    assert (entry["torch"], entry["machine"]) == (HERE, here)
+    assert entry["file"] == f"gates/{here}-{HERE}.so"
+    unstable = set()
+    for name, data in files.items():
+        if name.endswith(".so"):
+            library = tmp_path / "library.so"
+            library.write_bytes(data)
+            symbols = dynamic_symbols(library)
+            if any(is_unstable_torch(one.name) for one in symbols if not one.defined):
+                unstable.add(name)
+    assert unstable == {f"recorded_ops/_opsmith/{entry['file']}"}
+    (name,) = unstable
+    assert hashlib.sha256(files[name]).hexdigest() == entry["sha256"]
+    assert len(files[name]) < 200_000
+    for path in (str(Path.home()), str(Path(torch.__file__).parent)):
+        assert path.encode() not in files[name], "where it was built is nobody's business"
+
+
+def pytorch(folder: Path, version: str) -> Path:
+    """A folder that looks like PyTorch."""
+    (folder / "include" / "ATen").mkdir(parents=True)
+    (folder / "version.py").write_text(f"__version__ = '{version}'\n")
+    return folder
+
+
+def test_gates_are_built_for_the_installed_pytorch_and_for_those_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def library(kind, paths):
+        path = tmp_path / paths.version
+        path.write_text(f"{kind.name} {paths.version}")
+        return path
+
+    monkeypatch.setattr(gates, "_library", library)
+    monkeypatch.setattr(
+        gates, "_download", lambda release, folder: pytorch(folder / "torch", release)
+    )
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path / "cache"))
+    other = pytorch(tmp_path / "other", "2.98.0a0+gitabc")
+    entries, files = gates.build_gates(["2.10.0", str(other), HERE], find_platform("aarch64"))
+    assert [(one["torch"], one["machine"], one["file"]) for one in entries] == [
+        ("2.10.0", "aarch64", "gates/aarch64-2.10.0.so"),
+        (HERE, "aarch64", f"gates/aarch64-{HERE}.so"),
+        ("2.98.0a0+gitabc", "aarch64", "gates/aarch64-2.98.0a0+gitabc.so"),
+    ]
+    assert files["_opsmith/gates/aarch64-2.10.0.so"] == b"aarch64 2.10.0"
+
+
+def test_a_wheel_without_gates_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def library(kind, paths):
+        raise BuildError("does not compile")
+
+    monkeypatch.setattr(gates, "_library", library)
+    said: list[str] = []
+    assert gates.build_gates([], find_platform("native"), said.append) == ([], {})
+    assert said == [
+        f"no gates for PyTorch {torch.__version__}, calls pass through Python: does not compile"
+    ]
+    with pytest.raises(BuildError):  # it was asked for
+        gates.build_gates([str(pytorch(tmp_path / "torch", "2.98.0"))], find_platform("native"))
+
+
+def test_what_is_no_pytorch_is_refused(tmp_path: Path) -> None:
+    for asked, said in {
+        "2.10": r"^2\.10: is neither a release of PyTorch, as 2\.10\.0, nor a folder$",
+        str(tmp_path): r"is no PyTorch: version\.py or include/ATen is missing\.",
+    }.items():
+        with pytest.raises(ExportError, match=said):
+            gates.build_gates([asked], find_platform("native"))
+
+
+def test_builds_of_one_release_are_alike_and_others_are_not() -> None:
+    assert shipped.release_of("2.13.0+cu130") == shipped.release_of("2.13.0") == "2.13.0"
+    for version in ("2.15.0a0+git1234", "2.15.0.dev20261101+cpu", "2.15.0rc1"):
+        assert shipped.release_of(version) == version
+
+
+def test_symbols_that_older_systems_do_not_have_are_refused(tmp_path: Path) -> None:
+    library = tmp_path / "new.so"
+    # std::__throw_bad_array_new_length came with GCC 11.
+    text = "namespace std { void __throw_bad_array_new_length(); } void f() { "
+    text += "std::__throw_bad_array_new_length(); }"
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(library)]
+    subprocess.run(command, input=text, text=True, check=True)
+    with pytest.raises(BuildError) as caught:
+        gates._audit(library, "the gates")
+    assert str(caught.value) == (
+        "the gates need symbols that the C++ library of older systems does not have:\n"
+        "  _ZSt28__throw_bad_array_new_lengthv (GLIBCXX_3.4.29)"
+    )
+    subprocess.run(command, input="void f() { throw 1; }", text=True, check=True)
+    gates._audit(library, "the gates")
