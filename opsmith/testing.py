@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
 from opsmith.checks.report import Report, Row
+from opsmith.checks.worker import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method
@@ -56,8 +57,8 @@ def check(
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one call may take, with `isolate`.
         isolate: whether kernels run in another process, so that one that crashes fails the test
-            and does not end the test run. It costs a few seconds to start, and needs operators
-            that a file declares at its top level.
+            and does not end the test run. The first such check takes a few seconds to start; it
+            needs operators that a file declares at its top level.
 
     Returns:
         The report.
@@ -77,7 +78,7 @@ def check(
         True
     """
     __tracebackhide__ = True  # pytest shows the caller
-    report: Report = checks.run(
+    report = _run(
         operators_of(operators),
         select=select,
         seed=seed,
@@ -87,6 +88,14 @@ def check(
         isolate=isolate,
     )
     report.raise_failures()
+    return report
+
+
+def _run(operators: Sequence[Operator], **options: Any) -> Report:
+    if options.get("isolate"):
+        # Where there is one such test, there are more.
+        keep_workers()
+    report: Report = checks.run(operators, **options)
     return report
 
 
@@ -168,7 +177,7 @@ class _OneCheck:
                 f"{self.operator.name}: {NOT_BUILT}; the first of these tests that failed says why"
             )
         options = {"isolate": False, **self.options}
-        report: Report = checks.run(self.operator, select=[self.name], **options)
+        report = _run([self.operator], select=[self.name], **options)
         if any(row.check == "build" for row in report.failures):
             self.unbuilt.add(self.operator.name)
         report.raise_failures()
@@ -338,7 +347,7 @@ class OneTest:
         if built in self.unbuilt and name != "build":
             return not_run(self.check, self.subject, NOT_BUILT)
         options = {"isolate": False, **self.options}
-        report: Report = checks.run([self.subject.operator], select=[name], **options)
+        report = _run([self.subject.operator], select=[name], **options)
         rows = {(row.check, row.kernel): row for row in report.rows}
         build = rows.get(("build", kernel))
         if build is not None and build.status == "failed":

@@ -2,6 +2,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,15 @@ def _quick_garbage_collection() -> None:
     """Have the collector look no more at what lives on: modules by the thousand, and their code."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_worker() -> None:
+    """Keep what checks run in for the next test, once something imported the checks."""
+    if "opsmith.checks.worker" in sys.modules:
+        from opsmith.checks.worker import keep_workers
+
+        keep_workers()
 
 
 @dataclass(frozen=True)

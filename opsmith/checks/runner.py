@@ -28,7 +28,7 @@ from opsmith.checks.stored import ORIGIN, Stored, beside, drop, file_for, store,
 from opsmith.checks.subject import Subject, subject_on, subjects_of
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
-from opsmith.checks.worker import ElsewhereError, Worker
+from opsmith.checks.worker import ElsewhereError, Worker, borrowed
 from opsmith.errors import MissingError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
@@ -114,8 +114,8 @@ def run(
     )
     schedule = Schedule(plan, progress, on_row)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
-    with Worker() as worker:
-        # It is gone with the worker, however that ends.
+    with borrowed() if isolate else Worker() as worker:
+        # It is gone with the run, however that ends.
         shared = replace(settings, shared=str(worker.folder / "shared"))
         if cases:
             given = worker.folder / "given.pt"

@@ -10,8 +10,8 @@ from torch import Tensor
 import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith import checks
-from opsmith.checks import runner
 from opsmith.checks.catalogue import targets
+from opsmith.checks.worker import Worker
 
 SELECTED = ["reference", "opcheck", "export"]
 
@@ -21,12 +21,13 @@ def by_thread(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Which thread asked a worker for each check first."""
     found: dict[str, str] = {}
 
-    class Counted(runner.Worker):
-        def run(self, check, *others, **more):
-            found.setdefault(check.name, threading.current_thread().name)
-            return super().run(check, *others, **more)
+    original = Worker.run
 
-    monkeypatch.setattr(runner, "Worker", Counted)
+    def run(self, check, *others, **more):
+        found.setdefault(check.name, threading.current_thread().name)
+        return original(self, check, *others, **more)
+
+    monkeypatch.setattr(Worker, "run", run)
     return found
 
 

@@ -11,6 +11,8 @@ which the next may crash.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +58,17 @@ class ElsewhereError(OpsmithError):
     """A worker cannot declare the operator as it is in the parent."""
 
 
+def surroundings() -> tuple[object, ...]:
+    """What a process that is started now finds; first of all, who starts it."""
+    # pytest notes there which test it runs.
+    variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""  # it was removed
+    return os.getpid(), variables, folder, list(sys.path)
+
+
 @dataclass(frozen=True)
 class _Running:
     """The case that a worker is busy with."""
@@ -70,14 +83,52 @@ class Worker(Supervised):
 
     Attributes:
         hung: whether the last check was ended because a case took too long.
+        started_in: the `surroundings` in which its processes were started.
     """
 
     def __init__(self) -> None:
         super().__init__(python("opsmith.checks.worker.process"))
         self.hung = self._began = False
+        self.started_in: tuple[object, ...] = ()
         self._compiler = False
         self._number = 0
         self._replay = Replay()
+
+    def _start(self) -> None:
+        self.started_in = surroundings()
+        super()._start()
+
+    def is_own(self) -> bool:
+        """Whether this process started it, and not one that this is a fork of."""
+        return self.started_in[:1] in ((), (os.getpid(),))
+
+    def renew(self) -> bool:
+        """Be as one that was just started: end what runs, remove what it wrote; whether it is."""
+        if self._process is None or self.started_in != surroundings():
+            return False
+        self._end_child()
+        self.hung = self._began = self._compiler = False
+        self._replay = Replay()
+        try:
+            if self._make_ready() is not None:
+                return False
+            # The supervisor ended all that could write there before it forked again.
+            self._remove_files()
+        except (GarbledError, KeyError, TypeError, ValueError, OSError):
+            return False
+        return True
+
+    def _remove_files(self) -> None:
+        temporary = self.folder / "tmp"
+        for path in [*self.folder.iterdir(), *temporary.iterdir()]:
+            if path in (temporary, self._output):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        os.truncate(self._output, 0)
+        self._listen()
 
     def run(
         self,

@@ -89,6 +89,10 @@ class Supervised:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the processes for good, and remove their folder."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -1,0 +1,111 @@
+"""A worker is kept from one run to the next, and nothing of what ran in it."""
+
+import itertools
+import os
+
+import cheating
+import crashing
+import pytest
+
+from opsmith import checks
+from opsmith.checks.worker import Worker, spare
+from opsmith.checks.worker.parent import surroundings
+from opsmith.operators.importing import import_operators
+
+LEAVES = """
+import os
+import tempfile
+from pathlib import Path
+
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+FOUND = os.listdir(tempfile.gettempdir())
+
+@opsmith.op("spare::leaves")
+def leaves(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+@leaves.register_kernel("cpu")
+def _(x):
+    Path(tempfile.gettempdir(), "left").touch()
+    Path(tempfile.gettempdir(), "tmp").mkdir(exist_ok=True)
+    return x * (2 if not FOUND else 3)
+"""
+
+
+@pytest.fixture
+def supervisors(monkeypatch):
+    """Those that ran a check; there is none yet that could be kept."""
+    monkeypatch.setattr(spare, "_keeps", True)
+    monkeypatch.setattr(spare, "_kept", None)
+    found = []
+    original = Worker.run
+
+    def recorded(self, *others, **more):
+        row = original(self, *others, **more)
+        found.append(self._process and self._process.pid)
+        return row
+
+    monkeypatch.setattr(Worker, "run", recorded)
+    yield found
+    spare._end()
+
+
+def run(operator, check="mutation"):
+    (row,) = checks.run(operator, select=[check], examples=4, time_limit=5.0).rows
+    return row.status, row.code
+
+
+def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
+    supervisors, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaves_files.py").write_text(LEAVES)
+    (operator,) = import_operators("leaves_files.py").operators
+    assert [run(operator, "reference"), run(operator, "reference")] == [("passed", "")] * 2
+    assert len(set(supervisors)) == 1
+
+
+def test_after_a_crash_the_worker_is_kept(supervisors):
+    assert run(crashing.segfault) == run(crashing.segfault) == ("failed", "OPS-CALL-CRASH")
+    assert len(set(supervisors)) == 1
+
+
+def test_a_worker_that_a_kernel_ended_is_not_kept(supervisors):
+    run(crashing.double)
+    run(cheating.CHEATS["ends_its_parent"])
+    assert run(crashing.double) == ("passed", "")
+
+
+def test_another_is_started_where_a_new_one_would_find_other_surroundings(
+    supervisors, tmp_path, monkeypatch
+):
+    run(crashing.double)
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
+    run(crashing.double)
+    assert len(set(supervisors)) == 2
+
+
+def test_surroundings_are_variables_the_folder_and_where_modules_are_found(tmp_path, monkeypatch):
+    seen = [surroundings()]
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
+    assert surroundings() == seen[0]
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
+    seen.append(surroundings())
+    monkeypatch.chdir(tmp_path)
+    seen.append(surroundings())
+    monkeypatch.syspath_prepend(tmp_path)
+    seen.append(surroundings())
+    assert all(one != other for one, other in itertools.combinations(seen, 2))
+
+
+def test_a_fork_does_not_take_what_its_parent_keeps(supervisors):
+    run(crashing.double)
+    child = os.fork()
+    if child == 0:
+        os._exit(int(spare._taken() is not None))
+    assert os.waitpid(child, 0)[1] == 0
+    run(crashing.double)
+    assert len(set(supervisors)) == 1
