@@ -29,6 +29,8 @@ def leaves(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 @leaves.register_kernel("cpu")
 def _(x):
+    if os.getcwd() != WORK:
+        return x * 4
     Path(tempfile.gettempdir(), "left").touch()
     Path(tempfile.gettempdir(), "tmp").mkdir(exist_ok=True)
     return x * (2 if not FOUND else 3)
@@ -62,8 +64,12 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     supervisors, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "leaves_files.py").write_text(LEAVES)
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "leaves_files.py").write_text(LEAVES.replace("WORK", repr(str(work))))
     (operator,) = import_operators("leaves_files.py").operators
+    run(crashing.double)
+    monkeypatch.chdir(work)
     assert [run(operator, "reference"), run(operator, "reference")] == [("passed", "")] * 2
     assert len(set(supervisors)) == 1
 
@@ -88,13 +94,11 @@ def test_another_is_started_where_a_new_one_would_find_other_surroundings(
     assert len(set(supervisors)) == 2
 
 
-def test_surroundings_are_variables_the_folder_and_where_modules_are_found(tmp_path, monkeypatch):
+def test_surroundings_are_variables_and_where_modules_are_found(tmp_path, monkeypatch):
     seen = [surroundings()]
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
     assert surroundings() == seen[0]
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
-    seen.append(surroundings())
-    monkeypatch.chdir(tmp_path)
     seen.append(surroundings())
     monkeypatch.syspath_prepend(tmp_path)
     seen.append(surroundings())

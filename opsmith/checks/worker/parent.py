@@ -58,15 +58,19 @@ class ElsewhereError(OpsmithError):
     """A worker cannot declare the operator as it is in the parent."""
 
 
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # it was removed
+
+
 def surroundings() -> tuple[object, ...]:
     """What a process that is started now finds; first of all, who starts it."""
     # pytest notes there which test it runs.
     variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    try:
-        folder = os.getcwd()
-    except OSError:
-        folder = ""  # it was removed
-    return os.getpid(), variables, folder, list(sys.path)
+    # In which order, each request says.
+    return os.getpid(), variables, frozenset(sys.path)
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ class Worker(Supervised):
         while True:
             request = {
                 "path": sys.path,
+                "folder": _folder(),
                 "location": location.to_json(),
                 "check": check.name,
                 "kernel": subject.kernel,

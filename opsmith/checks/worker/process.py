@@ -66,6 +66,9 @@ def _be_template(answers: int) -> None:
     rows = Children()
     for request in _requests():
         sys.path[:] = request["path"]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        if request["folder"]:
+            os.chdir(request["folder"])
         operator = _import(request, answers)
         if operator is None:
             continue
