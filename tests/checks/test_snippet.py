@@ -1,5 +1,6 @@
 """A failure comes with Python that shows it, and is tried first by the next run."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -15,13 +16,22 @@ from opsmith.kernels import cache_folder
 from opsmith.operators.importing import import_operators
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One for all tests, so that what checks run in is started once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
+def cache(folder, monkeypatch):
     """A cache that knows no failure, and has what was built."""
+    for left in folder.iterdir():
+        left.unlink() if left.is_symlink() or left.is_file() else shutil.rmtree(left)
     for built in ("generated", "libraries", "objects", "precompiled", "programs"):
         (cache_folder() / built).mkdir(parents=True, exist_ok=True)
-        (tmp_path / built).symlink_to(cache_folder() / built)
-    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
+        (folder / built).symlink_to(cache_folder() / built)
+    monkeypatch.setenv("OPSMITH_CACHE", str(folder))
+    return folder
 
 
 def failure(operator, **settings):
@@ -183,9 +193,9 @@ def test_cases_that_do_not_fit_are_refused_at_once():
         checks.run([failing.strided, failing.large], cases=[{"x": torch.ones(2)}])
 
 
-def test_a_failing_case_is_tried_first_by_the_next_run(tmp_path):
+def test_a_failing_case_is_tried_first_by_the_next_run(cache):
     first = failure(failing.large, stores=True)
-    assert len(list(tmp_path.rglob("*.pt"))) == 1
+    assert len(list(cache.rglob("*.pt"))) == 1
     # Another seed and a single example, which would not come to it.
     settings = {"seed": 5, "examples": 1}
     again = failure(failing.large, **settings, stores=True, recalls=True)
@@ -204,9 +214,9 @@ def test_a_sampled_case_is_not_tried_where_the_authors_alone_are_checked(monkeyp
     assert row.code == "OPS-CASES-NONE"
 
 
-def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(tmp_path, monkeypatch):
+def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(cache, monkeypatch):
     failure(failing.strided, stores=True)
-    (stored,) = tmp_path.rglob("*.pt")
+    (stored,) = cache.rglob("*.pt")
     monkeypatch.setattr(failing, "MENDED", True)
     settings = {"select": ["layouts"], "isolate": False, "stores": True, "recalls": True}
     counts = []
@@ -226,18 +236,18 @@ def test_a_gradient_that_failed_fails_again_in_the_same_layout():
     assert again.message == first.message
 
 
-def test_a_file_that_says_nothing_is_no_failure(tmp_path):
+def test_a_file_that_says_nothing_is_no_failure(cache):
     failure(failing.small, stores=True)
-    (stored,) = tmp_path.rglob("*.pt")
+    (stored,) = cache.rglob("*.pt")
     for damaged in (b"", b"damaged", stored.read_bytes()[:-30]):
         stored.write_bytes(damaged)
         row = failure(failing.small, recalls=True)
         assert "failed before" not in row.case
 
 
-def test_what_is_stored_holds_no_code(tmp_path):
+def test_what_is_stored_holds_no_code(cache):
     failure(failing.various, stores=True)
-    (stored,) = tmp_path.rglob("*.pt")
+    (stored,) = cache.rglob("*.pt")
     assert set(torch.load(stored, weights_only=True)["arguments"]) == {"xs", "z", "i", "name"}
 
 
