@@ -90,3 +90,11 @@ def brief_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.checks import search
 
     monkeypatch.setattr(search, "SHRINK_SECONDS", 0.5)
+
+
+@pytest.fixture
+def no_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for no smaller failing case, where it is asked only whether one is found."""
+    from opsmith.checks import search
+
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)

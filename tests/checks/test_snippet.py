@@ -103,7 +103,7 @@ def test_a_kernel_that_another_file_registers_is_there_when_a_failure_is_repeate
     [(operator, check) for operator, names in failing.ROUTES.items() for check in names],
     ids=str,
 )
-@pytest.mark.usefixtures("brief_shrinking")
+@pytest.mark.usefixtures("no_shrinking")
 def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
     (row,) = (
         row
@@ -115,7 +115,7 @@ def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
         exec(row.snippet, {})
 
 
-@pytest.mark.usefixtures("brief_shrinking")
+@pytest.mark.usefixtures("no_shrinking")
 def test_a_wrong_translation_is_blamed_where_it_is_written():
     for operator, line in (
         (failing.translated, failing.TRANSLATED_AT),
@@ -129,7 +129,7 @@ def test_a_wrong_translation_is_blamed_where_it_is_written():
         assert "kernel:" not in row.explain()
 
 
-@pytest.mark.usefixtures("brief_shrinking")
+@pytest.mark.usefixtures("no_shrinking")
 def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     report = checks.run(failing.first_five, select=["onnx-standard"], isolate=False, examples=4)
     (row,) = (row for row in report.rows if row.check == "onnx-standard")
