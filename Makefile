@@ -47,8 +47,11 @@ help:
 demo: .venv/installed
 	$(BIN)/opsmith check gallery/bev_pool_v2/bev_pool_v2.py
 
+# The tests start hundreds of processes. Where Python is told to write no bytecode
+# (PYTHONDONTWRITEBYTECODE), each would compile opsmith's sources anew.
 .PHONY: test
 test: lint
+	@$(BIN)/python -m compileall -q opsmith
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # The tests look at the built site: nothing fetched, the search, a phone, every page as Markdown.
