@@ -1,17 +1,34 @@
 """The site's pages, as its generator makes them."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "docs" / "site"))
 
 
 @pytest.fixture(scope="session")
-def pages() -> dict[str, str]:
-    """Every page of the site by its place, as Markdown: those written by hand, and those made."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Every page of the site by its place, as Markdown: those written by hand, and those made.
+
+    Making them takes long, so the test processes of one run share them.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    file = folder / "pages.json"
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            file.write_text(json.dumps(_pages()))
+    return json.loads(file.read_text())
+
+
+def _pages() -> dict[str, str]:
     import generated
     import repository
 
