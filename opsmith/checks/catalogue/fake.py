@@ -24,7 +24,12 @@ from opsmith.signature.shapes import Fixed, Variadic
     "the fake kernel gives the real one's shapes, dtypes, devices and strides",
     order=30,
     runtime="torch.compile",
-    imports=("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"),
+    imports=(
+        "torch._subclasses.fake_tensor",
+        "torch.fx.experimental.symbolic_shapes",
+        # What a first symbolic size imports of the compiler.
+        "torch.fx.experimental.validator",
+    ),
 )
 def fake(trial: Trial) -> None:
     """With plain sizes in every layout, then with symbolic sizes, none of which may be fixed."""
