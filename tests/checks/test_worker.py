@@ -286,6 +286,22 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert not report.ok
 
 
+def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "collecting.py").write_text(
+        "import gc\nimport opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "assert gc.isenabled()\n"
+        "@opsmith.op('crashing::collecting')\n"
+        "def collecting(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
+        "@collecting.register_kernel('cpu')\n"
+        "def _(x: Tensor) -> Tensor:\n    return x * 2 if gc.isenabled() else x\n"
+    )
+    import collecting
+
+    report = checks.run(collecting.collecting, select=["reference", "fake", "opcheck"], examples=3)
+    assert report.ok, report.explain()
+
+
 def test_an_operator_in_no_file_is_checked_here():
     @opsmith.op("crashing::local")
     def local(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:

@@ -104,7 +104,7 @@ def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
                 os.dup2(output.fileno(), 2)
             for descriptor in (channel.requests, *channel.others, *hide):
                 os.close(descriptor)
-            supervise(channel.answers, channel.folder, lambda: None, serve)
+            supervise(channel.answers, channel.folder, None, serve)
 
         process = os.fork()
         if process == 0:

@@ -20,6 +20,7 @@ request's number.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.worker.launch import fork, python
-from opsmith.checks.worker.supervise import Children, answer, supervise
+from opsmith.checks.worker.supervise import Children, answer, no_collection, supervise
 
 if TYPE_CHECKING:
     from opsmith.checks.protocol import Check
@@ -74,7 +75,10 @@ def _be_template(answers: int) -> None:
             continue
         _import_for(request["check"])
         if request["compiler"]:
-            importlib.import_module(_COMPILER)
+            with no_collection():
+                importlib.import_module(_COMPILER)
+        # What is there by now no row collects, nor copies to look whether it may.
+        gc.freeze()
         threads = _started_threads()
 
         def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
@@ -123,10 +127,12 @@ def _import_for(name: str) -> None:
     """Import what a row takes long to import, so that those after it find it there."""
     from opsmith.checks.protocol import all_checks
 
-    for module in next(one for one in all_checks() if one.name == name).imports:
-        # What is missing, the row says.
-        with contextlib.suppress(Exception):
-            importlib.import_module(module)
+    wanted = next(one for one in all_checks() if one.name == name).imports
+    with no_collection():
+        for module in wanted:
+            # What is missing, the row says.
+            with contextlib.suppress(Exception):
+                importlib.import_module(module)
 
 
 def _started_threads() -> bool:
