@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ _PROGRAM = "opsmith-harness"
 
 SANITIZERS = ("address", "undefined", "thread", "memory")
 """What ``-fsanitize=`` may be; ``memory`` needs clang."""
+_RUNTIMES = {"address": "asan", "undefined": "ubsan", "thread": "tsan", "memory": "msan"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,21 @@ class Build:
     sanitizer: str = ""
 
 
+def _require_runtime(clang: str, sanitizer: str) -> None:
+    """Raise where clang came without the libraries that sanitizers need, as Debian has it.
+
+    Raises:
+        MissingError: says how to get them.
+    """
+    asked = [clang, "--rtlib=compiler-rt", "-print-libgcc-file-name"]
+    folder = Path(subprocess.run(asked, capture_output=True, text=True, check=False).stdout).parent
+    if not any(folder.glob(f"libclang_rt.{_RUNTIMES[sanitizer]}*")):
+        raise MissingError(
+            f"--sanitize {sanitizer}: {clang} has no runtime for it in {folder}. Install it "
+            "(Debian, Ubuntu: apt install libclang-rt-N-dev, with clang's version as N)."
+        )
+
+
 def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) -> Build:
     """Build a kernel for the harness, or find it in the cache.
 
@@ -49,7 +66,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
 
     Raises:
         BuildError: it does not compile.
-        MissingError: there is no compiler, or not the one that the sanitizer needs.
+        MissingError: there is no compiler, or not what the sanitizer needs.
     """
     compiler = toolchain.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
@@ -62,6 +79,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
                 else "Install it (Debian, Ubuntu: apt install clang) and set CXX=clang++."
             )
         )
+    if sanitizer and "clang" in Path(compiler.path).name:
+        _require_runtime(compiler.path, sanitizer)
     flags: tuple[str, ...] = ("-DOPSMITH_ANY_GRAIN",)
     links: tuple[str, ...] = ()
     settings = {}

@@ -201,13 +201,33 @@ def test_a_sanitizer_names_the_fault_and_the_line(sanitizer, fault, words):
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++ on this machine")
 def test_the_memory_sanitizer_names_what_uses_memory_that_nothing_has_written(monkeypatch):
     monkeypatch.setenv("CXX", shutil.which("clang++"))
-    built = harness.build(KERNEL, "memory")
+    try:
+        built = harness.build(KERNEL, "memory")
+    except MissingError as error:
+        pytest.skip(str(error))
     assert torch.equal(call(built, "", Phase())[0].results[0], 2 * X)
     with pytest.raises(Fault) as raised:
         call(built, "scratch not written", Phase())
     assert str(raised.value).startswith("used memory that nothing has written")
     assert f"{SOURCE}:" in str(raised.value)
     assert raised.value.code == "OPS-SANITIZE-MEMORY"
+
+
+def test_a_clang_without_a_sanitizers_runtime_is_named(monkeypatch, tmp_path):
+    clang = tmp_path / "clang++"
+    clang.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *-print-libgcc-file-name) echo {tmp_path}/linux/libclang_rt.builtins.a;;\n'
+        '*) exec g++ "$@";; esac\n'
+    )
+    clang.chmod(0o755)
+    monkeypatch.setenv("CXX", str(clang))
+    with pytest.raises(MissingError) as raised:
+        harness.build(KERNEL, "thread")
+    assert str(raised.value) == (
+        f"--sanitize thread: {clang} has no runtime for it in {tmp_path}/linux. Install it "
+        "(Debian, Ubuntu: apt install libclang-rt-N-dev, with clang's version as N)."
+    )
 
 
 def test_the_memory_sanitizer_says_that_it_needs_clang(monkeypatch):
