@@ -34,6 +34,15 @@ def test_it_works_without_opsmith_a_compiler_or_a_cache(site: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_a_folder_that_is_named_opsmith_is_not_taken_for_it(site: Path) -> None:
+    (site / "opsmith").mkdir()
+    # Where the program runs lies opsmith itself.
+    alone = "import sys; sys.path.remove(''); "
+    done = run(site, f"{alone}import sample_ops; print(sample_ops._opsmith.__name__)")
+    assert (done.stdout, done.stderr) == ("sample_ops._opsmith\n", "")
+
+
+@pytest.mark.slow
 def test_torch_writes_its_standard_forms_into_onnx_without_opsmith(site: Path) -> None:
     pytest.importorskip("onnxscript")
     text = """

@@ -13,7 +13,9 @@ def _installed() -> ModuleType | None:
         import opsmith
     except ImportError:
         return None
-    return opsmith if opsmith.__version__.split(".")[:2] == VERSION.split(".")[:2] else None
+    # To Python a folder of that name is a package too, where one lies beside the program.
+    version = getattr(opsmith, "__version__", "")
+    return opsmith if version.split(".")[:2] == VERSION.split(".")[:2] else None
 
 
 VERSION = "{version}"
