@@ -13,6 +13,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators import registry, written_schema
 from opsmith.operators.autograd import Rule
 from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.written import shown_path, where_written
 from opsmith.signature import signature_of
 
 
@@ -146,8 +147,12 @@ def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
     earlier = registry.find(qualname)
     if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
         return
+    first, second = (
+        f"{one.__module__} ({shown_path(where_written(one))})"
+        for one in (earlier.reference, function)
+    )
     warnings.warn(
-        f"{qualname} was declared in {earlier.reference.__module__} and is now declared again in "
-        f"{function.__module__}; the later one takes its place",
+        f"{qualname} was declared in {first} and is now declared again in {second}; "
+        "the later one takes its place",
         stacklevel=4,
     )

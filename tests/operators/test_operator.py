@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, kernels
 from opsmith.operators import gate, registry
+from opsmith.operators.written import shown_path, where_written
 
 
 @opsmith.op("test_operator::double")
@@ -89,10 +90,13 @@ def test_two_modules_that_declare_one_name_are_told() -> None:
     opsmith.op("test_operator::clash", lambda_with("x"))
     other = lambda_with("x")
     other.__module__ = "another_package"
-    with pytest.warns(
-        UserWarning, match="was declared in .*test_operator and is now declared again"
-    ):
+    with pytest.warns(UserWarning, match="declared again") as warned:
         opsmith.op("test_operator::clash", other)
+    place = shown_path(where_written(other))
+    assert str(warned[0].message) == (
+        f"test_operator::clash was declared in {__name__} ({place}) and is now declared again in "
+        f"another_package ({place}); the later one takes its place"
+    )
 
 
 def test_a_name_that_pytorch_has_is_refused() -> None:
