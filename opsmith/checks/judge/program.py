@@ -100,7 +100,9 @@ class _Started:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment |= {"OPSMITH_CACHE": os.environ["OPSMITH_CACHE"], "TMPDIR": request["place"]}
+        environment["OPSMITH_CACHE"] = os.environ["OPSMITH_CACHE"]
+        environment["PYTHONPATH"] = os.environ["PYTHONPATH"]  # the judge's own
+        environment["TMPDIR"] = request["place"]
         # By a shell, so that its parent's command line says nothing either.
         program = subprocess.Popen(
             ["/bin/sh", "-c", '"$0" main.py; exit $?', sys.executable],

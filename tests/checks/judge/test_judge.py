@@ -291,7 +291,7 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     kernels = [(body.format(data=data), "") for data in INVENTED]
     spec, path = several(tmp_path, "invented", kernels)
     operators = import_operators(str(spec)).operators
-    with Session(spec, path, 20.0) as session:
+    with Session(spec, path, 20.0, tmp_path / "place") as session:
         for operator in operators:
             with pytest.raises(Failure, match="gave an answer that cannot be read") as raised:
                 session.run(operator, {"x": torch.ones(2, 3), "factor": 1.0})
