@@ -251,6 +251,8 @@ class Stopwatch(Supervised):
                 raise NotTimedError(f"raised {message.get('message')}")
             if message["event"] != event:
                 raise GarbledError(f"expected {event!r}, got {str(message['event'])[:40]!r}")
+        except EOFError:
+            raise NotTimedError(self._lost().how) from None
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             self.stop()
             raise NotTimedError(f"its answer cannot be read: {error}") from error

@@ -313,6 +313,9 @@ class Caller(Supervised):
             if exceeded and bound is not None:
                 raise _crashed(bound.excess, "OPS-CALL-MEMORY")
             raise self._hung(limit)
+        except EOFError:
+            # It ended between a message and the bytes that belong to it.
+            raise self._gone(self._lost()) from None
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             self._garbled(str(error))
 

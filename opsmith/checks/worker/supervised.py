@@ -231,8 +231,15 @@ class Supervised:
         return message
 
     def _read_bytes(self, count: int, seconds: float, bound: MemoryBound | None) -> bytes | None:
-        """So many bytes that follow a message; `None` where they do not come."""
-        if not self._wait(lambda: len(self._pending) >= count, seconds, bound):
+        """So many bytes that follow a message; `None` where they do not come.
+
+        Raises:
+            EOFError: there is no more.
+        """
+        more = self._wait(lambda: len(self._pending) >= count, seconds, bound)
+        if more is None:
+            raise EOFError
+        if not more:
             return None
         return self._take_bytes(count)
 
