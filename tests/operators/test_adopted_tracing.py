@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,18 +14,26 @@ from torch._dynamo.backends.common import aot_autograd
 
 import opsmith
 
+_numbers = itertools.count()
+
 
 @pytest.fixture
-def foreign() -> Iterator[torch.library.Library]:
+def name() -> str:
+    """An operator's name of this test's own: what adopting adds stays in the process."""
+    return f"scaled_{next(_numbers)}"
+
+
+@pytest.fixture
+def foreign(name) -> Iterator[torch.library.Library]:
     """An operator of another library, with a kernel and nothing for tracing."""
     with torch.library._scoped_library("adopted_tracing", "FRAGMENT") as library:
-        library.define("scaled(Tensor x, float factor) -> Tensor")
-        library.impl("scaled", lambda x, factor: x * factor, "CPU")
+        library.define(f"{name}(Tensor x, float factor) -> Tensor")
+        library.impl(name, lambda x, factor: x * factor, "CPU")
         yield library
 
 
-def adopt() -> Any:
-    @opsmith.adopt("adopted_tracing::scaled")
+def adopt(name: str) -> Any:
+    @opsmith.adopt(f"adopted_tracing::{name}")
     def scaled(x: Float[Tensor, "N C"], factor: float) -> Float[Tensor, "N C"]:
         return x * factor
 
@@ -44,13 +53,16 @@ def compiled(function: Any, *arguments: Tensor) -> tuple[Any, list[str]]:
     return torch.compile(function, fullgraph=True, backend=backend)(*arguments), called
 
 
-def test_a_foreign_operator_without_a_fake_kernel_gets_one_from_the_declaration(foreign):
+@pytest.mark.usefixtures("foreign")
+def test_a_foreign_operator_without_a_fake_kernel_gets_one_from_the_declaration(name):
+    foreign = getattr(torch.ops.adopted_tracing, name)
+
     def call(x: Tensor) -> Tensor:
-        return torch.ops.adopted_tracing.scaled(x, 2.0).relu()
+        return foreign(x, 2.0).relu()
 
     with pytest.raises(torch._dynamo.exc.Unsupported, match="fake tensors"):
         compiled(call, torch.randn(2, 3))
-    scaled = adopt()
+    scaled = adopt(name)
     x = torch.randn(2, 3)
     result, called = compiled(call, x)
     assert torch.equal(result, call(x))
@@ -65,19 +77,19 @@ def test_a_foreign_operator_without_a_fake_kernel_gets_one_from_the_declaration(
     y = torch.randn(5, 3)
     assert torch.equal(program.module()(y), y * 3)
     # Adopting again replaces what the first gave.
-    adopt()
+    adopt(name)
     compiled(call, x)
 
 
-def test_a_fake_kernel_that_is_there_stays(foreign):
+def test_a_fake_kernel_that_is_there_stays(foreign, name):
     calls = []
 
     def fake(x: Tensor, factor: float) -> Tensor:
         calls.append(1)
         return torch.empty_like(x)
 
-    torch.library.register_fake("adopted_tracing::scaled", fake, lib=foreign)
-    scaled = adopt()
+    torch.library.register_fake(f"adopted_tracing::{name}", fake, lib=foreign)
+    scaled = adopt(name)
     compiled(lambda x: scaled(x, 2.0), torch.randn(2, 3))
     assert calls
 
@@ -120,17 +132,20 @@ def test_apply_of_an_adopted_function_is_one_call_in_a_full_graph(takes_ctx):
     torch.testing.assert_close(got, expected)
 
 
-def test_aotinductor_says_that_an_adopted_operator_may_be_inlined(foreign, tmp_path):
-    adopt()
+@pytest.mark.usefixtures("foreign")
+def test_aotinductor_says_that_an_adopted_operator_may_be_inlined(name, tmp_path):
+    adopt(name)
+    adopted = getattr(torch.ops.adopted_tracing, name)
 
     class Model(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return torch.ops.adopted_tracing.scaled(x, 2.0)
+            return adopted(x, 2.0)
 
     with pytest.raises(opsmith.ExportError) as caught:
         opsmith.export(
             Model(), (torch.randn(2, 3),), target="aotinductor", out=tmp_path / "dist", say=None
         )
     message = str(caught.value)
-    assert message.startswith("adopted_tracing::scaled: is ")
-    assert 'form={"adopted_tracing::scaled": "inline"} to have its reference compiled' in message
+    assert message.startswith(f"adopted_tracing::{name}: is ")
+    inlined = f'form={{"adopted_tracing::{name}": "inline"}} to have its reference compiled'
+    assert inlined in message
