@@ -282,6 +282,7 @@ for kernel in kernels:
     operator = registry.get(name)
     operator.kernels[device].build(operator)
 gates = importlib.import_module(f"{package.__name__}._opsmith.operators.gate_libraries")
-with warnings.catch_warnings(action="error"):
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
     gates.say()
 """
