@@ -90,9 +90,9 @@ class Program(Session):
     ) -> list[Tensor]:
         with self._reading():
             values = self._values(operator, {"results": answer}, reader)
-            sizes = {n: len(storage_bytes(one)) for n, one in memories_in(arguments).items()}
-            after = {name: reader.take(size) for name, size in sizes.items()}
-        return self._accepted(operator, arguments, values, after)
+            sent = {name: storage_bytes(one) for name, one in memories_in(arguments).items()}
+            after = {name: reader.take(len(data)) for name, data in sent.items()}
+        return self._accepted(operator, arguments, values, sent, after)
 
 
 class _Started:

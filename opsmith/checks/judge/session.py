@@ -84,7 +84,7 @@ class Session(Caller):
         return found
 
     def _hung(self, limit: float) -> Failure:
-        self.time_limit = min(self.time_limit, max(1.0, _LESS * self.time_limit))
+        self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))
         return super()._hung(limit)
 
     def _require_declared(

@@ -74,7 +74,7 @@ class Caller(Supervised):
         self.hung = False
         self.keep = 0
         self.raises = "OPS-CALL-RAISED"
-        self.time_limit = time_limit
+        self._time_limit = time_limit
         self._setup = setup
         self._again = again
         self._alive = alive
@@ -140,13 +140,14 @@ class Caller(Supervised):
         before.append([element_bytes(tensor) for tensor in _flat(values)])
         if known != earlier:
             raise Failure(CHANGED, code="OPS-RESULT-REUSED")
-        return self._accepted(operator, arguments, values, after)
+        return self._accepted(operator, arguments, values, sent, after)
 
     def _accepted(
         self,
         operator: Operator,
         arguments: Mapping[str, Any],
         values: list[Any],
+        sent: Mapping[str, bytes],
         after: Mapping[str, bytes],
     ) -> list[Tensor]:
         """Results, then what the operator writes into, once they are what they may be.
@@ -155,7 +156,8 @@ class Caller(Supervised):
             operator: what was called.
             arguments: by name; what it writes into has been written afterwards.
             values: what came back.
-            after: the bytes of memory after the call, by the name of the first tensor in it.
+            sent: the bytes of each memory, by the name of the first tensor in it.
+            after: those after the call.
 
         Raises:
             Failure: it wrote into another argument, or gave something else than is declared.
@@ -165,7 +167,7 @@ class Caller(Supervised):
         returned: Any = tuple(values) if len(values) != 1 else values[0]
         returned = returned if values else None
         for name, data in after.items():
-            if name not in written and data != storage_bytes(memories[name]):
+            if name not in written and data != sent[name]:
                 raise Failure(
                     f"wrote into argument {name!r}, which mutates_args does not name",
                     code="OPS-MUTATION-UNDECLARED",
@@ -257,7 +259,7 @@ class Caller(Supervised):
             if self._setup is not None:
                 request = {"event": "load", **self._setup}
                 try:
-                    self._loaded, _ = self._exchange(request, [], _LOADING * self.time_limit)
+                    self._loaded, _ = self._exchange(request, [], _LOADING * self._time_limit)
                 except Failure:
                     self._loaded = None
                     raise
@@ -273,7 +275,7 @@ class Caller(Supervised):
         """
         self.load()
         self._alive()
-        message, data = self._exchange(request, payload, self.time_limit)
+        message, data = self._exchange(request, payload, self._time_limit)
         self._alive()
         if message["event"] != event:
             self._garbled(f"{message['event']!r} came where {event} are expected")
