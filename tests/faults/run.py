@@ -100,8 +100,8 @@ def _of_wrong(
     if everything:
         return _failures([pair.wrong for pair in several], select, seed, kind)
     found: dict[str, list[checks.Row]] = {}
-    sorted_ = sorted(several, key=expected)
-    for check, together in itertools.groupby(sorted_, key=expected):
+    by_check = sorted(several, key=expected)
+    for check, together in itertools.groupby(by_check, key=expected):
         found |= _failures([pair.wrong for pair in together], [check], seed, kind)
     unseen = [pair.wrong for pair in several if not pair.row and not found[pair.wrong.name]]
     return found | _failures(unseen, select, seed, kind)
