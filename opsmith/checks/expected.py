@@ -214,7 +214,7 @@ class Expected:
 
     @cached_property
     def unknown(self) -> bool:
-        """Whether NaN says nothing of what is right, since double precision is too small."""
+        """Whether NaN says nothing of what is right, since double precision has too little room."""
         wide = {name: widen(value) for name, value in self.arguments.items()}
         if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
             return False

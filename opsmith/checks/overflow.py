@@ -23,6 +23,8 @@ from opsmith.checks.rounding import StepByStep, is_wide
 _LINEAR = {"sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "addmm"}
 #: What is infinite only where it is too large, and has no pole.
 _GROWING = _LINEAR | {"exp", "exp2", "expm1", "sinh", "cosh", "add", "sub", "mul", "square", "prod"}
+#: What is zero only where it is too small, if what it is given is not zero.
+_SHRINKING = {"exp", "exp2", "mul", "square", "pow", "div"}
 #: Up to how many steps every combination is tried, and how many alone and at random otherwise.
 _ALL, _SOME = 4, 16
 
@@ -44,22 +46,31 @@ def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterat
 
 
 def exceeds_double(evaluate: Callable[[], Any]) -> bool:
-    """Whether some step of a formula is too large for double precision itself."""
+    """Whether some step of a formula is too large or too small for double precision itself."""
     with _Exceeds() as steps:
         evaluate()
     return steps.found
 
 
 class _Exceeds(StepByStep):
-    """Sees whether a step makes infinity of finite numbers."""
+    """Sees whether a step makes infinity of finite numbers, or zero of others than zero."""
 
     found = False
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
-        if _name(func) in _GROWING and is_wide(returned):
-            given = [one for one in args if is_wide(one)]
-            finite = all(bool(one.isfinite().all()) for one in given)
-            self.found |= finite and bool(returned.isinf().any())
+        name = _name(func)
+        if not is_wide(returned) or name not in _GROWING | _SHRINKING:
+            return
+        given = [torch.as_tensor(one) for one in args if isinstance(one, Tensor | float | int)]
+        if not all(bool(one.isfinite().all()) for one in given):
+            return
+        if name in _GROWING:
+            self.found |= bool(returned.isinf().any())
+        if name in _SHRINKING:
+            vanished = returned == 0
+            for one in given:
+                vanished = vanished & (one != 0)
+            self.found |= bool(vanished.any())
 
 
 def _combinations(steps: list[int]) -> Iterator[tuple[int, ...]]:

@@ -427,6 +427,27 @@ def test_nan_is_right_where_it_does_not_come_from_an_overflow_in_double_precisio
     assert "is 0, expected nan" in (problem or "")
 
 
+@opsmith.op("comparison::ratio_of_powers")
+def ratio_of_powers(x: Float32[Tensor, "N"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return (x * y) ** 9 / (x * x) ** 9
+
+
+def test_nan_is_right_where_it_does_not_come_from_what_vanishes_in_double_precision():
+    x = torch.tensor([[-1e19, -2e19], [2.0, 1.0]])
+    assert softmax.reference(x.double())[0].isnan().all()  # 0 / 0
+    right = torch.softmax(x, -1)
+    assert outcome(softmax, right, x=x).problem is None
+    right[1, 0] = 0
+    assert "[1, 0] is 0, expected 0.73" in (outcome(softmax, right, x=x).problem or "")
+
+    tiny = torch.tensor([1e-30])
+    one = torch.tensor([1.0])
+    assert outcome(ratio_of_powers, one, x=tiny, y=tiny).problem is None
+    zero = torch.tensor([0.0])
+    problem = outcome(ratio_of_powers, one, x=zero, y=zero).problem
+    assert "is 1, expected nan" in (problem or "")
+
+
 @opsmith.op("comparison::squared")
 def squared(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x * x
