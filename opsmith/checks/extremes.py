@@ -15,6 +15,8 @@ ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
 #: The same of one value, so that many add up to more than half precision has.
 LARGE_EQUAL = "large and equal"
+#: What is drawn goes through 64 bits.
+_LARGEST = torch.iinfo(torch.int64).max
 
 
 def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
@@ -71,8 +73,21 @@ def arranged(
         return few[(chosen * len(few)).long()]
     if kind == "ends of the range":
         low, high = (torch.full_like(drawn, end) for end in ends)
-        return torch.where(chosen < 0.4, low, torch.where(chosen < 0.8, high, drawn))
+        other = torch.where(chosen < 0.9, _between(drawn, ends, generator), drawn)
+        return torch.where(chosen < 0.35, low, torch.where(chosen < 0.7, high, other))
     return drawn
+
+
+def _between(
+    drawn: Tensor, ends: tuple[float | int, float | int], generator: torch.Generator
+) -> Tensor:
+    """Integers from the whole range: its ends may cancel, or have nothing but zeros in 32 bits."""
+    if drawn.is_floating_point():
+        return drawn
+    low, high = int(ends[0]), min(int(ends[1]), _LARGEST)
+    if low >= high:
+        return drawn
+    return torch.randint(low, high, drawn.shape, generator=generator).to(drawn.dtype)
 
 
 def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Generator) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 import torch
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
@@ -111,6 +111,17 @@ def test_integers_at_the_ends_of_their_range_are_tried():
         return torch.where(x == torch.iinfo(torch.int32).max, 0, x // 2)
 
     row = run(declared(halved, kernel))
+    assert row.status == "failed"
+
+
+def counted(x: Int64[Tensor, "N"]) -> Int64[Tensor, ""]:
+    return x.sum()
+
+
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_integers_that_take_all_their_bits_are_tried(seed):
+    # The ends alone cancel, two by two, and all of their lower bits are equal.
+    row = run(declared(counted, lambda x: x.int().sum(dtype=torch.int32).long()), seed)
     assert row.status == "failed"
 
 
