@@ -1,34 +1,45 @@
-"""One declaration of a PyTorch operator, taken to every runtime and proved to agree everywhere."""
+"""One declaration of a PyTorch operator, taken to every runtime and proved to agree everywhere.
 
-from opsmith.errors import (
-    ArgumentError,
-    ArtifactError,
-    BuildError,
-    CheckError,
-    DeclarationError,
-    DifferentiationError,
-    ExportError,
-    MissingError,
-    OpsmithError,
-)
-from opsmith.operators import Operator, op
-from opsmith.operators.adopt import adopt
-from opsmith.operators.classes import CustomClass, custom_class, method
-from opsmith.operators.cost import Cost
-from opsmith.operators.emulation import emulate
-from opsmith.signature import (
-    Between,
-    Extent,
-    Index,
-    NonDifferentiable,
-    Positive,
-    Sorted,
-    Starts,
-    Total,
-)
-from opsmith.targets import LoadedModel, LoadedOperators, export, load
-from opsmith.targets.torch_onnx import onnx_translations
-from opsmith.watching import Difference, Watch, watch
+What is here is imported when it is first used: the command line, which is a part of this package,
+answers without PyTorch, and starts the processes of a check while PyTorch is being imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opsmith.errors import (
+        ArgumentError,
+        ArtifactError,
+        BuildError,
+        CheckError,
+        DeclarationError,
+        DifferentiationError,
+        ExportError,
+        MissingError,
+        OpsmithError,
+    )
+    from opsmith.operators import Operator, op
+    from opsmith.operators.adopt import adopt
+    from opsmith.operators.classes import CustomClass, method
+    from opsmith.operators.classes.custom_class import custom_class
+    from opsmith.operators.cost import Cost
+    from opsmith.operators.emulation import emulate
+    from opsmith.signature import (
+        Between,
+        Extent,
+        Index,
+        NonDifferentiable,
+        Positive,
+        Sorted,
+        Starts,
+        Total,
+    )
+    from opsmith.targets import LoadedModel, LoadedOperators, export, load
+    from opsmith.targets.torch_onnx import onnx_translations
+    from opsmith.watching import Difference, Watch, watch
 
 __version__ = "0.1.0"
 
@@ -67,3 +78,39 @@ __all__ = [
     "op",
     "watch",
 ]
+
+#: The modules that these come from.
+_HOMES = {
+    name: module
+    for module, names in {
+        "errors": [name for name in __all__ if name.endswith("Error")],
+        "operators": ["Operator", "op"],
+        "operators.adopt": ["adopt"],
+        "operators.classes": ["CustomClass", "custom_class", "method"],
+        "operators.cost": ["Cost"],
+        "operators.emulation": ["emulate"],
+        "signature": [
+            *("Between", "Extent", "Index", "NonDifferentiable"),
+            *("Positive", "Sorted", "Starts", "Total"),
+        ],
+        "targets": ["LoadedModel", "LoadedOperators", "export", "load"],
+        "targets.torch_onnx": ["onnx_translations"],
+        "watching": ["Difference", "Watch", "watch"],
+    }.items()
+    for name in names
+}
+_PACKAGES = ("errors", "kernels", "operators", "signature", "targets", "watching")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"opsmith.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"opsmith.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -1,5 +1,7 @@
 """What `pip install opsmith` brings, and what it leaves alone."""
 
+import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -10,6 +12,8 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+
+import opsmith
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -80,3 +84,26 @@ def test_every_requirement_is_pinned_in_the_constraints(distributions):
 
 def normal_name(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+
+
+def test_every_public_name_is_what_type_checkers_are_told():
+    tree = ast.parse((REPOSITORY / "opsmith" / "__init__.py").read_text())
+    (told,) = (one for one in tree.body if isinstance(one, ast.If))
+    imports = [one for one in told.body if isinstance(one, ast.ImportFrom)]
+    homes = {alias.name: one.module for one in imports for alias in one.names}
+    assert sorted(homes) == sorted(opsmith.__all__)
+    for name, module in homes.items():
+        assert getattr(opsmith, name) is getattr(importlib.import_module(module), name)
+        assert name in dir(opsmith)
+    with pytest.raises(AttributeError, match="module 'opsmith' has no attribute 'opp'"):
+        _ = opsmith.opp
+
+
+def test_the_packages_that_hold_public_names_are_attributes():
+    script = (
+        "import opsmith; print([getattr(opsmith, name).__name__ for name in opsmith._PACKAGES])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str([f"opsmith.{name}" for name in opsmith._PACKAGES])

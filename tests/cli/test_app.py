@@ -15,22 +15,27 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_needs_no_torch():
-    # Of the package itself only what the command line asks of it: a bare stand-in takes its place.
-    script = """
-import sys, types
-package = types.ModuleType("opsmith")
-package.__path__ = ["opsmith"]
-sys.modules["opsmith"] = package
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--help"], ["new", "doctor", "build", "check"]),
+        (["--version"], ["opsmith 0."]),
+        (["explain", "OPS-LAYOUT-STRIDE"], ["strides"]),
+        (["guide"], ["opsmith judge"]),
+    ],
+)
+def test_what_needs_no_torch_answers_without_it(arguments, said):
+    script = f"""
+import sys
 sys.modules["torch"] = None
-sys.argv = ["opsmith", "--help"]
+sys.argv = ["opsmith", *{arguments}]
 from opsmith.cli import main
 main()
 """
     done = run("-c", script)
     assert done.returncode == 0, done.stderr
-    for command in ("new", "doctor", "build", "check"):
-        assert command in done.stdout
+    for text in said:
+        assert text in done.stdout
 
 
 def test_python_m_opsmith_is_the_same_command():
