@@ -20,7 +20,8 @@ class Schedule:
 
     The first runner goes through the plan from its beginning, where rows are quick. The others are
     its helpers: they begin with rows that compile, which are last in the plan and take longest, and
-    stay with one runtime as long as they can, so that each imports what it needs once. A kernel is
+    stay with one runtime as long as they can, so that each imports what it needs once. They take a
+    kernel's last runtime first, so that the first runner and they meet in the middle. A kernel is
     built before anything else of it is run.
 
     Args:
@@ -39,6 +40,7 @@ class Schedule:
         self._progress = progress
         self._on_row = on_row
         self._waiting = list(range(len(plan)))
+        self._backwards = _backwards(plan)
         self._returned: list[int] = []
         self._running: list[int] = []
         self._rows: dict[int, Row] = {}
@@ -132,7 +134,8 @@ class Schedule:
                 return False, False, False, position
             other = check.runtime != helper_of
             unwanted = check.compiles == (helper_of is None)
-            return unwanted, other, other and check.runtime in elsewhere, position
+            turn = position if helper_of is None else self._backwards[position]
+            return unwanted, other, other and check.runtime in elsewhere, turn
 
         found = min(ready, key=rank)
         self._waiting.remove(found)
@@ -158,3 +161,17 @@ class Schedule:
             name = f"{subject.operator.name} {subject.kernel} "
             what.append(check.name if what and what[0].startswith(name) else f"{name}{check.name}")
         self._progress(len(self._rows), len(self._plan), ", ".join(what))
+
+
+def _backwards(plan: Sequence[Planned]) -> list[int]:
+    """For each position its turn, where the runtimes of each kernel come in reverse."""
+    first: dict[tuple[str, ...], int] = {}
+    keys = []
+    for position, (subject, check) in enumerate(plan):
+        kernel = (subject.operator.name, subject.kernel)
+        runtime = (*kernel, check.runtime)
+        keys.append((first.setdefault(kernel, position), -first.setdefault(runtime, position)))
+    turns = [0] * len(plan)
+    for index, position in enumerate(sorted(range(len(plan)), key=keys.__getitem__)):
+        turns[position] = index
+    return turns

@@ -11,7 +11,7 @@ import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith import checks
 from opsmith.checks.catalogue import targets
-from opsmith.checks.worker import Worker
+from opsmith.checks.worker.parent import Worker
 
 SELECTED = ["reference", "opcheck", "export"]
 
@@ -44,7 +44,7 @@ def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread
     assert told == [row.check for row in report.rows]
     assert told == ["reference", "opcheck", "export"]
     assert by_thread["reference"] == threading.main_thread().name
-    assert by_thread["opcheck"] != threading.main_thread().name
+    assert by_thread["export"] != threading.main_thread().name
 
 
 def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
@@ -58,7 +58,7 @@ def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
     report = checks.run(here, select=SELECTED, examples=2, jobs=2)
     assert report.ok, report.explain()
     assert set(threads) == {threading.main_thread()}
-    assert by_thread["opcheck"] != threading.main_thread().name, "a helper asked first"
+    assert by_thread["export"] != threading.main_thread().name, "a helper asked first"
 
 
 def test_the_rows_of_a_target_share_one_export_of_the_operator(monkeypatch):

@@ -49,30 +49,42 @@ def test_nothing_of_a_kernel_runs_before_it_is_built():
     assert taken == []
     schedule.give(0, row("build"))
     helper.join()
-    assert taken == [3]
+    assert taken == [4]
 
 
 def test_the_first_runner_begins_with_what_is_quick_and_helpers_with_what_compiles():
     schedule = built()
     assert schedule.compiling() == 3
     assert schedule.take() == 1
-    assert schedule.take("") == 3
+    assert schedule.take("") == 4, "the last runtime: so they meet in the middle"
     assert schedule.take() == 2
+    assert schedule.take() == 3
 
 
 def test_a_helper_stays_with_its_runtime_and_leaves_those_of_others():
     schedule = built()
-    assert schedule.take("") == 3
-    assert schedule.take("JAX") == 4
+    assert schedule.take("") == 4
     assert schedule.take("JAX") == 5
+    assert schedule.take("JAX") == 3
     schedule = built()
-    assert schedule.take("JAX") == 4
+    assert schedule.take("") == 4
     assert schedule.take("") == 3, "not the runtime that another helper is busy with"
+
+
+def test_helpers_take_one_kernel_after_the_other():
+    schedule = Schedule([*PLAN[1:], *(planned(f"{k}", runtime=k, kernel="cuda") for k in "ab")])
+    taken = []
+    for _ in range(5):
+        position = schedule.take("")
+        assert position is not None
+        taken.append(position)
+        schedule.give(position, row("any"))
+    assert taken == [3, 4, 2, 6, 5]
 
 
 def test_a_helper_runs_what_is_quick_where_nothing_else_is_left():
     schedule = built()
-    assert [schedule.take("") for _ in range(5)] == [3, 4, 5, 1, 2]
+    assert [schedule.take("") for _ in range(5)] == [4, 3, 5, 1, 2]
     assert schedule.take("") is None
 
 
@@ -102,7 +114,7 @@ def test_a_row_that_was_ended_with_all_others_is_not_told_as_one_that_was_lost()
 
 def test_what_a_helper_cannot_run_comes_back_to_the_first_runner():
     schedule = built()
-    assert schedule.take("") == 3
+    assert schedule.take("ONNX") == 3
     for position in (1, 2, 4, 5):
         assert schedule.take() == position
         schedule.give(position, row(PLAN[position][1].name))
@@ -131,7 +143,7 @@ def test_progress_names_all_that_is_running():
     schedule.take()
     schedule.give(0, row("build"))
     schedule.take()
-    schedule.take("")
+    schedule.take("ONNX")
     schedule.give(1, row("reference"))
     assert told == [
         (0, 6, "ns::op cpu build"),
