@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
 from opsmith.checks.report import Report, Row
-from opsmith.checks.worker import keep_workers
+from opsmith.checks.worker.spare import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method

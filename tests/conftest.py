@@ -38,7 +38,7 @@ def _quick_garbage_collection() -> None:
 def _kept_worker() -> None:
     """Keep what checks run in for the next test, once something imported the checks."""
     if "opsmith.checks.worker" in sys.modules:
-        from opsmith.checks.worker import keep_workers
+        from opsmith.checks.worker.spare import keep_workers
 
         keep_workers()
 

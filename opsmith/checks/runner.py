@@ -28,7 +28,8 @@ from opsmith.checks.stored import ORIGIN, Stored, beside, drop, file_for, store,
 from opsmith.checks.subject import Subject, subject_on, subjects_of
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
-from opsmith.checks.worker import ElsewhereError, Worker, borrowed
+from opsmith.checks.worker.parent import ElsewhereError, Worker
+from opsmith.checks.worker.spare import borrowed
 from opsmith.errors import MissingError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator

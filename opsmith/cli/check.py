@@ -224,34 +224,40 @@ def check(
             [*files, *([str(spec)] if spec else [])],
         )
         raise typer.Exit
-    from opsmith import checks
-    from opsmith.checks.protocol import selected as checks_of
-    from opsmith.checks.table import Table, end
+    from opsmith.checks.worker import ahead
 
-    operators = _checked(files, spec, import_ or [])
-    names = [name.strip() for listed in select or () for name in listed.split(",")]
-    selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
-    # What stdout holds is JSON alone, so rows are shown elsewhere then.
-    console = output.stderr() if as_json else output.stdout()
-    flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
-    table = Table(console.print, [one.name for one in checks_of(selected, flags)])
-    with output.progress(console) as progress:
-        result = checks.run(
-            operators,
-            select=selected,
-            flags=flags,
-            seed=seed or 0,
-            stores=True,
-            recalls=seed is None,
-            examples=examples,
-            seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
-            time_limit=time_limit,
-            jobs=jobs or _cores(),
-            devices=device or (),
-            progress=progress,
-            on_row=table.add,
-        )
-        table.flush()
+    jobs = jobs or _cores()
+    # Few of what is selected or quick compile, so that one process runs them.
+    with ahead.begun(1 if quick or select else min(jobs, 2)):
+        # They import torch.
+        from opsmith import checks
+        from opsmith.checks.protocol import selected as checks_of
+        from opsmith.checks.table import Table, end
+
+        operators = _checked(files, spec, import_ or [])
+        names = [name.strip() for listed in select or () for name in listed.split(",")]
+        selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
+        # What stdout holds is JSON alone, so rows are shown elsewhere then.
+        console = output.stderr() if as_json else output.stdout()
+        flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
+        table = Table(console.print, [one.name for one in checks_of(selected, flags)])
+        with output.progress(console) as progress:
+            result = checks.run(
+                operators,
+                select=selected,
+                flags=flags,
+                seed=seed or 0,
+                stores=True,
+                recalls=seed is None,
+                examples=examples,
+                seconds=seconds if seconds is not None else 2.0 if quick else 20.0,
+                time_limit=time_limit,
+                jobs=jobs,
+                devices=device or (),
+                progress=progress,
+                on_row=table.add,
+            )
+            table.flush()
     if files_to is not None:
         from opsmith.cli.watch import files_of
 

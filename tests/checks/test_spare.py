@@ -8,8 +8,9 @@ import crashing
 import pytest
 
 from opsmith import checks
-from opsmith.checks.worker import Worker, spare
-from opsmith.checks.worker.parent import surroundings
+from opsmith.checks.worker import spare
+from opsmith.checks.worker.launch import surroundings
+from opsmith.checks.worker.parent import Worker
 from opsmith.operators.importing import import_operators
 
 LEAVES = """

@@ -50,6 +50,14 @@ class Channel:
     output: Path
 
 
+def surroundings() -> tuple[object, ...]:
+    """What a process that is started now finds; first of all, who starts it."""
+    # pytest notes there which test it runs.
+    variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    # In which order, each request says.
+    return os.getpid(), variables, frozenset(sys.path)
+
+
 Launch = Callable[[Channel], Process]
 """Starts a supervisor."""
 

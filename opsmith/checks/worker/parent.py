@@ -27,7 +27,8 @@ from opsmith.checks.report import Row
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import repeated
 from opsmith.checks.subject import Subject
-from opsmith.checks.worker.launch import python
+from opsmith.checks.worker import ahead
+from opsmith.checks.worker.launch import python, surroundings
 from opsmith.checks.worker.memory import bound_for
 from opsmith.checks.worker.supervised import End, GarbledError, Supervised
 from opsmith.errors import OpsmithError
@@ -65,14 +66,6 @@ def _folder() -> str:
         return ""  # it was removed
 
 
-def surroundings() -> tuple[object, ...]:
-    """What a process that is started now finds; first of all, who starts it."""
-    # pytest notes there which test it runs.
-    variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    # In which order, each request says.
-    return os.getpid(), variables, frozenset(sys.path)
-
-
 @dataclass(frozen=True)
 class _Running:
     """The case that a worker is busy with."""
@@ -91,9 +84,9 @@ class Worker(Supervised):
     """
 
     def __init__(self) -> None:
-        super().__init__(python("opsmith.checks.worker.process"))
+        super().__init__(python(ahead.MODULE), ahead.take())
         self.hung = self._began = False
-        self.started_in: tuple[object, ...] = ()
+        self.started_in = surroundings() if self._process else ()
         self._compiler = False
         self._number = 0
         self._replay = Replay()

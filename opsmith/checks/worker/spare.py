@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opsmith.checks.worker.parent import Worker, surroundings
+from opsmith.checks.worker.launch import surroundings
+from opsmith.checks.worker.parent import Worker
 
 _lock = threading.Lock()
 _keeps = False

@@ -56,14 +56,57 @@ class GarbledError(Exception):
     """What came through the pipe of answers cannot be read."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """A supervisor that was started.
+
+    Attributes:
+        process: the supervisor.
+        requests: the descriptor that requests are written to.
+        answers: the descriptor that answers are read from.
+        folder: where its files go.
+    """
+
+    process: Process
+    requests: int
+    answers: int
+    folder: Path
+
+
+def new_folder() -> Path:
+    """A folder for a supervisor's files."""
+    return Path(tempfile.mkdtemp(prefix="opsmith-check-"))
+
+
+def started(launch: Launch, folder: Path) -> Started:
+    """Start a supervisor."""
+    theirs, requests = os.pipe()
+    answers, to_answer = os.pipe()
+    _widen(theirs)
+    _widen(to_answer)
+    os.set_blocking(requests, False)
+    try:
+        process = launch(Channel(theirs, to_answer, (requests, answers), folder, _output(folder)))
+    finally:
+        os.close(theirs)
+        os.close(to_answer)
+    return Started(process, requests, answers, folder)
+
+
+def _output(folder: Path) -> Path:
+    """The file for what is printed."""
+    return folder / "output"
+
+
 class Supervised:
     """A process that runs code which may do anything, and the supervisor that ends it.
 
     Args:
         launch: starts the supervisor, see `opsmith.checks.worker.launch`.
+        ahead: one that `launch` started already, for nobody else.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, ahead: Started | None = None) -> None:
         self._launch = launch
         self._process: Process | None = None
         self._child: int | None = None
@@ -71,9 +114,11 @@ class Supervised:
         self._requests = self._answers = -1
         self._pending = bytearray()
         self._exceeded = False
-        self._folder = Path(tempfile.mkdtemp(prefix="opsmith-check-"))
-        self._output = self._folder / "output"
+        self._folder = ahead.folder if ahead else new_folder()
+        self._output = _output(self._folder)
         self._said = 0
+        if ahead is not None:
+            self._take_up(ahead)
 
     @property
     def folder(self) -> Path:
@@ -154,19 +199,11 @@ class Supervised:
             self._said = 0
 
     def _start(self) -> None:
-        requests, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
-        _widen(requests)
-        _widen(answers)
-        os.set_blocking(self._requests, False)
-        own = self._requests, self._answers
-        try:
-            self._process = self._launch(
-                Channel(requests, answers, own, self._folder, self._output)
-            )
-        finally:
-            os.close(requests)
-            os.close(answers)
+        self._take_up(started(self._launch, self._folder))
+
+    def _take_up(self, ahead: Started) -> None:
+        self._process = ahead.process
+        self._requests, self._answers = ahead.requests, ahead.answers
         self._pending, self._said, self._ready = bytearray(), 0, False
 
     def _end_child(self) -> None:

@@ -1,0 +1,91 @@
+"""Processes that were started before there was anything to check are those that check."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import crashing
+import pytest
+
+from opsmith import checks
+from opsmith.checks.worker import ahead, spare
+from opsmith.checks.worker.parent import Worker
+
+
+@pytest.fixture(autouse=True)
+def _keeps_none(monkeypatch):
+    monkeypatch.setattr(spare, "_keeps", False)
+
+
+def started() -> list[int]:
+    return [one.process.pid for one, _ in ahead._begun]
+
+
+def is_there(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def test_a_run_takes_what_was_started_ahead(monkeypatch):
+    ran = []
+    original = Worker.run
+
+    def run(self, *others, **more):
+        row = original(self, *others, **more)
+        ran.append(self._process.pid)
+        return row
+
+    monkeypatch.setattr(Worker, "run", run)
+    with ahead.begun(1):
+        (process,) = started()
+        report = checks.run(crashing.double, select=["mutation"], examples=2)
+        assert report.ok, report.explain()
+        assert set(ran) == {process}
+        assert not started()
+    assert not is_there(process), "it ends with the run, like any other"
+
+
+def test_what_nobody_took_ends_and_leaves_no_file():
+    with ahead.begun(2):
+        processes = started()
+        folders = [one.folder for one, _ in ahead._begun]
+        assert len(processes) == 2
+        assert all(map(is_there, processes))
+    assert not any(map(is_there, processes))
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_what_was_started_in_another_environment_is_not_taken(monkeypatch):
+    with ahead.begun(2):
+        processes = started()
+        monkeypatch.setenv("ANOTHER", "1")
+        assert ahead.take() is None
+        assert not any(map(is_there, processes))
+
+
+def test_it_ends_with_who_started_it():
+    script = (
+        "import os\n"
+        "from opsmith.checks.worker import ahead\n"
+        "with ahead.begun(1):\n"
+        "    print(ahead._begun[0][0].process.pid, flush=True)\n"
+        "    os._exit(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    process = int(done.stdout)
+    for _ in range(600):
+        if not is_there(process):
+            return
+        time.sleep(0.05)
+    pytest.fail("the process is still there")
+
+
+def test_starting_one_imports_no_torch():
+    script = "import sys\nsys.modules['torch'] = None\nimport opsmith.checks.worker.ahead\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
