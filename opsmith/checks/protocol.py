@@ -75,7 +75,8 @@ class Check:
         flag: the option of ``opsmith check`` without which it does not run, as it is slow; it runs
             where it is selected by name, too.
         runtime: what the kernel runs in; the column that it has in a page.
-        imports: modules that take long to import and start no thread, imported once for all rows.
+        prepares: modules that take long to import, and functions that take long when first called
+            (``module:function``), once for all rows; none starts a thread.
         calls: whether it calls the operator, whose kernel is built and loaded before it runs; one
             that does not need not wait for that.
     """
@@ -90,7 +91,7 @@ class Check:
     flag: str = ""
     runtime: str = "eager"
     apart: bool = False
-    imports: tuple[str, ...] = ()
+    prepares: tuple[str, ...] = ()
     calls: bool = True
 
     @property
@@ -133,7 +134,7 @@ def check(
     flag: str = "",
     runtime: str = "eager",
     apart: bool = False,
-    imports: tuple[str, ...] = (),
+    prepares: tuple[str, ...] = (),
     calls: bool = True,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Make the decorated function a check; see `Check` for the arguments."""
@@ -150,7 +151,7 @@ def check(
             flag,
             runtime,
             apart,
-            imports,
+            prepares,
             calls,
         )
         return run

@@ -127,7 +127,7 @@ def run(
             subject, check = plan[position]
             return _row(check, subject, shared, worker, histories[_kernel_of(subject)])
 
-        helpers = min(jobs - 1, schedule.compiling()) if isolate else 0
+        helpers = min(jobs - 1, schedule.helpers()) if isolate else 0
         with _helped(schedule, plan, run_row, helpers):
             while (position := schedule.take()) is not None:
                 row = run_row(position, worker) if isolate else None

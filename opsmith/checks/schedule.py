@@ -49,9 +49,11 @@ class Schedule:
         self._ended = False
         self._changed = threading.Condition()
 
-    def compiling(self) -> int:
-        """How many rows compile: so many helpers can be of use."""
-        return sum(check.compiles for _, check in self._plan)
+    def helpers(self) -> int:
+        """How many helpers can be of use: for rows that compile, where others are left to run."""
+        compiling = sum(check.compiles for _, check in self._plan)
+        builds = sum(check.name == "build" for _, check in self._plan)
+        return max(0, min(compiling, max(builds, len(self._plan) - builds) - 1))
 
     def take(self, helper_of: str | None = None) -> int | None:
         """The position of the row to run next; waits until there is one.

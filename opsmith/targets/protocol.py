@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from opsmith.targets.proof import Route
 
 
+#: What tracing imports when it begins, and symbolic sizes when two are first added.
+TRACING = ("torch._dynamo", "torch.export._trace", "sympy.tensor.tensor")
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of a target: a keyword of `opsmith.export`, and an option of ``opsmith export``.
@@ -129,7 +133,8 @@ class Target(abc.ABC):
         options: what `opsmith.export` takes.
         packages: the Python packages that exporting and loading need, as one imports them, the
             runtime's own first. Only functions import them, so that `import opsmith` stays quick.
-        imports: modules that take long to import and start no thread: `opsmith check` imports them
+        prepares: modules that take long to import, and functions that take long when first called,
+            as ``module:function``; none starts a thread. `opsmith check` imports and calls them
             once, for all processes that the proofs run in.
         install: the command that installs `packages`.
         page: its documentation: a page of this repository, or an address.
@@ -139,7 +144,7 @@ class Target(abc.ABC):
     title: ClassVar[str]
     options: ClassVar[tuple[Option, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
-    imports: ClassVar[tuple[str, ...]] = ()
+    prepares: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
     page: ClassVar[str] = ""
 

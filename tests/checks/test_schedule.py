@@ -54,7 +54,6 @@ def test_nothing_of_a_kernel_runs_before_it_is_built():
 
 def test_the_first_runner_begins_with_what_is_quick_and_helpers_with_what_compiles():
     schedule = built()
-    assert schedule.compiling() == 3
     assert schedule.take() == 1
     assert schedule.take("") == 4, "the last runtime: so they meet in the middle"
     assert schedule.take() == 2
@@ -69,6 +68,13 @@ def test_a_helper_stays_with_its_runtime_and_leaves_those_of_others():
     schedule = built()
     assert schedule.take("") == 4
     assert schedule.take("") == 3, "not the runtime that another helper is busy with"
+
+
+def test_there_are_as_many_helpers_as_rows_compile_beside_another_one():
+    assert Schedule(PLAN).helpers() == 3
+    assert Schedule(PLAN[:2]).helpers() == 0
+    assert Schedule([PLAN[0], PLAN[3]]).helpers() == 0, "it waits for the kernel"
+    assert Schedule([PLAN[0], PLAN[3], PLAN[4]]).helpers() == 1
 
 
 def test_helpers_take_one_kernel_after_the_other():

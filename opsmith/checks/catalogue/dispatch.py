@@ -18,7 +18,7 @@ from opsmith.checks.trial import Trial
     "the kernel asked for is the one that runs",
     order=5,
     # PyTorch imports it, for a second, in the first backward of a process, so in every row.
-    imports=("torch.fx.experimental.symbolic_shapes",),
+    prepares=("torch.fx.experimental.symbolic_shapes",),
 )
 def dispatch(trial: Trial) -> None:
     """Call counters, in plain calls, under autograd, inference mode and torch.compile."""

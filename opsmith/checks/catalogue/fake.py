@@ -24,7 +24,7 @@ from opsmith.signature.shapes import Fixed, Variadic
     "the fake kernel gives the real one's shapes, dtypes, devices and strides",
     order=30,
     runtime="torch.compile",
-    imports=(
+    prepares=(
         "torch._subclasses.fake_tensor",
         "torch.fx.experimental.symbolic_shapes",
         # What a first symbolic size imports of the compiler.

@@ -37,13 +37,12 @@ from opsmith.targets import (
     export,
     load,
 )
+from opsmith.targets.protocol import TRACING
 
 #: The rows of targets come last, those of one target together.
 _FIRST = 200
 _SMALL = Wanted(sizes=(2, 3, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
-#: What exporting imports when it begins, and symbolic sizes when two are first added.
-_TRACING = ("torch._dynamo", "torch.export._trace", "sympy.tensor.tensor")
 #: Of the author's cases, for a proof that takes every dtype.
 _MOST = 8
 
@@ -219,7 +218,7 @@ def _register(target: Target, proof: Route, order: int) -> None:
         time_limit=5.0,
         flag=proof.flag,
         runtime=target.title,
-        imports=(*_TRACING, *target.imports),
+        prepares=(*(TRACING if isinstance(proof, ModelProof) else ()), *target.prepares),
     )
     def run(trial: Trial) -> None:
         trial.wrong, trial.route = "OPS-TARGET-WRONG", (target, proof)

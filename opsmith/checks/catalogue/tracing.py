@@ -39,7 +39,7 @@ _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.tensor.tensor
     order=90,
     time_limit=2.0,
     runtime="torch.compile",
-    imports=_COMPILER,
+    prepares=_COMPILER,
 )
 def opcheck(trial: Trial) -> None:
     """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
@@ -137,7 +137,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     order=100,
     time_limit=3.0,
     runtime="torch.compile",
-    imports=_COMPILER,
+    prepares=_COMPILER,
 )
 def compiled(trial: Trial) -> None:
     """Static and dynamic shapes, gradients too; the inductor backend once, where it has one."""
@@ -254,7 +254,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     order=110,
     time_limit=3.0,
     runtime="torch.export",
-    imports=_COMPILER[:1],
+    prepares=_COMPILER[:1],
 )
 def export(trial: Trial) -> None:
     """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""

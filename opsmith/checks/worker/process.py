@@ -73,7 +73,7 @@ def _be_template(answers: int) -> None:
         operator = _import(request, answers)
         if operator is None:
             continue
-        _import_for(request["check"])
+        _prepare_for(request["check"])
         if request["compiler"]:
             with no_collection():
                 importlib.import_module(_COMPILER)
@@ -123,16 +123,18 @@ def _import(request: dict[str, Any], answers: int) -> Operator | None:
     return operator
 
 
-def _import_for(name: str) -> None:
-    """Import what a row takes long to import, so that those after it find it there."""
+def _prepare_for(name: str) -> None:
+    """Import and call what a row takes long for, so that those after it find it done."""
     from opsmith.checks.protocol import all_checks
 
-    wanted = next(one for one in all_checks() if one.name == name).imports
+    wanted = next(one for one in all_checks() if one.name == name).prepares
     with no_collection():
-        for module in wanted:
+        for module, _, function in (one.partition(":") for one in wanted):
             # What is missing, the row says.
             with contextlib.suppress(Exception):
-                importlib.import_module(module)
+                found = importlib.import_module(module)
+                if function:
+                    getattr(found, function)()
 
 
 def _started_threads() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from opsmith.operators import Operator
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.proof import Route
-from opsmith.targets.protocol import OperatorRunner, OperatorTarget, Option, Outcome
+from opsmith.targets.protocol import TRACING, OperatorRunner, OperatorTarget, Option, Outcome
 
 
 class JaxTarget(OperatorTarget):
@@ -19,7 +19,7 @@ class JaxTarget(OperatorTarget):
     title = "JAX"
     options = (Option("package", "the name of the Python package; by default <namespace>_jax"),)
     packages = ("jax", "jaxlib")
-    imports = ("jax",)
+    prepares = (*TRACING, "jax")
     install = 'pip install "opsmith[jax]"'
     page = "docs/reference/jax.md"
 

@@ -16,6 +16,7 @@ from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
+from opsmith.targets.onnx import torchlib
 from opsmith.targets.onnx.emitter import Attributes
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
 from opsmith.targets.onnx.standard import add_node, standard
@@ -79,7 +80,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot translate something, in its own words.
     """
     table = translation_table(lowered.kept, opset)
-    with quietly():
+    with quietly(), torchlib.read_once():
         try:
             program = torch.onnx.export(
                 lowered.program,
@@ -101,7 +102,7 @@ def knows(overload: torch._ops.OpOverload) -> bool:
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-        with quietly():
+        with quietly(), torchlib.read_once():
             return bool(ONNXRegistry.from_torchlib().is_registered(overload))
     except (ImportError, AttributeError):
         return True  # it will say so itself

@@ -30,7 +30,7 @@ class OnnxRuntimeTarget(ModelTarget):
     title = "ONNX Runtime"
     options = (*OPTIONS, _PROVIDER)
     packages = ("onnxruntime", *PACKAGES)
-    imports = ("torch.onnx", "onnxscript.function_libs.torch_lib.ops")
+    prepares = ("torch.onnx", "opsmith.targets.onnx.torchlib:read")
     install = INSTALL
     page = PAGE
 
