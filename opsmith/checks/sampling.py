@@ -90,9 +90,14 @@ def cases(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> Case:
 
 @st.composite
 def pairs(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> tuple[Case, Case]:
-    """Two cases that differ in sizes and values only."""
+    """Two cases that differ in sizes and values only.
+
+    Mostly even sizes become odd, and odd ones even: a trace may keep what it learned of either.
+    """
     sampler = _Sampler(draw, signature, wanted)
     first = sampler.case()
+    if draw(st.sampled_from((True, True, False))):
+        sampler.turn()
     return first, sampler.case()
 
 
@@ -115,12 +120,18 @@ class _Sampler:
         self.ranks: dict[tuple[str, str], int] = {}
         self.scalars: dict[str, Any] = {}
         self.axis_layouts: dict[str, str] = {}
+        self.drawn: list[int] = []
+        self.earlier: list[int] = []
         self.side = draw(st.sampled_from(wanted.sizes)) if wanted.square else None
         # One argument alone, or all of them.
         takers = [p.name for p in signature.tensors if self._takes(p)]
         self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
         if wanted.same:
             self.absent.update(dict.fromkeys(wanted.same, False))
+
+    def turn(self) -> None:
+        """Draw sizes for the next case that are even where the last one's were odd."""
+        self.earlier, self.drawn = self.drawn, []
 
     def case(self) -> Case:
         """The sampler's skeleton with sizes and values drawn anew."""
@@ -201,8 +212,13 @@ class _Sampler:
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
         if self.wanted.distinct:
             allowed = [size for size in allowed if size not in taken] or allowed
+        if len(self.drawn) < len(self.earlier):
+            before = self.earlier[len(self.drawn)]
+            turned = [size for size in allowed if size % 2 != before % 2]
+            allowed = [size for size in turned if size not in self.earlier] or turned or allowed
         size = self.draw(st.sampled_from(allowed))
         taken.add(size)
+        self.drawn.append(size)
         return size
 
     def _rank(self, owner: str, name: str) -> int:

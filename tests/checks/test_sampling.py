@@ -10,7 +10,8 @@ import opsmith
 from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks import layouts
 from opsmith.checks.expected import RefusedError
-from opsmith.checks.sampling import Wanted
+from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted, pairs
+from opsmith.checks.search import search
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
 
@@ -204,3 +205,22 @@ def test_where_most_samples_are_refused_the_row_says_how_to_draw_others():
         r"arguments may be, or register_cases\(only=True\)",
         note,
     )
+
+
+def test_the_first_pair_has_sizes_of_both_kinds_in_every_dimension():
+    @opsmith.op("sampling::pairs")
+    def op(x: Float32[Tensor, "*B N C"], y: Float32[Tensor, "N"]) -> Float32[Tensor, "*B N C"]:
+        return x
+
+    wanted = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
+    strategy = pairs(op.signature, wanted)
+    alike = 0
+    for seed in range(5):
+        found = []
+        search(strategy, found.append, examples=20, seed=seed, seconds=20, size=lambda _: 0)
+        shapes = [[case.values["x"].shape for case in pair] for pair in found]
+        first, second = shapes[0]
+        assert all(one % 2 != other % 2 for one, other in zip(first, second, strict=True))
+        assert not set(first) & set(second), "none that the other has in another place either"
+        alike += sum(one == other for pair in shapes for one, other in zip(*pair, strict=True))
+    assert alike, "what is wrong where a size stays is looked for too"
