@@ -99,6 +99,7 @@ def run(
         UnknownCheckError: `select` names no check, or a flag asks for none.
         MissingError: hypothesis is not installed, or a device that was asked for.
     """
+    started = time.monotonic()
     many = [operators] if isinstance(operators, Operator) else list(operators)
     if cases and len(many) != 1:
         raise ValueError(f"cases are the arguments of one operator, and there are {len(many)}")
@@ -135,7 +136,7 @@ def run(
                     subject, check = plan[position]
                     row = _here(check, subject, shared, histories[_kernel_of(subject)])
                 schedule.give(position, row)
-    return Report(schedule.rows(), seed)
+    return Report(schedule.rows(), seed, time.monotonic() - started)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Rows run side by side: the same rows, in the same order, each by a process of its own."""
 
 import threading
+import time
 
 import crashing
 import pytest
@@ -11,6 +12,7 @@ import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith import checks
 from opsmith.checks.catalogue import targets
+from opsmith.checks.report import Report, Row
 from opsmith.checks.worker.parent import Worker
 
 SELECTED = ["reference", "opcheck", "export"]
@@ -73,3 +75,12 @@ def test_the_rows_of_a_target_share_one_export_of_the_operator(monkeypatch):
     report = checks.run(my_add, select=["jax", "jax-vmap"], examples=3, isolate=False)
     assert report.ok, report.explain()
     assert exported == ["jax"]
+
+
+def test_the_summary_says_how_long_the_run_took_and_not_the_sum_of_its_rows():
+    rows = [Row("ns::op", "cpu", name, "passed", seconds=3.0) for name in ("one", "other")]
+    assert Report(rows).summary() == "1 operator: 2 passed; 0 cases, 6 s"
+    assert Report(rows, elapsed=4.0).summary() == "1 operator: 2 passed; 0 cases, 4 s"
+    started = time.monotonic()
+    report = checks.run(crashing.double, select=SELECTED, examples=2, jobs=2)
+    assert 0 < report.elapsed <= time.monotonic() - started
