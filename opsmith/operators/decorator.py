@@ -15,6 +15,7 @@ from opsmith.operators.autograd import Rule
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.written import shown_path, where_written
 from opsmith.signature import signature_of
+from opsmith.uncollected import uncollected
 
 
 @overload
@@ -108,38 +109,39 @@ def op(
             schema=schema,
             tags=tags,
         )
-    if autograd not in (None, "reference"):
-        raise DeclarationError(
-            f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd for a '
-            "backward written by hand"
-        )
-    signature = signature_of(
-        function if schema is None else written_schema.annotated(function, qualname, schema),
-        qualname,
-        mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
-        data_dependent=data_dependent,
-        parallel_dims=parallel_dims,
-    )
-    if schema is not None:
-        written_schema.refuse_others(signature, schema)
-    for parameter in signature.tensors:
-        if parameter.keyword_only:
+    with uncollected():
+        if autograd not in (None, "reference"):
             raise DeclarationError(
-                f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and PyTorch's "
-                "vmap and autograd take tensors by position. Move it before the '*'."
+                f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd '
+                "for a backward written by hand"
             )
-    if autograd and signature.mutated:
-        raise DeclarationError(
-            f'{qualname}: autograd="reference", but a mutating operator has no gradient'
+        signature = signature_of(
+            function if schema is None else written_schema.annotated(function, qualname, schema),
+            qualname,
+            mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
+            data_dependent=data_dependent,
+            parallel_dims=parallel_dims,
         )
-    _warn_of_a_clash(qualname, function)
-    return DefinedOperator(
-        signature,
-        function,
-        rule=Rule(reference=autograd == "reference"),
-        device_types=[device_types] if isinstance(device_types, str) else device_types,
-        tags=tags,
-    )
+        if schema is not None:
+            written_schema.refuse_others(signature, schema)
+        for parameter in signature.tensors:
+            if parameter.keyword_only:
+                raise DeclarationError(
+                    f"{qualname}: the tensor {parameter.name!r} is taken by name alone, and "
+                    "PyTorch's vmap and autograd take tensors by position. Move it before the '*'."
+                )
+        if autograd and signature.mutated:
+            raise DeclarationError(
+                f'{qualname}: autograd="reference", but a mutating operator has no gradient'
+            )
+        _warn_of_a_clash(qualname, function)
+        return DefinedOperator(
+            signature,
+            function,
+            rule=Rule(reference=autograd == "reference"),
+            device_types=[device_types] if isinstance(device_types, str) else device_types,
+            tags=tags,
+        )
 
 
 def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:

@@ -53,8 +53,7 @@ def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> 
 
     digest = hashlib.sha256(f"{version()} {operator} {role}".encode())
     for one in traced:
-        for part in [one] if isinstance(one, str) else _written(one):
-            digest.update(part.encode())
+        digest.update("".join([one] if isinstance(one, str) else _written(one)).encode())
     parts, found = _TRACED.setdefault(operator, {}), int.from_bytes(digest.digest(), "big")
     # The same in whichever order operators are declared.
     _all ^= parts.get(role, 0) ^ found

@@ -24,10 +24,13 @@ _opsmith = _installed()
 if _opsmith is not None:
     sys.modules[__name__] = _opsmith
 else:
-    # What a declaration imports; more of it than that does no harm here.
-    from .errors import *
-    from .operators.base import Operator
-    from .operators.cost import Cost
-    from .operators.decorator import op
-    from .signature import *
-    from .targets.torch_onnx import onnx_translations
+    from .uncollected import uncollected
+
+    with uncollected():
+        # What a declaration imports; more of it than that does no harm here.
+        from .errors import *
+        from .operators.base import Operator
+        from .operators.cost import Cost
+        from .operators.decorator import op
+        from .signature import *
+        from .targets.torch_onnx import onnx_translations

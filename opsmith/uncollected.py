@@ -1,0 +1,28 @@
+"""Importing and declaring without collecting garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage in a block whose objects stay, nor soon after because of them.
+
+    Python looks for garbage after so many new objects, now and then among all that there are. Of
+    these PyTorch has so many that it takes 60 ms and more, which is most of what importing a
+    package of operators takes.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            if not gc.get_freeze_count():
+                # Both at once count all objects as old ones, and look at none.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
