@@ -8,6 +8,7 @@ and ``%`` round towards negative infinity in all of them, as Python does.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,11 @@ def parse(text: str, scalars: Collection[str] = ()) -> Expression:
     Raises:
         ExpressionError: the text is anything else.
     """
+    return _parsed(text, frozenset(scalars))
+
+
+@functools.lru_cache(1024)  # operators use the same few names again and again
+def _parsed(text: str, scalars: frozenset[str]) -> Expression:
     # Braces only mark arguments; as parentheses they parse, and the names inside are remembered.
     braced = _braced_names(text)
     source = text.replace("{", "(").replace("}", ")").strip()
@@ -96,7 +102,7 @@ def parse(text: str, scalars: Collection[str] = ()) -> Expression:
     for name in sorted(braced):
         if name not in scalars:
             raise ExpressionError(f"{{{name}}} names no int argument of the operator")
-    return _convert(tree, text, frozenset(scalars))
+    return _convert(tree, text, scalars)
 
 
 def _braced_names(text: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class ShapeError(ValueError):
 
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_DOCUMENTED = re.compile(r"[A-Za-z_]\w*=(.+)")
 _UNSUPPORTED = {
     "#": "broadcasting dimensions (#) are not supported: write the dimension's name, and let the "
     "caller expand",
@@ -106,6 +108,11 @@ def parse(text: str, scalars: Collection[str] = ()) -> Shape:
     Raises:
         ShapeError: with the offending dimension quoted.
     """
+    return _parsed(text, frozenset(scalars))
+
+
+@functools.lru_cache(256)  # results, gradients and gradients' operators have arguments' shapes
+def _parsed(text: str, scalars: frozenset[str]) -> Shape:
     dims = tuple(_dim(word, scalars) for word in _words(text))
     if sum(isinstance(dim, Variadic) for dim in dims) > 1:
         raise ShapeError("has more than one '*name' or '...'; one is the most that can be matched")
@@ -130,7 +137,7 @@ def _dim(word: str, scalars: Collection[str]) -> Dim:
     if word == "...":
         return Variadic(None)
     # jaxtyping lets a name document an integer: "rows=4".
-    documented = re.fullmatch(r"[A-Za-z_]\w*=(.+)", word)
+    documented = _DOCUMENTED.fullmatch(word)
     if documented:
         word = documented[1]
     if word[0] in _UNSUPPORTED:

@@ -86,23 +86,31 @@ def replace(instance: Any, /, **changes: Any) -> Any:
 
 def _init(fields: dict[str, _Field], positional: tuple[str, ...]) -> Callable[..., None]:
     accepted = {name for name, one in fields.items() if one.init}
+    defaults = {name: one.default for name, one in fields.items() if one.default is not _MISSING}
+    factories = {
+        name: one.default_factory
+        for name, one in fields.items()
+        if one.default_factory is not _MISSING
+    }
+    required = accepted - defaults.keys() - factories.keys()
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = dict(zip(positional, args, strict=False))
-        if len(args) > len(positional) or not kwargs.keys() <= accepted - values.keys():
+        values = vars(self)
+        values.update(zip(positional, args, strict=False))
+        if len(args) > len(positional) or (
+            kwargs and not kwargs.keys() <= accepted - values.keys()
+        ):
             wrong = [name for name in kwargs if name not in accepted or name in values]
             raise TypeError(f"{type(self).__name__}() does not take {wrong or args[len(values) :]}")
         values.update(kwargs)
-        for name, one in fields.items():
-            if name in values:
-                continue
-            if one.default is not _MISSING:
-                values[name] = one.default
-            elif one.default_factory is not _MISSING:
-                values[name] = one.default_factory()
-            elif one.init:
-                raise TypeError(f"{type(self).__name__}() misses {name!r}")
-        vars(self).update(values)
+        if len(values) < len(fields):
+            if missing := required - values.keys():
+                raise TypeError(f"{type(self).__name__}() misses {min(missing)!r}")
+            for name, default in defaults.items():
+                values.setdefault(name, default)
+            for name, factory in factories.items():
+                if name not in values:
+                    values[name] = factory()
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 
