@@ -48,7 +48,7 @@ def pools(size: str, loaded: Any) -> dict[str, dict[str, Callable[[], object]]]:
         return loaded.ops.bev_pool_v2(depth, feat, *rest, bev_size)
 
     @jax.jit
-    def both(depth: Any, feat: Any) -> Any:
+    def both(depth: Any, feat: Any, weights: Any) -> Any:  # of a constant XLA would make an array
         pooled, pull = jax.vjp(pool, depth, feat)
         return pooled, pull(weights)
 
@@ -60,7 +60,7 @@ def pools(size: str, loaded: Any) -> dict[str, dict[str, Callable[[], object]]]:
         },
         "and backward": {
             "PyTorch": lambda: forward_and_backward(bev_pool_v2, case, grad),
-            "JAX": lambda: wait(both(depth, feat)),
+            "JAX": lambda: wait(both(depth, feat, weights)),
         },
     }
 
