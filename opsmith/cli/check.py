@@ -225,12 +225,12 @@ def check(
         )
         raise typer.Exit
     from opsmith.checks.worker import ahead
-    from opsmith.checks.worker.supervise import no_collection
+    from opsmith.uncollected import uncollected
 
     jobs = jobs or _cores()
     # Few of what is selected or quick compile, so that one process runs them.
     with ahead.begun(1 if quick or select else min(jobs, 2)):
-        with no_collection():  # they import torch
+        with uncollected():  # they import torch
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
             from opsmith.checks.table import Table, end

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.worker.launch import fork, python
-from opsmith.checks.worker.supervise import Children, answer, no_collection, supervise
+from opsmith.checks.worker.supervise import Children, answer, supervise
+from opsmith.uncollected import uncollected
 
 if TYPE_CHECKING:
     from opsmith.checks.protocol import Check
@@ -75,7 +76,7 @@ def _be_template(answers: int) -> None:
             continue
         _prepare_for(request["check"])
         if request["compiler"]:
-            with no_collection():
+            with uncollected():
                 importlib.import_module(_COMPILER)
         # What is there by now no row collects, nor copies to look whether it may.
         gc.freeze()
@@ -128,7 +129,7 @@ def _prepare_for(name: str) -> None:
     from opsmith.checks.protocol import all_checks
 
     wanted = next(one for one in all_checks() if one.name == name).prepares
-    with no_collection():
+    with uncollected():
         for module, _, function in (one.partition(":") for one in wanted):
             # What is missing, the row says.
             with contextlib.suppress(Exception):

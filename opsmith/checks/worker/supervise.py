@@ -23,7 +23,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -126,18 +126,6 @@ class Children:
                 _, status = os.waitpid(child, 0)
                 _end_everything(child)
                 return os.waitstatus_to_exitcode(status)
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect no garbage: imports leave hardly any, and looking for it is a fifth of their time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def leave_after(work: Callable[[], object]) -> None:
