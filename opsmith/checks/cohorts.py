@@ -12,8 +12,9 @@ import torch
 from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, LARGE_EQUAL, takes
 from opsmith.checks.sampling import Wanted, scalars_in_shapes
 from opsmith.operators.arguments import DTYPES
-from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
+from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
 from opsmith.signature.constraints import ValueRange
+from opsmith.signature.shapes import Variadic
 
 #: Around the sizes at which blocks and vectors of kernels end, in groups of one magnitude.
 _BOUNDARIES = (
@@ -155,8 +156,20 @@ def _alike(signature: Signature, *, written: bool = False) -> Iterator[tuple[str
     ]
     for first, second in itertools.combinations(alone, 2):
         one, other = first.tensor_type, second.tensor_type
-        if one is not None and other is not None and one.dtypes == other.dtypes:
+        if one is None or other is None or one.dtypes != other.dtypes:
+            continue
+        # Of tensors that never have one shape, none of hundreds of samples would do.
+        ranks = {rank for type_ in (one, other) if (rank := _rank(type_)) is not None}
+        if len(ranks) < 2:
             yield first.name, second.name
+
+
+def _rank(type_: TensorType) -> int | None:
+    """How many dimensions a tensor has; `None` where the declaration leaves it open."""
+    dims = None if type_.shape is None else type_.shape.dims
+    if dims is None or any(isinstance(dim, Variadic) for dim in dims):
+        return None
+    return len(dims)
 
 
 def _number_kind(parameter: Parameter) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, DeclarationError, checks
+from opsmith.checks.cohorts import arguments
 
 
 def run(operator, seed=0):
@@ -150,6 +151,16 @@ def test_two_arguments_that_are_the_same_tensor_are_tried():
 
     row = run(declared(added, lambda x, y: x + y if x.data_ptr() != y.data_ptr() else x))
     assert row.status == "failed" and "x and y are the same tensor" in row.case
+
+
+def test_arguments_that_never_have_one_shape_are_not_sampled_as_the_same_tensor():
+    def scaled(
+        x: Float32[Tensor, "N C"], y: Float32[Tensor, "N"], z: Float32[Tensor, "*any"]
+    ) -> Float32[Tensor, "N C"]:
+        return x * y[:, None]
+
+    pairs = [c.wanted.same for c in arguments(opsmith.op("cohorts::ranks")(scaled).signature)]
+    assert [pair for pair in pairs if pair] == [("x", "z"), ("y", "z")]
 
 
 def mirrored(x: Float32[Tensor, "N"], out: Float32[Tensor, "N"]) -> None:
