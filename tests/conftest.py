@@ -27,6 +27,17 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Import the tests without the collector, which would look at all of it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _quick_garbage_collection() -> None:
     """Have the collector look no more at what lives on: modules by the thousand, and their code."""
