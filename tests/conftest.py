@@ -27,6 +27,12 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 
+# What a trace or an export leaves is a hundred thousand objects that live on: with Python's own
+# thresholds a tenth of the time of these tests goes into looking at them. Each file of tests begins
+# with a collection of all.
+gc.set_threshold(10_000, 20, 20)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Import the tests without the collector, which would look at all of it again and again."""
