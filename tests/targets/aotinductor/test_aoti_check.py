@@ -28,11 +28,13 @@ def test_a_right_operator_passes_from_python_and_from_cpp() -> None:
 def test_a_constant_in_place_of_an_argument_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_model = compiling.compile_model
     overload = ops.cumsum.overload
+    counts: list[int] = []
 
     def planted(program: ExportedProgram, *rest: Any) -> None:
         calls = [node for node in program.graph.nodes if node.target is overload]
-        assert len(calls) > 1
-        for node in calls:
+        counts.append(len(calls))
+        # The first is the call whose sizes change, which finds such a constant by itself at times.
+        for node in calls[1:]:
             # The default, which an export of one call alone could well have been made with.
             node.args, node.kwargs = (node.args[0], ""), {}
         compile_model(program, *rest)
@@ -41,6 +43,7 @@ def test_a_constant_in_place_of_an_argument_fails(monkeypatch: pytest.MonkeyPatc
     report = checks.run(ops.cumsum, select=SELECT, isolate=False)
     rows = {row.check: row for row in report.rows if row.check in SELECT}
     assert {name: row.status for name, row in rows.items()} == dict.fromkeys(SELECT, "failed")
+    assert counts[0] > 1
     for name, what in (("aotinductor", "AOTInductor package"), ("aotinductor-cpp", "C++ program")):
         assert rows[name].message.startswith(f"the {what}, run with x (")
         assert ", text='" in rows[name].message.split(": the result[")[0]
