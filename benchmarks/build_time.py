@@ -28,7 +28,7 @@ import json, time
 start = time.perf_counter()
 import torch
 between = time.perf_counter()
-import opsmith
+from opsmith import op
 print(json.dumps([between - start, time.perf_counter() - between]))
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
         name: []
         for name in (
             "import torch",
-            "import opsmith, after that",
+            "from opsmith import op, after that",
             "opsmith: build, nothing cached",
             "opsmith: build",
             "cpp_extension: build",

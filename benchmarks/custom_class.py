@@ -33,7 +33,8 @@ BUILD = f"""
 import json, sys, time
 sys.argv = ["custom_class.py"]
 sys.path.insert(0, {str(HERE)!r})
-import torch, opsmith
+import torch
+from opsmith import custom_class, op
 start = time.perf_counter()
 import custom_class
 custom_class.IdentityConvClass.forward.build()
