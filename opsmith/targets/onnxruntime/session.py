@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from opsmith.errors import ArtifactError
+from opsmith.errors import ArtifactError, OpsmithError
 from opsmith.kernels import HOST, machine
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.targets.artifact import Artifact
@@ -60,15 +61,28 @@ class Session(Runner):
         if self._plain:
             # Cheaper than its own values, whose results are copied.
             arrays = {name: tensor.cpu().numpy() for name, tensor in named.items()}
-            found = self.session.run(self._outputs, arrays)
+            with as_runtime_errors():
+                found = self.session.run(self._outputs, arrays)
             results = [torch.from_numpy(np.asarray(value)) for value in found]
         else:
             feeds = {name: to_ort(tensor) for name, tensor in named.items()}
-            values = self.session.run_with_ort_values(self._outputs, feeds)
+            with as_runtime_errors():
+                values = self.session.run_with_ort_values(self._outputs, feeds)
             results = [from_ort(value) for value in values]
         # ONNX Runtime takes and gives memory of the host, whatever its provider.
         device = inputs[0].device if inputs else torch.device(HOST)
         return results if device.type == HOST else [result.to(device) for result in results]
+
+
+@contextmanager
+def as_runtime_errors() -> Iterator[None]:
+    """Raise what ONNX Runtime raises as a `RuntimeError`, which its own exceptions are not."""
+    try:
+        yield
+    except RuntimeError:
+        raise
+    except Exception as error:
+        raise OpsmithError(str(error)) from error
 
 
 def require_this_machine(artifact: Artifact) -> None:

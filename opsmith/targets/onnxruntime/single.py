@@ -12,7 +12,12 @@ from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
-from opsmith.targets.onnxruntime.session import from_ort, silent_options, to_ort
+from opsmith.targets.onnxruntime.session import (
+    as_runtime_errors,
+    from_ort,
+    silent_options,
+    to_ort,
+)
 
 
 class SingleNode:
@@ -72,5 +77,6 @@ class SingleNode:
             for name, value in zip(self._names, inputs, strict=True)
             if name
         }
-        found = self._session.run_with_ort_values(self._outputs, feeds)
+        with as_runtime_errors():
+            found = self._session.run_with_ort_values(self._outputs, feeds)
         return [from_ort(value) for value in found]
