@@ -174,7 +174,7 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
     # The ways to one target have the same samples, so that what was compiled for one serves all.
     trial.name = target.name
-    keep = _writes_are_there(trial) if proof.functional else None
+    keep = _kept(trial, proof)
     telling = telling_cases(trial, dtypes[0], _SMALL, keep)
     exports = ModelExports(trial, target, proof, telling)
 
@@ -199,6 +199,19 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
             keep=keep,
         )
     exports.finish()
+
+
+def _kept(trial: Trial, proof: ModelProof) -> Callable[[Case], bool]:
+    """Leaves out cases that a model cannot run through no fault of the operator."""
+    written = _writes_are_there(trial)
+
+    def keep(case: Case) -> bool:
+        if proof.functional and not written(case):
+            return False
+        # A runtime's own operators may refuse a size of 0, or divide by it.
+        return not proof.may_refuse or all(tensor.numel() for _, tensor in case.tensors())
+
+    return keep
 
 
 def _all_differ(case: Case) -> bool:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
+from opsmith.checks.one_call_models import PureCall
+from opsmith.errors import OpsmithError
 
 BY_BOTH = ["onnx-standard", "onnx-library", "onnx-inline"]
 SELECT = ["onnxruntime", *BY_BOTH, *(f"{name}-torchscript" for name in BY_BOTH)]
@@ -60,6 +62,37 @@ def test_a_reference_that_cannot_be_traced_is_said(rows):
         row = rows["ort_test::opaque", name]
         assert row.status == "not applicable"
         assert "its reference cannot be taken apart into PyTorch's operators" in row.message
+
+
+def test_what_onnx_runtime_itself_refuses_of_no_elements_is_not_the_reference_s_fault(tmp_path):
+    @opsmith.op("ort_test::projected")
+    def projected(
+        x: Float[Tensor, "N K P"], w: Float[Tensor, "M K"], twice: bool
+    ) -> Float[Tensor, "N M P"]:
+        return (w.unsqueeze(0) @ x.unsqueeze(1)).squeeze(1) * (2 if twice else 1)
+
+    @projected.register_cases(only=True)
+    def cases(dtype, seed):
+        # ONNX Runtime broadcasts no product of matrices to a size of 0.
+        for size, twice in ((0, True), (2, False)):
+            x, w = torch.randn(size, 3, 4, dtype=dtype), torch.randn(5, 3, dtype=dtype)
+            yield {"x": x, "w": w, "twice": twice}
+
+    names = ["onnx-inline", "onnx-inline-torchscript"]
+    rows = run(projected, select=names)
+    assert {row.status for row in rows.values()} == {"passed"}, rows
+    arguments = next(iter(cases(torch.float32, 0)))
+    opsmith.export(
+        PureCall(projected, list(arguments)).eval(),
+        tuple(arguments.values()),
+        target="onnxruntime",
+        out=tmp_path / "model",
+        form={projected.name: "inline"},
+        verify=False,
+        say=None,
+    )
+    with pytest.raises(OpsmithError, match=r"while running MatMul node[\s\S]*cannot broadcast"):
+        opsmith.load(tmp_path / "model")(*arguments.values())
 
 
 @pytest.mark.usefixtures("brief_shrinking")
