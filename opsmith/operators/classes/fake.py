@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +16,7 @@ from opsmith.operators.data_dependent import asks_for_values
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
+from opsmith.silenced import silenced
 
 if TYPE_CHECKING:
     from opsmith.operators.classes.custom_class import CustomClass
@@ -33,7 +32,8 @@ def register(owner: CustomClass) -> None:
         (_FakeObject,),
         {**methods, "__obj_unflatten__": classmethod(_unflatten)},
     )
-    with _quiet():
+    # Declaring a class again is not a reason for a warning.
+    with silenced(fake_class_registry.__name__):
         torch._library.register_fake_class(owner.name, fake)
 
 
@@ -46,18 +46,6 @@ class _FakeObject:
 
 def _unflatten(cls: type, flattened: Any) -> Any:
     return cls(dict(flattened))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    # Declaring a class again is not a reason for a warning.
-    logger = logging.getLogger(fake_class_registry.__name__)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:

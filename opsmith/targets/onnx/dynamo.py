@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from torch.export import ExportedProgram
 
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
+from opsmith.silenced import silenced
 from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
 from opsmith.targets.onnx import torchlib
@@ -143,14 +143,6 @@ def refusal(error: BaseException, program: ExportedProgram | None = None) -> Exp
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Keep an exporter's notes to itself: what matters of them is in its exceptions."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with silenced("torch.onnx", "onnxscript", "onnx_ir"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
