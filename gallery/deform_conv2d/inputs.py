@@ -94,7 +94,14 @@ def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
         {"batch": 3, "channels": 4, "size": (4, 4), "outputs": 4, "groups": 4, "mask": False},
         # One more than a vector, than a tile and than a panel hold.
         {"channels": 33, "size": (9, 13), "outputs": 35, "kernel": (1, 3), "padding": (0, 1)},
-        {"channels": 40, "size": (4, 5), "outputs": 20, "offset_groups": 2, "batch": 2},
+        {
+            "channels": 40,
+            "size": (4, 5),
+            "outputs": 20,
+            "groups": 4,
+            "offset_groups": 2,
+            "batch": 2,
+        },
         # These two differ in sizes alone, so that what is compiled for one can be run on the other.
         {"batch": 2, "channels": 3, "size": (5, 6), "outputs": 4},
         {"batch": 3, "channels": 3, "size": (7, 8), "outputs": 4},

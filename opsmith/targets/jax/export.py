@@ -183,6 +183,7 @@ def _gradients_text(found: Sequence[Exported]) -> str:
             lines.append(f"\n{name} = {item.gradient!r}\n")
             continue
         variants = []
+        asked: dict[str, str] = {}
         for number, path in enumerate(item.gradient.paths):
             lines.append(f"\n\ndef _{name}_{number}({', '.join(path.inputs)}):\n")
             lines += [f"    {line}\n" for line in path.body]
@@ -191,10 +192,13 @@ def _gradients_text(found: Sequence[Exported]) -> str:
                 f"    ({text!r}, lambda {taken}: {text}, {minor}),\n"
                 for text, minor in path.conditions
             ]
-            lines += [f"\n\n_{name}_{number}_if = [\n", *conditions, "]\n"]
+            # Paths of several dtypes ask the same.
+            text = "".join(conditions)
+            if text not in asked:
+                asked[text] = f"_{name}_{number}_if"
+                lines.append(f"\n\n{asked[text]} = [\n{text}]\n")
             variants += [
-                f"    Variant({kinds}, _{name}_{number}_if, _{name}_{number}),\n"
-                for kinds in path.kinds
+                f"    Variant({kinds}, {asked[text]}, _{name}_{number}),\n" for kinds in path.kinds
             ]
         lines += [
             f"\n\n{name} = {item.gradient.how}(declarations.{name}, [\n",

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float, Float32, Inexact, Int64
 from torch import Tensor
+from torch.nn import functional
 
 import opsmith
 from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2
@@ -26,7 +28,8 @@ from opsmith.targets.jax.export import Exported, _note
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from opsmith.targets.jax.package.derivative import ByHand, Variant  # noqa: E402
+from opsmith.targets.jax.package import aten  # noqa: E402
+from opsmith.targets.jax.package.derivative import ByHand, ByReference, Variant  # noqa: E402
 
 
 @opsmith.op("jax_test::mix", autograd="reference")
@@ -232,6 +235,62 @@ def test_a_branch_on_a_size_of_one_is_a_path_of_its_own() -> None:
     assert ("x.shape[0] == 1", False) in single.conditions
 
 
+def test_a_branch_on_sizes_that_are_neither_zero_nor_one_is_a_path_of_its_own() -> None:
+    @opsmith.op("jax_test::grouped", autograd="reference")
+    def grouped(x: Float[Tensor, "N"], w: Float[Tensor, "M"]) -> Float[Tensor, "N"]:
+        return x * (2 if x.shape[0] // w.shape[0] == 1 else 3)
+
+    @grouped.register_cases(only=True)
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        for sizes in ((4, 4), (4, 2), (6, 3)):
+            x, w = (torch.ones(size, dtype=dtype) for size in sizes)
+            yield {"x": x, "w": w}
+
+    found = derivative(grouped)
+    assert not isinstance(found, str)
+    bodies = {re.search(r"mul\(x, (\d)\)", path.body[0])[1] for path in found.paths}
+    assert bodies == {"2", "3"}
+
+
+@opsmith.op("jax_test::framed", autograd="reference")
+def framed(x: Float[Tensor, "N M"], by: int = 2) -> Float[Tensor, "N+3 M+{by}-2"]:
+    return functional.pad(x, (by, -2, 0, 3), value=0.5) * x.sum()
+
+
+@framed.register_cases(only=True)
+def framed_cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    for by, rows in itertools.product((2, 0, -1), (4, 1, 0)):
+        yield {"x": torch.ones(rows, 7, dtype=dtype), "by": by}
+
+
+def test_padding_fixes_no_size() -> None:
+    found = derivative(framed)
+    assert not isinstance(found, str) and not found.lacking
+    texts = [text for path in found.paths for text, _ in path.conditions]
+    assert not [text for text in texts if re.fullmatch(r"x\.shape\[.\] == [^01]", text)], texts
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6])
+@pytest.mark.parametrize("by", [-1, 0, 3])
+def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
+    found = derivative(framed)
+    assert not isinstance(found, str)
+    variants = []
+    for path in found.paths:
+        lines = [f"def run({', '.join(path.inputs)}):", *path.body]
+        named: dict[str, Any] = {"aten": aten}
+        exec("\n    ".join(lines), named)
+        variants += [Variant(kinds, path.compiled, named["run"]) for kinds in path.kinds]
+    x = torch.randn(rows, 5, requires_grad=True)
+    out = framed.reference(x, by)
+    weights = torch.randn_like(out)
+    (expected,) = torch.autograd.grad(out, x, weights)
+    arrays = {"x": jnp.asarray(x.detach().numpy()), "by": by}
+    rule = ByReference(framed.signature, variants)
+    given = rule(arrays, (), (jnp.asarray(weights.numpy()),))
+    torch.testing.assert_close(torch.tensor(np.asarray(given["x"])), expected)
+
+
 def test_a_dtype_that_takes_the_steps_of_another_is_traced_once(monkeypatch) -> None:
     traced = _traced(monkeypatch)
     found = derivative(mix)
@@ -243,6 +302,27 @@ def test_a_dtype_that_takes_the_steps_of_another_is_traced_once(monkeypatch) -> 
     for path in found.paths:
         taken = {kinds[0][1] for kinds in path.kinds}
         assert "float32" not in taken or taken == {"float16", "bfloat16", "float32", "float64"}
+
+
+def test_a_dtype_that_the_steps_name_makes_no_trace_of_its_own(monkeypatch) -> None:
+    @opsmith.op("jax_test::topped", autograd="reference")
+    def topped(x: Float[Tensor, "N"], twice: bool) -> Float[Tensor, "N+1"]:
+        return torch.cat([x, x.new_zeros(1)]) * (2 if twice else 1)
+
+    traced = _traced(monkeypatch)
+    found = derivative(topped)
+    assert not isinstance(found, str)
+    dtypes = [given["x"].dtype for given in traced]
+    assert dtypes.count(torch.float32) >= 2
+    assert dtypes.count(torch.float64) == dtypes.count(torch.bfloat16) == 1
+    named = {
+        (*kinds[0], kinds[1], *re.findall(r"'(\w*float\d+)'", "\n".join(path.body)))
+        for path in found.paths
+        for kinds in path.kinds
+    }
+    every = ("float16", "bfloat16", "float32", "float64")
+    assert named >= {(1, name, twice, name) for name in every for twice in (False, True)}
+    assert all(kind == name for _, kind, _, name in named)
 
 
 def test_a_call_that_takes_a_known_path_is_not_traced_again(monkeypatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from opsmith.operators import Operator
@@ -39,6 +42,20 @@ class Path:
     count: int
     conditions: list[tuple[str, bool]]
     body: list[str]
+
+    @cached_property
+    def compiled(self) -> list[tuple[str, Callable[..., bool], bool]]:
+        """The conditions as functions of the arguments."""
+        taken = ", ".join(self.inputs[: self.count])
+        return [
+            (text, eval(f"lambda {taken}: {text}", {"math": math}), minor)
+            for text, minor in self.conditions
+        ]
+
+    def in_dtype(self, before: str, after: str) -> Path:
+        """The same path where tensors of one dtype have another; it is for no calls yet."""
+        body = [line.replace(repr(before), repr(after)) for line in self.body]
+        return replace(self, kinds=[], body=body)
 
     def is_same(self, other: Path) -> bool:
         """Whether both do the same, and ask the same but for what is PyTorch's own concern."""

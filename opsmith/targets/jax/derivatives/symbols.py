@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Parameter, Result, Signature
@@ -18,15 +21,29 @@ _INTERNAL = re.compile(
 )
 
 
+class _Noting(ShapeEnv):
+    """Answers what is asked of sizes as they are, and notes each question as a condition.
+
+    PyTorch would first try to prove the answer from what was asked before. That takes most of the
+    time where sizes are quotients, and saves conditions only, which are cheap to compare.
+    """
+
+    # PyTorch clears what this method keeps.
+    @functools.lru_cache(maxsize=0)  # noqa: B019
+    def _maybe_evaluate_static(self, expr: Any, **how: Any) -> Any:
+        if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
+            return super()._maybe_evaluate_static(expr, **how)
+        return None
+
+
 class Symbols:
     """Inputs without values, whose sizes and numbers are symbols, and what was asked of those."""
 
     def __init__(self) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-        self.env = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self.env = _Noting(specialize_zero_one=False, duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self.env)
+        # To keep what an operator gave, PyTorch asks as much of its sizes again.
+        self.mode.cache_enabled = False
 
     def inputs(
         self, parameters: Mapping[str, Parameter], arguments: Mapping[str, Any]

@@ -9,7 +9,7 @@ number is a condition, which is compared before the path is taken.
 from __future__ import annotations
 
 import functools
-import math
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +21,7 @@ from opsmith.operators.arguments import DTYPES
 from opsmith.operators.data_dependent import asks_for_values
 from opsmith.operators.written import line_of
 from opsmith.signature import Parameter
+from opsmith.silenced import silenced
 from opsmith.targets.jax.derivatives.examples import examples, generic_dtypes, small_sizes
 from opsmith.targets.jax.derivatives.model import (
     Derivative,
@@ -32,6 +33,7 @@ from opsmith.targets.jax.derivatives.symbols import Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 
 _MOST_TRACES = 12
+_FAKES = "torch._subclasses.fake_tensor"
 
 
 def derivative(operator: Operator) -> Derivative | str:
@@ -69,21 +71,22 @@ class _Translation:
         self.undecided: list[tuple[Any, ...]] = []
 
     def run(self) -> Derivative:
-        names = generic_dtypes(self.operator)
-        problem = self._trace_all(examples(self.operator, names[0]))
-        for name in names[1:]:
-            known = list(self.found.paths)
+        first, *others = generic_dtypes(self.operator)
+        problem = self._trace_all(examples(self.operator, first))
+        known = list(self.found.paths)
+        for name in others:
+            before = len(self.found.paths)
             hindered = self._trace_all(examples(self.operator, name), most=1)
+            added = self.found.paths[before:]
+            alike = [path.in_dtype(first, name) for path in known]
             # Where the first call takes no path of its own, the others take those that there are.
             # But complex numbers may be conjugated in any of them.
-            own = [p for p in self.found.paths[len(known) :] if not any(map(p.is_same, known))]
-            if own or DTYPES[name].is_complex:
+            if DTYPES[name].is_complex or not all(any(map(p.is_same, alike)) for p in added):
                 hindered = self._trace_all(examples(self.operator, name))
             else:
-                for path in self.found.paths:
-                    for kinds in [self._in_dtype(kinds, name) for kinds in path.kinds]:
-                        if kinds not in path.kinds:
-                            path.kinds.append(kinds)
+                for path, other in zip(known, alike, strict=True):
+                    for kinds in list(path.kinds):
+                        self._add(self._in_dtype(kinds, name), other)
             problem = problem or hindered
         for path in self.found.paths:
             path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
@@ -114,38 +117,48 @@ class _Translation:
 
         problem: UntranslatableError | None = None
         seen: set[str] = set()
+        hindered: set[str] = set()
+        traces = 0
         for arguments in examples:
             kinds = kinds_of(self.signature, arguments)
             key = repr((kinds, small_sizes(self.operator, arguments)))
-            if key in seen or len(seen) >= most:
+            if key in hindered or self._is_taken(kinds, arguments, key in seen):
                 continue
+            if traces == most:
+                break
+            traces += 1
             seen.add(key)
-            if any(
-                kinds in path.kinds and self._takes(path, arguments) for path in self.found.paths
-            ):
-                continue
             try:
                 self._add(kinds, self._trace(arguments))
             except UntranslatableError as error:
+                hindered.add(key)
                 problem = problem or error
                 if isinstance(error, ReadsValuesError):
                     self.undecided.append(kinds)
             except Exception as error:
+                hindered.add(key)
                 first = str(error).strip().splitlines() or [""]
                 text = f"cannot be traced: {type(error).__name__}: {first[0].rstrip('.')}"
                 problem = problem or UntranslatableError(text)
         return problem
 
-    def _takes(self, path: Path, arguments: dict[str, Any]) -> bool:
-        """Whether a call of the path's kind decides all as the call did that it was traced in."""
+    def _is_taken(self, kinds: tuple[Any, ...], arguments: Mapping[str, Any], alike: bool) -> bool:
+        """Whether a path that is known serves a call.
+
+        Args:
+            kinds: the call's.
+            arguments: the call's.
+            alike: whether a call with the same sizes of 0 and 1 was traced. What PyTorch asks
+                for its own sake makes no path then.
+        """
         from opsmith.targets.jax.package.derivative import failing, inputs_of
 
-        taken = ", ".join(path.inputs[: path.count])
-        conditions = [
-            (text, eval(f"lambda {taken}: {text}", {"math": math}), minor)
-            for text, minor in path.conditions
-        ]
-        return not failing(conditions, inputs_of(self.signature, arguments))
+        inputs = inputs_of(self.signature, arguments)
+        return any(
+            all(alike and minor for _, minor in failing(path.compiled, inputs))
+            for path in self.found.paths
+            if kinds in path.kinds
+        )
 
     def _add(self, kinds: tuple[Any, ...], path: Path) -> None:
         for other in self.found.paths:
@@ -171,7 +184,8 @@ class _Translation:
         names, inputs = symbols.inputs(self.signature.by_name, arguments)
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
         try:
-            with symbols.mode, torch.no_grad():
+            # What cannot be traced is in an exception, beside what is logged of it.
+            with silenced(_FAKES, below=logging.CRITICAL), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 graph = make_fx(
                     dispatch_functionalize(traced, FunctionalTensorMode()),
@@ -245,7 +259,25 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     """How PyTorch writes its operators by its core ones; a table that takes long to make."""
     from torch._decomp import core_aten_decompositions
 
-    return dict(core_aten_decompositions().items())
+    table = dict(core_aten_decompositions().items())
+    table[torch.ops.aten.constant_pad_nd.default] = _padded
+    return table
+
+
+def _padded(input: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
+    """`torch.constant_pad_nd`, whose own fake kernel would fix every size."""
+    for place in range(0, len(pad), 2):
+        axis, (low, high) = input.dim() - 1 - place // 2, pad[place : place + 2]
+        if low < 0 or high < 0:
+            kept = input.shape[axis] + min(low, 0) + min(high, 0)
+            input = input.narrow(axis, max(-low, 0), kept)
+        parts = [input]
+        for size, at in ((low, 0), (high, 1)):
+            if size > 0:
+                shape = [*input.shape[:axis], size, *input.shape[axis + 1 :]]
+                parts.insert(at * len(parts), input.new_full(shape, value))
+        input = torch.cat(parts, axis)
+    return input
 
 
 class _Context:

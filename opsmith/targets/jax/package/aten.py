@@ -207,14 +207,6 @@ def flip(x: Any, dims: Sequence[int]) -> Any:
     return jnp.flip(x, tuple(dims))
 
 
-def constant_pad_nd(x: Any, pad: Sequence[int], value: Any = 0) -> Any:
-    widths = [(0, 0)] * x.ndim
-    for i in range(len(pad) // 2):
-        widths[-1 - i] = (pad[2 * i], pad[2 * i + 1])
-    config = [(low, high, 0) for low, high in widths]
-    return jax.lax.pad(x, jnp.asarray(value, x.dtype), config)
-
-
 # --- parts ---------------------------------------------------------------------------------------
 
 
