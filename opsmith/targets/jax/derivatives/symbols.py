@@ -15,9 +15,11 @@ from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Parameter, Result, Signature
 from opsmith.signature.shapes import Fixed
 
-# The files in which PyTorch says what its operators do to sizes and strides.
+# The files in which PyTorch says what its operators do to sizes and strides, and those from which
+# it calls operators in C++, which ask by themselves.
 _INTERNAL = re.compile(
-    r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses)\b"
+    r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses"
+    r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b"
 )
 
 
