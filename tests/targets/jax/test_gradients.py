@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,12 +24,18 @@ from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
 from opsmith.targets.jax.derivatives.translate import _Translation
 from opsmith.targets.jax.export import Exported, _note
+from opsmith.targets.jax.runner import wide
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from opsmith.targets.jax.package import aten  # noqa: E402
-from opsmith.targets.jax.package.derivative import ByHand, ByReference, Variant  # noqa: E402
+from opsmith.targets.jax.package.derivative import (  # noqa: E402
+    ByHand,
+    ByReference,
+    Variant,
+    inputs_of,
+)
 
 
 @opsmith.op("jax_test::mix", autograd="reference")
@@ -270,25 +276,91 @@ def test_padding_fixes_no_size() -> None:
     assert not [text for text in texts if re.fullmatch(r"x\.shape\[.\] == [^01]", text)], texts
 
 
-@pytest.mark.parametrize("rows", [0, 1, 6])
-@pytest.mark.parametrize("by", [-1, 0, 3])
-def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
-    found = derivative(framed)
-    assert not isinstance(found, str)
+def same_by_reference(operator: opsmith.Operator, x: Tensor, **numbers: Any) -> None:
+    """What the reference was translated to has its results' gradients, without any kernel."""
+    found = derivative(operator)
+    assert not isinstance(found, str), found
     variants = []
     for path in found.paths:
         lines = [f"def run({', '.join(path.inputs)}):", *path.body]
         named: dict[str, Any] = {"aten": aten}
         exec("\n    ".join(lines), named)
         variants += [Variant(kinds, path.compiled, named["run"]) for kinds in path.kinds]
-    x = torch.randn(rows, 5, requires_grad=True)
-    out = framed.reference(x, by)
+    x.requires_grad_()
+    out = operator.reference(x, **numbers)
     weights = torch.randn_like(out)
     (expected,) = torch.autograd.grad(out, x, weights)
-    arrays = {"x": jnp.asarray(x.detach().numpy()), "by": by}
-    rule = ByReference(framed.signature, variants)
-    given = rule(arrays, (), (jnp.asarray(weights.numpy()),))
+    with wide():  # for the integers in between
+        arrays = {"x": jnp.asarray(x.detach().numpy()), **numbers}
+        rule = ByReference(operator.signature, variants)
+        given = rule(arrays, (), (jnp.asarray(weights.numpy()),))
+        (value,) = rule.choose(arrays, inputs_of(operator.signature, arrays))(*arrays.values())
     torch.testing.assert_close(torch.tensor(np.asarray(given["x"])), expected)
+    torch.testing.assert_close(torch.tensor(np.asarray(value)), out.detach())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6])
+@pytest.mark.parametrize("by", [-1, 0, 3])
+def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
+    same_by_reference(framed, torch.randn(rows, 5), by=by)
+
+
+def _kernel(x: Tensor) -> Tensor:
+    return (torch.arange(54.0) / 27 - 1).reshape(6, 1, 3, 3).to(x.dtype)
+
+
+#: What references are often made of, beside arithmetic.
+STEPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(1),
+    "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
+    "group_norm": lambda x: functional.group_norm(x, 2),
+    "norm": lambda x: x.norm(dim=1),
+    "std": lambda x: x.std((1, 2)),
+    "var_mean": lambda x: sum(torch.var_mean(x, 2, correction=0, keepdim=True)),
+    "max": lambda x: x.max(2)[0] * x.max(),
+    "min": lambda x: x.min(3, keepdim=True)[0],
+    "sort": lambda x: x.sort(1, descending=True)[0] * torch.arange(x.shape[1]).reshape(-1, 1, 1),
+    "topk": lambda x: x.topk(2, -1, largest=False)[0],
+    "cumprod": lambda x: x.cumprod(1),
+    "diagonal": lambda x: x.diagonal(1, -2, -1),
+    "max_pool": lambda x: functional.max_pool2d(x, 2),
+    "circular": lambda x: functional.pad(x, (1, 2, 0, 1), mode="circular"),
+    "copy": lambda x: torch.empty_like(x).copy_(x.sum(0)) * x,
+    "convolution": lambda x: functional.conv2d(
+        x.mean(1, keepdim=True), _kernel(x), None, 2, 1, (1, 2)
+    ),
+    "transposed": lambda x: functional.conv_transpose2d(
+        torch.cat([x[:, :1], x[:, 1:2] * 2], 1).repeat(1, 3, 1, 1),
+        _kernel(x).repeat(1, 2, 1, 1),
+        torch.ones(4),
+        (2, 1),
+        (1, 2),
+        output_padding=(1, 0),
+        groups=2,
+        dilation=(1, 2),
+    ),
+    "grid_sample": lambda x: functional.grid_sample(
+        x, x[:, :2, :2, :2].sigmoid().permute(0, 2, 3, 1), align_corners=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
+    step = STEPS[name]
+
+    @opsmith.op(f"jax_test::step_{name}", autograd="reference")
+    def stepped(x: Float32[Tensor, "N C H W"]) -> Float32[Tensor, ""]:
+        found = step(x)
+        # So that no two elements of its result count alike.
+        return (found * torch.arange(found.numel()).reshape(found.shape).cos()).sum()
+
+    @stepped.register_cases(only=True)
+    def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+        yield {"x": torch.randn(2, 4, 6, 7)}
+
+    same_by_reference(stepped, torch.randn(3, 6, 5, 8))
 
 
 def test_a_dtype_that_takes_the_steps_of_another_is_traced_once(monkeypatch) -> None:

@@ -43,7 +43,8 @@ class Symbols:
 
     def __init__(self) -> None:
         self.env = _Noting(specialize_zero_one=False, duck_shape=False)
-        self.mode = FakeTensorMode(shape_env=self.env)
+        # A tensor with values is refused where it is written, by its name.
+        self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
         # To keep what an operator gave, PyTorch asks as much of its sizes again.
         self.mode.cache_enabled = False
 

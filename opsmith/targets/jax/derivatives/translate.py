@@ -33,6 +33,10 @@ from opsmith.targets.jax.derivatives.symbols import Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 
 _MOST_TRACES = 12
+# Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,
+# most of which end in primitives that have no translation.
+_BY_OTHERS = ("torch._decomp.decompositions", "torch._refs.nn.functional")
+_NORMS = ("native_layer_norm", "native_group_norm", "linalg_vector_norm")
 _FAKES = "torch._subclasses.fake_tensor"
 
 
@@ -256,10 +260,19 @@ class _Translation:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """How PyTorch writes its operators by its core ones; a table that takes long to make."""
-    from torch._decomp import core_aten_decompositions
+    """How PyTorch writes its operators by others that JAX has; a table that takes long to make."""
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    from opsmith.targets.jax.package import aten
 
     table = dict(core_aten_decompositions().items())
+    # Core operators that PyTorch can write by others nevertheless.
+    for target, written in decomposition_table.items():
+        if isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable:
+            name = target._schema.name.removeprefix("aten::")
+            apart = written.__module__ in _BY_OTHERS or name in _NORMS
+            if apart and not (hasattr(aten, name) or name.startswith("sym_")):
+                table.setdefault(target, written)
     table[torch.ops.aten.constant_pad_nd.default] = _padded
     return table
 

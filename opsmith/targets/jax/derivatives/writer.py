@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from opsmith.kernels import HOST
@@ -126,7 +127,9 @@ class Writer:
         if not callable(known) or (name in ("index", "index_put") and _has_mask(node)):
             by = " by a mask" if known is not None else ""
             raise UntranslatableError(f"uses aten::{name}{by}, which has no translation to JAX")
-        return f"aten.{name}({', '.join([*arguments, *keywords])})"
+        call = f"aten.{name}({', '.join([*arguments, *keywords])})"
+        dtype = _promoted(node)
+        return call if dtype is None else f"aten._to_copy({call}, dtype={self._text(dtype)})"
 
     def _operator(self, target: Any) -> str:
         for operator in registry.all_operators():
@@ -138,6 +141,20 @@ class Writer:
                     self.found.calls.append(operator)
                 return f'operators["{operator.name}"]'
         raise UntranslatableError(f"calls {target}, which has no translation to JAX")
+
+
+def _promoted(node: Node) -> torch.dtype | None:
+    """The dtype of a result that JAX, which promotes in its own way, may give in another."""
+    made = node.meta.get("val")
+    if not isinstance(made, Tensor) or "dtype" in node.kwargs:
+        return None
+    values = [one.meta.get("val") for one in node.all_input_nodes]
+    given = {value.dtype for value in values if isinstance(value, Tensor)}
+    floats = {dtype for dtype in given if dtype.is_floating_point or dtype.is_complex}
+    wanted = made.dtype
+    if not (wanted.is_floating_point or wanted.is_complex):
+        return None
+    return wanted if wanted not in given or floats != {wanted} else None
 
 
 def _has_mask(node: Node) -> bool:

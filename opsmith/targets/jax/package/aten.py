@@ -23,21 +23,30 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
 
 abs = _unary(jnp.abs)
 acos = _unary(jnp.arccos)
+acosh = _unary(jnp.arccosh)
 alias = clone = detach = contiguous = lift_fresh_copy = _unary(lambda x: x)
 asin = _unary(jnp.arcsin)
+asinh = _unary(jnp.arcsinh)
 atan = _unary(jnp.arctan)
+atanh = _unary(jnp.arctanh)
 bitwise_not = _unary(jnp.bitwise_not)
 ceil = _unary(jnp.ceil)
 _conj = conj_physical = resolve_conj = _unary(jnp.conj)
 cos = _unary(jnp.cos)
 cosh = _unary(jnp.cosh)
+digamma = _unary(jax.scipy.special.digamma)
 erf = _unary(jax.scipy.special.erf)
+erfc = _unary(jax.scipy.special.erfc)
+erfinv = _unary(jax.scipy.special.erfinv)
 exp = _unary(jnp.exp)
+exp2 = _unary(jnp.exp2)
 expm1 = _unary(jnp.expm1)
 floor = _unary(jnp.floor)
 isinf = _unary(jnp.isinf)
 isnan = _unary(jnp.isnan)
+lgamma = _unary(jax.scipy.special.gammaln)
 log = _unary(jnp.log)
+log10 = _unary(jnp.log10)
 log1p = _unary(jnp.log1p)
 log2 = _unary(jnp.log2)
 logical_not = _unary(jnp.logical_not)
@@ -47,6 +56,7 @@ relu = _unary(jax.nn.relu)
 rsqrt = _unary(jax.lax.rsqrt)
 sigmoid = _unary(jax.nn.sigmoid)
 sign = _unary(jnp.sign)
+signbit = _unary(jnp.signbit)
 sin = _unary(jnp.sin)
 sinh = _unary(jnp.sinh)
 sqrt = _unary(jnp.sqrt)
@@ -61,9 +71,13 @@ atan2 = jnp.arctan2
 bitwise_and = jnp.bitwise_and
 bitwise_or = jnp.bitwise_or
 bitwise_xor = jnp.bitwise_xor
+copysign = jnp.copysign
 eq = _operator.eq
+fmax = jnp.fmax
+fmin = jnp.fmin
 ge = _operator.ge
 gt = _operator.gt
+hypot = jnp.hypot
 le = _operator.le
 lt = _operator.lt
 ne = _operator.ne
@@ -143,6 +157,48 @@ def cumsum(x: Any, dim: int, *, dtype: str | None = None) -> Any:
     return jnp.cumsum(x, axis=dim, dtype=dtype)
 
 
+def cumprod(x: Any, dim: int, *, dtype: str | None = None) -> Any:
+    return jnp.cumprod(x, axis=dim, dtype=dtype)
+
+
+def var(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    least = 1 if correction is None else correction
+    return jnp.var(x, axis=_axes(dim), ddof=least, keepdims=keepdim)
+
+
+def var_mean(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
+
+
+def _extreme(function: Callable[..., Any], place: Callable[..., Any]) -> Callable[..., Any]:
+    def extreme(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return function(x)
+        at = place(x, axis=dim, keepdims=True)
+        found = jnp.take_along_axis(x, at, axis=dim), at
+        return found if keepdim else tuple(jnp.squeeze(one, dim) for one in found)
+
+    return extreme
+
+
+max = _extreme(jnp.max, jnp.argmax)
+min = _extreme(jnp.min, jnp.argmin)
+
+
+# --- orders --------------------------------------------------------------------------------------
+
+
+def sort(x: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+    del stable  # it always is
+    at = jnp.argsort(x, axis=dim, descending=descending)
+    return jnp.take_along_axis(x, at, axis=dim), at
+
+
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    del sorted  # it always is
+    return tuple(slice(one, dim, 0, k) for one in sort(x, dim, largest))
+
+
 # --- shapes --------------------------------------------------------------------------------------
 
 
@@ -205,6 +261,15 @@ def repeat(x: Any, repeats: Sequence[int]) -> Any:
 
 def flip(x: Any, dims: Sequence[int]) -> Any:
     return jnp.flip(x, tuple(dims))
+
+
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return jnp.diagonal(x, offset, dim1, dim2)
+
+
+def copy(x: Any, source: Any, non_blocking: bool = False) -> Any:
+    del non_blocking
+    return jnp.broadcast_to(source.astype(x.dtype), x.shape)
 
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -273,6 +338,45 @@ def _along(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     return tuple(places)
 
 
+# --- convolutions --------------------------------------------------------------------------------
+
+
+def convolution(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    rank = x.ndim - 2
+    stride, padding, dilation, more = (
+        tuple(given) * (rank if len(given) == 1 else 1)
+        for given in (stride, padding, dilation, output_padding)
+    )
+    margins = [(p, p) for p in padding]
+    if transposed:
+        # It is the gradient of a convolution: one over what the stride moved apart.
+        spans = [d * (size - 1) for d, size in zip(dilation, weight.shape[2:], strict=True)]
+        margins = [(s - p, s - p + m) for s, p, m in zip(spans, padding, more, strict=True)]
+        weight = jnp.flip(weight, tuple(range(2, x.ndim)))
+        apart = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+        weight = apart.reshape(-1, *apart.shape[2:])
+    found = jax.lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=(1,) * rank if transposed else stride,
+        padding=margins,
+        lhs_dilation=stride if transposed else None,
+        rhs_dilation=dilation,
+        feature_group_count=groups,
+    )
+    return found if bias is None else found + bias.reshape(-1, *(1,) * rank)
+
+
 # --- new ones ------------------------------------------------------------------------------------
 
 
@@ -297,6 +401,11 @@ def zeros(size: Sequence[int], *, dtype: str | None = None) -> Any:
 
 
 empty = zeros
+
+
+def empty_permuted(size: Sequence[int], order: Sequence[int], *, dtype: str | None = None) -> Any:
+    del order
+    return zeros(size, dtype=dtype)
 
 
 def ones(size: Sequence[int], *, dtype: str | None = None) -> Any:
