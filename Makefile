@@ -8,6 +8,8 @@ SEEDS ?= 1
 BIN := .venv/bin
 CXX_FILES := $(shell find opsmith gallery tests benchmarks examples docs \
   -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+# An operator's declaration is called as its folder is.
+GALLERY := $(foreach folder,$(wildcard gallery/*/),$(wildcard $(folder)$(notdir $(folder:/=)).py))
 
 .DEFAULT_GOAL := help
 
@@ -17,6 +19,7 @@ help:
 	@echo "make test    lint, types, layers and all tests"
 	@echo "make docs    write the documentation's site to build/site, every link checked"
 	@echo "make test-long  run whole examples, whose steps make test has"
+	@echo "make gallery run every check of every operator of the gallery (long)"
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
@@ -65,6 +68,11 @@ docs: .venv/installed
 .PHONY: test-long
 test-long: .venv/installed
 	$(BIN)/python -m pytest -m long
+
+# Every check of every operator of the gallery, in every runtime: what a user would run.
+.PHONY: gallery
+gallery: .venv/installed
+	$(BIN)/opsmith check $(GALLERY)
 
 .PHONY: seeds
 seeds: .venv/installed
