@@ -6,6 +6,9 @@ import re
 
 NINJA_STATUS = "[opsmith] "
 _NOISE = ("FAILED: ", "ninja: ", NINJA_STATUS)
+_IN_MACRO = "macro 'OPSMITH_KERNEL'"
+#: What GCC and clang say where something else stands than a type.
+_NO_TYPE = ("expected a type, got", "template type parameter must be a type")
 _STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
 
 
@@ -47,6 +50,12 @@ def compile_error(subject: str, output: str) -> str:
             f"\n\nIf {other[1]} is another operator: a source holds one operator's kernel, and the "
             f"header of that operator alone is written for it. Give {other[1]} a source of its "
             "own, and put what they share into a header beside them."
+        )
+    if _IN_MACRO in text and any(words in text for words in _NO_TYPE):
+        text += (
+            "\n\nAfter the device, OPSMITH_KERNEL takes the types of the generic dtype that the "
+            "kernel is for, as in OPSMITH_KERNEL(my, op, cpu, float, double). The function is "
+            "found by the operator's name."
         )
     if _STABLE_ONLY in text:
         text += (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,18 @@ def test_a_compile_error_is_the_compilers_and_names_the_users_line(folder: Path)
     assert any(line.startswith(f"{source}:7:") and "error: " in line for line in rest)
     for noise in ("ninja", "FAILED", "-DTORCH_TARGET_VERSION", "CMakeFiles"):
         assert noise not in text
+
+
+def test_a_function_s_name_among_the_types_is_told_what_stands_there(folder: Path) -> None:
+    source = folder / "scale.cpp"
+    source.write_text(re.sub(r"(OPSMITH_KERNEL\(\w+, (\w+), cpu).*", r"\1, \2)", KERNEL))
+    with pytest.raises(BuildError) as caught:
+        kernel(folder).build()
+    assert str(caught.value).endswith(
+        "\n\nAfter the device, OPSMITH_KERNEL takes the types of the generic dtype that the kernel "
+        "is for, as in OPSMITH_KERNEL(my, op, cpu, float, double). The function is found by the "
+        "operator's name."
+    )
 
 
 def test_a_source_of_several_operators_is_told_to_be_parted(folder: Path) -> None:
