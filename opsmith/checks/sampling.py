@@ -211,7 +211,10 @@ class _Sampler:
             return self.side
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
         if self.wanted.distinct:
-            allowed = [size for size in allowed if size not in taken] or allowed
+            fresh = [size for size in allowed if size not in taken]
+            # No tensor may have all of the dimensions, so that another size may have room yet.
+            others = sorted(set(self.wanted.sizes) - taken)[:1]
+            allowed = fresh or [*others, *allowed]
         if len(self.drawn) < len(self.earlier):
             before = self.earlier[len(self.drawn)]
             turned = [size for size in allowed if size % 2 != before % 2]

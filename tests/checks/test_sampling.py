@@ -224,3 +224,18 @@ def test_the_first_pair_has_sizes_of_both_kinds_in_every_dimension():
         assert not set(first) & set(second), "none that the other has in another place either"
         alike += sum(one == other for pair in shapes for one, other in zip(*pair, strict=True))
     assert alike, "what is wrong where a size stays is looked for too"
+
+
+def test_more_dimensions_than_one_tensor_has_room_for_can_all_differ():
+    @opsmith.op("sampling::attention")
+    def attention(
+        q: Float32[Tensor, "B H N D"], k: Float32[Tensor, "B H M D"], v: Float32[Tensor, "B H M E"]
+    ) -> Float32[Tensor, "B H N E"]:
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+    wanted = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096, dtype="float32")
+    found = sampled(attention, wanted)
+    differing = [
+        case for case in found if len({*case.values["q"].shape, *case.values["v"].shape[2:]}) == 6
+    ]
+    assert len(differing) > len(found) / 4
