@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -283,7 +284,7 @@ def same_by_reference(operator: opsmith.Operator, x: Tensor, **numbers: Any) -> 
     variants = []
     for path in found.paths:
         lines = [f"def run({', '.join(path.inputs)}):", *path.body]
-        named: dict[str, Any] = {"aten": aten}
+        named: dict[str, Any] = {"aten": aten, "math": math}
         exec("\n    ".join(lines), named)
         variants += [Variant(kinds, path.compiled, named["run"]) for kinds in path.kinds]
     x.requires_grad_()
@@ -312,6 +313,8 @@ def _kernel(x: Tensor) -> Tensor:
 #: What references are often made of, beside arithmetic.
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(-1),
+    "attention": lambda x: (x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5).softmax(-1) @ x,
+    "square root": lambda x: x / math.sqrt(x.shape[-1]),
     "log_softmax": lambda x: x.log_softmax(1),
     "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
     "group_norm": lambda x: functional.group_norm(x, 2),
@@ -350,7 +353,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
     step = STEPS[name]
 
-    @opsmith.op(f"jax_test::step_{name}", autograd="reference")
+    @opsmith.op(f"jax_test::step_{name.replace(' ', '_')}", autograd="reference")
     def stepped(x: Float32[Tensor, "N C H W"]) -> Float32[Tensor, ""]:
         found = step(x)
         # So that no two elements of its result count alike.
@@ -361,6 +364,15 @@ def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
         yield {"x": torch.randn(2, 4, 6, 7)}
 
     same_by_reference(stepped, torch.randn(3, 6, 5, 8))
+
+
+def test_softmax_of_nothing() -> None:
+    @opsmith.op("jax_test::weighed_by_softmax", autograd="reference")
+    def weighed(x: Float32[Tensor, "N M"]) -> Float32[Tensor, "N"]:
+        return (x.softmax(-1) * x).sum(-1)
+
+    same_by_reference(weighed, torch.zeros(3, 0))
+    same_by_reference(weighed, torch.zeros(0, 3))
 
 
 def test_a_dtype_that_takes_the_steps_of_another_is_traced_once(monkeypatch) -> None:

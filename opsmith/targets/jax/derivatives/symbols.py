@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import SymFloat, SymInt, Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
@@ -21,6 +24,9 @@ _INTERNAL = re.compile(
     r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses"
     r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b"
 )
+
+#: What PyTorch prints for numbers that are symbols, and Python has for those that are not.
+_PLAIN = {"torch.sym_float(": "float(", "torch._sym_sqrt(": "math.sqrt("}
 
 
 class _Noting(ShapeEnv):
@@ -36,6 +42,24 @@ class _Noting(ShapeEnv):
         if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
             return super()._maybe_evaluate_static(expr, **how)
         return None
+
+
+@contextmanager
+def square_roots() -> Iterator[None]:
+    """Let ``math.sqrt`` take a size that is a symbol in a block; it would fix it to a number.
+
+    How attention is written most often, ``scores / math.sqrt(q.shape[-1])``, calls it.
+    """
+    plain = math.sqrt
+
+    def sqrt(value: Any, /) -> Any:
+        return torch.sym_sqrt(value) if isinstance(value, SymInt | SymFloat) else plain(value)
+
+    math.sqrt = sqrt
+    try:
+        yield
+    finally:
+        math.sqrt = plain
 
 
 class Symbols:
@@ -108,6 +132,8 @@ class Symbols:
             if not free <= set(places):
                 continue  # about strides or offsets, which are always the same in JAX
             text = PythonPrinter().doprint(guard.expr)
+            for theirs, plain in _PLAIN.items():
+                text = text.replace(theirs, plain)
             of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)
             minor = (_is_stride(guard.expr) and of_sizes) or _is_internal(guard)
             for name in sorted(free, key=len, reverse=True):

@@ -29,7 +29,7 @@ from opsmith.targets.jax.derivatives.model import (
     ReadsValuesError,
     UntranslatableError,
 )
-from opsmith.targets.jax.derivatives.symbols import Symbols
+from opsmith.targets.jax.derivatives.symbols import Symbols, square_roots
 from opsmith.targets.jax.derivatives.writer import Writer
 
 _MOST_TRACES = 12
@@ -189,7 +189,8 @@ class _Translation:
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
         try:
             # What cannot be traced is in an exception, beside what is logged of it.
-            with silenced(_FAKES, below=logging.CRITICAL), symbols.mode, torch.no_grad():
+            quiet = silenced(_FAKES, below=logging.CRITICAL)
+            with quiet, square_roots(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 graph = make_fx(
                     dispatch_functionalize(traced, FunctionalTensorMode()),

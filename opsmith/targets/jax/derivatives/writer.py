@@ -30,6 +30,7 @@ _CALLS = {
     torch.sym_min: "min",
     torch.sym_float: "float",
     torch.sym_int: "int",
+    torch.sym_sqrt: "math.sqrt",
     math.floor: "math.floor",
     math.ceil: "math.ceil",
 }

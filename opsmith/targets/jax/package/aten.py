@@ -142,11 +142,16 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce
 
 
+def _of_none(function: Callable[..., Any]) -> Callable[..., Any]:
+    # PyTorch looks first whether there are any, and asks for none in vain.
+    return lambda x, **how: function(x, **how) if x.size else function(x, initial=0, **how)
+
+
 sum = _reduction(jnp.sum)
 mean = _reduction(jnp.mean)
 prod = _reduction(jnp.prod)
-amax = _reduction(jnp.max)
-amin = _reduction(jnp.min)
+amax = _reduction(_of_none(jnp.max))
+amin = _reduction(_of_none(jnp.min))
 any = _reduction(jnp.any)
 all = _reduction(jnp.all)
 argmax = _reduction(jnp.argmax)
