@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 import torch
-from jaxtyping import Float, Float32, Inexact, Int64
+from jaxtyping import Float, Float32, Float64, Inexact, Int64
 from torch import Tensor
 from torch.nn import functional
 
@@ -307,7 +307,7 @@ def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
 
 
 def _kernel(x: Tensor) -> Tensor:
-    return (torch.arange(54.0) / 27 - 1).reshape(6, 1, 3, 3).to(x.dtype)
+    return (torch.arange(54, dtype=x.dtype) / 27 - 1).reshape(6, 1, 3, 3)
 
 
 #: What references are often made of, beside arithmetic.
@@ -336,7 +336,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: functional.conv_transpose2d(
         torch.cat([x[:, :1], x[:, 1:2] * 2], 1).repeat(1, 3, 1, 1),
         _kernel(x).repeat(1, 2, 1, 1),
-        torch.ones(4),
+        x.new_ones(4),
         (2, 1),
         (1, 2),
         output_padding=(1, 0),
@@ -354,16 +354,18 @@ def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
     step = STEPS[name]
 
     @opsmith.op(f"jax_test::step_{name.replace(' ', '_')}", autograd="reference")
-    def stepped(x: Float32[Tensor, "N C H W"]) -> Float32[Tensor, ""]:
+    def stepped(x: Float64[Tensor, "N C H W"]) -> Float64[Tensor, ""]:
+        # In double precision, as terms that cancel may leave little more than rounding.
         found = step(x)
         # So that no two elements of its result count alike.
-        return (found * torch.arange(found.numel()).reshape(found.shape).cos()).sum()
+        weights = torch.arange(found.numel(), dtype=torch.float64).cos()
+        return (found * weights.reshape(found.shape)).sum()
 
     @stepped.register_cases(only=True)
     def cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
-        yield {"x": torch.randn(2, 4, 6, 7)}
+        yield {"x": torch.randn(2, 4, 6, 7, dtype=torch.float64)}
 
-    same_by_reference(stepped, torch.randn(3, 6, 5, 8))
+    same_by_reference(stepped, torch.randn(3, 6, 5, 8, dtype=torch.float64))
 
 
 def test_softmax_of_nothing() -> None:
