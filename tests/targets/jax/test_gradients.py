@@ -411,6 +411,33 @@ def test_a_dtype_that_the_steps_name_makes_no_trace_of_its_own(monkeypatch) -> N
     assert all(kind == name for _, kind, _, name in named)
 
 
+def test_a_dtype_takes_the_paths_of_the_one_whose_steps_it_has(monkeypatch) -> None:
+    @opsmith.op("jax_test::coarse")
+    def coarse(x: Float[Tensor, "N"], twice: bool) -> Float[Tensor, "N"]:
+        return x * (2 if twice else 1)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.twice = inputs[1]
+
+    @coarse.register_autograd(setup_context=setup_context)
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        grad = grad.float() if grad.dtype in (torch.float16, torch.bfloat16) else grad
+        return grad * (2 if ctx.twice else 1), None
+
+    traced = _traced(monkeypatch)
+    found = derivative(coarse)
+    assert not isinstance(found, str)
+    dtypes = [given["x"].dtype for given in traced]
+    assert dtypes.count(torch.float16) > dtypes.count(torch.bfloat16) == 1
+    widened = {
+        (kinds[0][1], kinds[1])
+        for path in found.paths
+        for kinds in path.kinds
+        if "'float32'" in "\n".join(path.body)
+    }
+    assert widened == {(name, twice) for name in ("float16", "bfloat16") for twice in (False, True)}
+
+
 def test_a_call_that_takes_a_known_path_is_not_traced_again(monkeypatch) -> None:
     @opsmith.op("jax_test::halved", autograd="reference")
     def halved(x: Float32[Tensor, "N"], w: Float32[Tensor, "M"]) -> Float32[Tensor, "N"]:

@@ -77,20 +77,16 @@ class _Translation:
     def run(self) -> Derivative:
         first, *others = generic_dtypes(self.operator)
         problem = self._trace_all(examples(self.operator, first))
-        known = list(self.found.paths)
+        followed = [first]
         for name in others:
-            before = len(self.found.paths)
             hindered = self._trace_all(examples(self.operator, name), most=1)
-            added = self.found.paths[before:]
-            alike = [path.in_dtype(first, name) for path in known]
-            # Where the first call takes no path of its own, the others take those that there are.
-            # But complex numbers may be conjugated in any of them.
-            if DTYPES[name].is_complex or not all(any(map(p.is_same, alike)) for p in added):
+            like = next((one for one in followed if self._takes_paths_of(one, name)), None)
+            if like is None:
                 hindered = self._trace_all(examples(self.operator, name))
+                followed.append(name)
             else:
-                for path, other in zip(known, alike, strict=True):
-                    for kinds in list(path.kinds):
-                        self._add(self._in_dtype(kinds, name), other)
+                for path, kinds in self._paths_of(like):
+                    self._add(self._in_dtype(kinds, name), path.in_dtype(like, name))
             problem = problem or hindered
         for path in self.found.paths:
             path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
@@ -99,6 +95,23 @@ class _Translation:
             raise problem or UntranslatableError("was not run: no example of a call is known")
         self.found.lacking = str(problem or "")
         return self.found
+
+    def _takes_paths_of(self, other: str, name: str) -> bool:
+        """Whether the first call in a dtype does what is done in another, as the others then do."""
+        alike = [path.in_dtype(other, name) for path, _ in self._paths_of(other)]
+        own = [path for path, _ in self._paths_of(name)]
+        # Complex numbers may be conjugated in any of the others.
+        same = all(any(map(path.is_same, alike)) for path in own)
+        return bool(own) and same and not DTYPES[name].is_complex
+
+    def _paths_of(self, name: str) -> list[tuple[Path, tuple[Any, ...]]]:
+        """The paths of calls whose generic dtype is `name`, and for which kinds they are."""
+        return [
+            (path, kinds)
+            for path in self.found.paths
+            for kinds in path.kinds
+            if kinds == self._in_dtype(kinds, name)
+        ]
 
     def _in_dtype(self, kinds: tuple[Any, ...], name: str) -> tuple[Any, ...]:
         """What `kinds` are where the call's generic dtype is `name`."""
