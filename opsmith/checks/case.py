@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,8 @@ from opsmith.operators.arguments import (
 )
 from opsmith.signature import Signature, TensorInfo
 
+#: The origin of a case that failed in an earlier run.
+FAILED_BEFORE = "failed before"
 #: Up to this many elements a tensor's values are shown.
 _SHOWN = 8
 
@@ -126,13 +128,26 @@ def _laid_out(layout: str, device: str, tensor: Tensor) -> Tensor:
 
 
 def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
-    """A tensor in a few words: dtype, shape, layout, and its values if they are few."""
+    """A tensor in a few words: dtype, shape, layout, its values if they are few, or NaN in it."""
     words = [dtype_name(tensor.dtype), show_shape(tensor.shape)]
     if layouts.possible(tensor, layout):
         words.append(layouts.taken(tensor, layout))
     if 0 < tensor.numel() <= _SHOWN:
         words.append(show_values(tensor.tolist()))
+    else:
+        kinds = {"NaN": Tensor.isnan, "infinity": Tensor.isinf}
+        special = [kind for kind, test in kinds.items() if _has(tensor, test)]
+        if special:
+            words.append(f"with {' and '.join(special)}")
     return " ".join(words)
+
+
+def _has(tensor: Tensor, test: Callable[[Tensor], Tensor]) -> bool:
+    """Whether `test` holds of any element."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    # What PyTorch tests of float8 depends on its release.
+    return bool(test(tensor.float() if tensor.element_size() == 1 else tensor).any())
 
 
 def show_shape(shape: Any) -> str:

@@ -1,4 +1,5 @@
 import re
+from math import inf, nan
 from typing import Annotated
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 import opsmith
 from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks import layouts
+from opsmith.checks.case import show_tensor
 from opsmith.checks.expected import RefusedError
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted, pairs
 from opsmith.checks.search import search
@@ -111,6 +113,23 @@ def test_two_arguments_can_lie_in_one_memory(shift):
         assert made["x"].data_ptr() - made["y"].data_ptr() == 4 * shift
         assert all(torch.equal(made[name], case.values[name]) for name in ("x", "y"))
         assert f"x begins {shift} element" in case.describe()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2, torch.complex64])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([nan], "with NaN"),
+        ([inf], "with infinity"),
+        ([-inf, nan], "with NaN and infinity"),
+        ([1.0], ""),
+    ],
+)
+def test_a_tensor_too_large_to_show_says_what_is_special_in_it(dtype, values, words):
+    tensor = torch.zeros(3, 3)
+    tensor.view(-1)[-len(values) :] = torch.tensor(values)
+    name = str(dtype).removeprefix("torch.")
+    assert show_tensor(tensor.to(dtype)) == f"{name} (3, 3) {words}".rstrip()
 
 
 def test_a_scalar_slice_and_an_empty_one_can_be_made():
