@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.case import Case
+from opsmith.checks.case import FAILED_BEFORE, Case
 from opsmith.checks.given import keep_given, write_cases
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
@@ -24,7 +24,7 @@ from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet
-from opsmith.checks.stored import ORIGIN, Stored, beside, drop, file_for, store, stored_in
+from opsmith.checks.stored import Stored, beside, drop, file_for, store, stored_in
 from opsmith.checks.subject import Subject, subject_on, subjects_of
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
@@ -370,7 +370,7 @@ def run_check(
         if failure.case is not None:
             case, replay.key = failure.case.describe(), failure.case.digest
             replay.crashed = failure.crashed
-            seeded = failure.case.origin != ORIGIN
+            seeded = failure.case.origin != FAILED_BEFORE
             shown = _shown(trial, failure, kept)
         trial.blame = failure.blame or trial.blame
     except Exception as error:

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
-from opsmith.checks.case import Case
+from opsmith.checks.case import FAILED_BEFORE, Case
 from opsmith.checks.repeat import file_of
 from opsmith.checks.subject import Subject
 from opsmith.kernels.files import cache_folder, key_of, write_atomically
 from opsmith.signature import bind
 
-ORIGIN = "failed before"
 _FIELDS = ("values", "layouts", "same", "shift")
 
 
@@ -52,7 +51,7 @@ def store(path: Path, stored: Stored) -> None:
     data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
     data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
     # A case that is tried again is taken for a sampled one: the author's come again by themselves.
-    data["sampled"] = case.origin in ("", ORIGIN)
+    data["sampled"] = case.origin in ("", FAILED_BEFORE)
     data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
     buffer = io.BytesIO()
     torch.save(data, buffer)
@@ -65,7 +64,7 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
     signature = subject.signature
     try:
         data = torch.load(path)
-        case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=ORIGIN)
+        case = Case(signature, **{name: data[name] for name in _FIELDS}, origin=FAILED_BEFORE)
         if data["schema"] != _schema(case):
             return None
         if data["sampled"] and subject.operator.only_registered_cases:

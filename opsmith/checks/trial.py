@@ -22,7 +22,7 @@ from opsmith.checks.author import (
     shapes_of,
     size_of,
 )
-from opsmith.checks.case import Case
+from opsmith.checks.case import FAILED_BEFORE, Case
 from opsmith.checks.comparison import compare, same_bits
 from opsmith.checks.expected import (
     Expected,
@@ -313,6 +313,8 @@ class Trial:
     def _refuse(self, case: Case, error: RefusedError) -> None:
         self.count -= 1
         self.tally.withdraw()
+        if case.origin == FAILED_BEFORE:  # it failed, and the author ruled it out since
+            return
         if case.origin:
             raise Failure(
                 f"the reference refuses a registered case: {error}",
@@ -401,12 +403,12 @@ class Trial:
             )
 
     def accept(self, case: Case) -> None:
-        """Make sure that the reference takes `case`, where it was sampled.
+        """Make sure that the reference takes `case`, where it is not the author's.
 
         Raises:
             RefusedError: it does not.
         """
-        if not case.origin:
+        if case.origin in ("", FAILED_BEFORE):
             require_accepted(self.operator, case.values)
 
     def compare(

@@ -11,6 +11,8 @@ import opsmith
 
 #: Whether `strided` is right.
 MENDED = False
+#: Whether the reference of `large` refuses what its kernel gets wrong.
+CHOOSY = False
 
 
 @opsmith.op("failing::small")
@@ -35,6 +37,8 @@ def _(x: Tensor) -> Tensor:
 
 @opsmith.op("failing::large")
 def large(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    if CHOOSY and x.numel() >= 20:
+        raise ValueError("so large a one makes no sense")
     return x * 2
 
 

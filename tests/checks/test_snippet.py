@@ -228,6 +228,17 @@ def test_a_case_that_passes_now_is_tried_once_more_and_forgotten(cache, monkeypa
     assert counts[0] == counts[1] + 1
 
 
+def test_a_case_that_the_reference_takes_no_more_is_forgotten(cache, monkeypatch):
+    failure(failing.large, stores=True)
+    (stored,) = cache.rglob("*.pt")
+    monkeypatch.setattr(failing, "CHOOSY", True)
+    (row,) = checks.run(
+        failing.large, select=["reference"], isolate=False, stores=True, recalls=True
+    ).rows
+    assert row.status == "passed", row.message
+    assert not stored.exists()
+
+
 def test_a_gradient_that_failed_fails_again_in_the_same_layout():
     first = failure(failing.strided_slope, stores=True)
     assert "with a gradient that came in" in first.message
