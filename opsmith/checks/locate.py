@@ -94,6 +94,11 @@ def fingerprint(operator: Operator) -> str:
     return "\n".join(parts)
 
 
+def module_of(operator: Operator) -> str:
+    """The name of the module that declares an operator; its own where no function is there."""
+    return getattr(operator.reference, "__module__", None) or operator.name
+
+
 def obtain(location: Location) -> Operator:
     """Import what declares an operator, and return it.
 

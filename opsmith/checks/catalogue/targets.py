@@ -14,7 +14,7 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.expected import RefusedError
 from opsmith.checks.gradients import has_leaves, leaves_of, random_cotangents, true_gradients
-from opsmith.checks.locate import fingerprint
+from opsmith.checks.locate import module_of
 from opsmith.checks.model_exports import ModelExports
 from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
@@ -37,6 +37,7 @@ from opsmith.targets import (
     export,
     load,
 )
+from opsmith.targets.artifact import MANIFEST
 from opsmith.targets.protocol import TRACING
 
 #: The rows of targets come last, those of one target together.
@@ -110,29 +111,34 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
 def _loaded(
     target: Target, proof: OperatorProof | GradientProof, trial: Trial
 ) -> Iterator[LoadedOperators]:
-    """The operator, exported and loaded again; the rows of a run share one export."""
+    """The operator, exported and loaded again.
+
+    The rows of a run share one export, and so do the operators of a module where one's export has
+    others along: what calls them, such as a derivative, needs them.
+    """
     operator, settings = trial.operator, proof.options(trial.operator)
 
-    def exported(out: Path) -> LoadedOperators:
-        export(operator, target=target.name, out=out, verify=False, say=None, **settings)
-        loaded = load(out)
-        assert isinstance(loaded, LoadedOperators)
-        return loaded
-
     def shared() -> LoadedOperators | None:
-        if not out.is_dir():
-            return None
+        for manifest in sorted(place.glob(f"*/{MANIFEST}")):
+            loaded = load(manifest.parent)
+            assert isinstance(loaded, LoadedOperators)
+            if operator.name in loaded:
+                return loaded
+        return None
+
+    def exported() -> LoadedOperators:
+        out = place / key_of([operator.name])
+        export(operator, target=target.name, out=out, verify=False, say=None, **settings)
         loaded = load(out)
         assert isinstance(loaded, LoadedOperators)
         return loaded
 
     with tempfile.TemporaryDirectory(prefix="opsmith-check-") as own:
         of_run = trial.settings.shared
-        name = key_of([operator.name, fingerprint(operator), target.name, repr(settings)])
+        name = key_of([module_of(operator), target.name, repr(settings)])
         place = Path(of_run, name) if of_run else Path(own)
-        out = place / "artifact"
         try:
-            loaded = once(place, shared, lambda: exported(out))
+            loaded = once(place, shared, exported)
         except OpsmithError as error:
             raise Failure(f"the export {trial.raised(error)}", code="OPS-TARGET-EXPORT") from error
         yield loaded

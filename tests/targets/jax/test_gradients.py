@@ -148,6 +148,50 @@ def test_a_backward_that_is_an_operator_runs_its_kernel(loaded) -> None:
     assert loaded["bev::bev_pool_v2_backward"].library.calls() == before + 1
 
 
+TWICE = """\
+#include <opsmith/kernel.h>
+#include "NAME.h"
+void NAME(const opsmith::Context&, const jax_test::NAME_args& a) {
+  for (int64_t n = 0; n < a.N; ++n) a.out[n] = 2 * a.x[n];
+}
+OPSMITH_KERNEL(jax_test, NAME, cpu)
+"""
+
+
+def test_the_checks_of_an_operator_and_of_its_backward_share_an_export(
+    monkeypatch, tmp_path: Path
+) -> None:
+    @opsmith.op("jax_test::twice_backward")
+    def twice_backward(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 2 * x
+
+    @opsmith.op("jax_test::twice")
+    def twice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return 2 * x
+
+    @twice.register_autograd
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return twice_backward(grad)
+
+    for operator in (twice, twice_backward):
+        name = operator.signature.name
+        path = tmp_path / f"{name}.cpp"
+        path.write_text(TWICE.replace("NAME", name))
+        operator.register_kernel("cpu", source=path, flags=("-O0",))
+    exported = []
+
+    def counted(operator: opsmith.Operator, **settings: Any) -> Any:
+        exported.append(operator.name)
+        return opsmith.export(operator, **settings)
+
+    monkeypatch.setattr("opsmith.checks.catalogue.targets.export", counted)
+    select = ["jax", "jax-vmap"]
+    report = checks.run([twice, twice_backward], select=select, examples=1, isolate=False)
+    assert report.ok, report.explain()
+    assert [row.check for row in report.rows] == ["build", *select] * 2
+    assert exported == [twice.name]
+
+
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("bias", [None, torch.ones(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
