@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from opsmith.checks.locate import module_of
 from opsmith.checks.protocol import Check
 from opsmith.checks.report import Row
 from opsmith.checks.subject import Subject
@@ -21,8 +22,9 @@ class Schedule:
     The first runner goes through the plan from its beginning, where rows are quick. The others are
     its helpers: they begin with rows that compile, which are last in the plan and take longest, and
     stay with one runtime as long as they can, so that each imports what it needs once. They take a
-    kernel's last runtime first, so that the first runner and they meet in the middle. A kernel is
-    built before anything else of it is run.
+    kernel's last runtime first, so that the first runner and they meet in the middle. Rows of one
+    module and runtime share an export, and are run side by side only where nothing else is left.
+    A kernel is built before anything else of it is run.
 
     Args:
         plan: what to run.
@@ -129,19 +131,26 @@ class Schedule:
         if not ready:
             return None
         elsewhere = {self._plan[position][1].runtime for position in self._running}
+        exporting = {self._export(position) for position in self._running}
 
-        def rank(position: int) -> tuple[bool, bool, bool, int]:
+        def rank(position: int) -> tuple[bool, bool, bool, bool, int]:
             check = self._plan[position][1]
             if helper_of is None and not check.compiles:
-                return False, False, False, position
-            other = check.runtime != helper_of
+                return False, False, False, False, position
             unwanted = check.compiles == (helper_of is None)
+            other = check.runtime != helper_of
             turn = position if helper_of is None else self._backwards[position]
-            return unwanted, other, other and check.runtime in elsewhere, turn
+            waits = self._export(position) in exporting
+            return unwanted, waits, other, other and check.runtime in elsewhere, turn
 
         found = min(ready, key=rank)
         self._waiting.remove(found)
         return found
+
+    def _export(self, position: int) -> tuple[str, str]:
+        """What rows have in common that wait for one another's export."""
+        subject, check = self._plan[position]
+        return module_of(subject.operator), check.runtime
 
     def _is_ready(self, position: int) -> bool:
         subject, check = self._plan[position]

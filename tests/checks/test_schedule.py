@@ -11,8 +11,9 @@ from opsmith.checks.report import Row
 from opsmith.checks.schedule import Schedule
 
 
-def planned(name: str, *, runtime: str = "eager", kernel: str = "cpu") -> Any:
-    subject = SimpleNamespace(operator=SimpleNamespace(name="ns::op"), kernel=kernel)
+def planned(name: str, *, runtime: str = "eager", kernel: str = "cpu", module: str = "ops") -> Any:
+    operator = SimpleNamespace(name="ns::op", reference=SimpleNamespace(__module__=module))
+    subject = SimpleNamespace(operator=operator, kernel=kernel)
     limit = 1.0 if runtime == "eager" else 5.0
     return subject, Check(name, "", lambda trial: None, time_limit=limit, runtime=runtime)
 
@@ -63,11 +64,24 @@ def test_the_first_runner_begins_with_what_is_quick_and_helpers_with_what_compil
 def test_a_helper_stays_with_its_runtime_and_leaves_those_of_others():
     schedule = built()
     assert schedule.take("") == 4
+    schedule.give(4, row("jax"))
     assert schedule.take("JAX") == 5
+    schedule.give(5, row("jax-vmap"))
     assert schedule.take("JAX") == 3
     schedule = built()
     assert schedule.take("") == 4
     assert schedule.take("") == 3, "not the runtime that another helper is busy with"
+
+
+def test_rows_that_wait_for_one_export_run_side_by_side_only_where_nothing_else_is_left():
+    elsewhere = planned("jax", runtime="JAX", kernel="other", module="others")
+    schedule = Schedule([PLAN[4], PLAN[5], elsewhere])
+    assert schedule.take("") == 0
+    assert schedule.take() == 2, "of a module of its own"
+    assert schedule.take() == 1
+    schedule = Schedule([PLAN[4], PLAN[5], elsewhere])
+    assert schedule.take() == 0
+    assert schedule.take("JAX") == 2
 
 
 def test_there_are_as_many_helpers_as_rows_compile_beside_another_one():
