@@ -273,6 +273,7 @@ class Contiguous {
 
   static void check_writable(const c10::OperatorHandle& op, size_t place,
                              const at::Tensor& tensor) {
+    if (tensor.numel() == 0) return;
     for (int64_t i = 0; i < tensor.dim(); ++i) {
       if (tensor.stride(i) != 0 || tensor.size(i) < 2) continue;
       std::ostringstream text;

@@ -110,7 +110,7 @@ def _tensor_key(value: Any) -> Any:
 
 
 def _refuse_expanded(signature: Signature, name: str, value: Tensor | None) -> None:
-    if value is None or 0 not in value.stride():
+    if value is None or 0 not in value.stride() or not value.numel():
         return
     for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
         if stride == 0 and size > 1:

@@ -181,6 +181,7 @@ def test_an_expanded_tensor_cannot_be_written(added) -> None:
         "0 was expanded to 4. Pass a clone."
     )
     added(torch.zeros(1, 3).expand(1, 3))
+    added(torch.zeros(0, 1).expand(0, 3))
 
 
 def test_a_kernel_can_be_taken_back_and_registered_again(added) -> None:

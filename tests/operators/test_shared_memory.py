@@ -74,6 +74,7 @@ def test_a_dimension_of_one_that_was_expanded_may_be_written() -> None:
     out = torch.ones(3).as_strided((1, 3), (0, 1))
     zeroed(out)
     assert out.tolist() == [[0, 0, 0]]
+    zeroed(torch.ones(0, 1).expand(0, 3))
     with pytest.raises(ArgumentError, match=r"dimension 0 was expanded to 2\. Pass a clone\."):
         zeroed(torch.ones(3).expand(2, 3))
 

@@ -168,6 +168,7 @@ void keep_apart(Argument& argument, const Written& other, const char* op, const 
 
 // Refuses to write into a tensor whose elements share memory.
 inline void require_own_elements(const char* op, const char* name, const DLTensor& tensor) {
+  if (numel(tensor) == 0) return;
   for (int32_t i = 0; i < tensor.ndim; ++i) {
     if (tensor.strides[i] == 0 && tensor.shape[i] > 1) {
       throw call_error(join(op, ": argument '", name,
