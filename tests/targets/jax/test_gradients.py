@@ -148,35 +148,33 @@ def test_a_backward_that_is_an_operator_runs_its_kernel(loaded) -> None:
     assert loaded["bev::bev_pool_v2_backward"].library.calls() == before + 1
 
 
-TWICE = """\
+TIMES = """\
 #include <opsmith/kernel.h>
 #include "NAME.h"
 void NAME(const opsmith::Context&, const jax_test::NAME_args& a) {
-  for (int64_t n = 0; n < a.N; ++n) a.out[n] = 2 * a.x[n];
+  for (int64_t n = 0; n < a.N; ++n) a.out[n] = static_cast<float>(a.by) * a.READ[n];
 }
 OPSMITH_KERNEL(jax_test, NAME, cpu)
 """
 
 
-def test_the_checks_of_an_operator_and_of_its_backward_share_an_export(
+def test_an_operator_and_its_backward_share_an_export_and_take_any_number(
     monkeypatch, tmp_path: Path
 ) -> None:
-    @opsmith.op("jax_test::twice_backward")
-    def twice_backward(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
-        return 2 * x
+    @opsmith.op("jax_test::times_backward")
+    def times_backward(grad: Float32[Tensor, "N"], by: float = 2.0) -> Float32[Tensor, "N"]:
+        return grad * by
 
-    @opsmith.op("jax_test::twice")
-    def twice(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
-        return 2 * x
+    @opsmith.op("jax_test::times")
+    def times(x: Float32[Tensor, "N"], by: float = 2.0) -> Float32[Tensor, "N"]:
+        return x * by
 
-    @twice.register_autograd
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return twice_backward(grad)
-
-    for operator in (twice, twice_backward):
+    times.register_backward(times_backward, saves=("by",), grads={"x": 0})
+    for operator in (times, times_backward):
         name = operator.signature.name
         path = tmp_path / f"{name}.cpp"
-        path.write_text(TWICE.replace("NAME", name))
+        read = operator.signature.parameters[0].name
+        path.write_text(TIMES.replace("NAME", name).replace("READ", read))
         operator.register_kernel("cpu", source=path, flags=("-O0",))
     exported = []
 
@@ -185,11 +183,43 @@ def test_the_checks_of_an_operator_and_of_its_backward_share_an_export(
         return opsmith.export(operator, **settings)
 
     monkeypatch.setattr("opsmith.checks.catalogue.targets.export", counted)
-    select = ["jax", "jax-vmap"]
-    report = checks.run([twice, twice_backward], select=select, examples=1, isolate=False)
+    select = ["jax", "jax-gradient"]
+    report = checks.run([times, times_backward], select=select, examples=9, isolate=False)
     assert report.ok, report.explain()
-    assert [row.check for row in report.rows] == ["build", *select] * 2
-    assert exported == [twice.name]
+    ran = [(row.operator, row.check) for row in report.rows if row.status == "passed"]
+    assert (times.name, "jax-gradient") in ran
+    assert (times_backward.name, "jax") in ran
+    assert exported == [times.name]
+
+
+def test_a_number_may_reach_an_operator_by_name_in_a_list_or_computed(tmp_path: Path) -> None:
+    @opsmith.op("jax_test::many_backward")
+    def many_backward(
+        grad: Float32[Tensor, "N"], some: tuple[float, float], *, by: float = 2.0, to: float = 1.0
+    ) -> Float32[Tensor, "N"]:
+        return grad * (some[0] + some[1]) * by * to
+
+    source = tmp_path / "many_backward.cpp"
+    source.write_text("// is not built: its calls are translated")
+    many_backward.register_kernel("cpu", source=source)
+
+    @opsmith.op("jax_test::many")
+    def many(x: Float32[Tensor, "N"], by: float = 2.0, to: float = 1.0) -> Float32[Tensor, "N"]:
+        return x * by * (2 + to)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.by, ctx.to = inputs[1:]
+
+    @many.register_autograd(setup_context=setup_context)
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return many_backward(grad, (2.0, ctx.to), by=ctx.by * 2, to=0.5), None, None
+
+    found = derivative(many)
+    assert not isinstance(found, str), found
+    assert not any("by" in text or "to" in text for p in found.paths for text, _ in p.conditions)
+    body = "\n".join(found.paths[0].body)
+    (doubled,) = re.findall(r"(\w+) = by \* 2\.0", body)
+    assert f'["jax_test::many_backward"](grad_out, [2.0, to], by={doubled}, to=0.5)' in body
 
 
 @pytest.mark.parametrize("flip", [False, True])

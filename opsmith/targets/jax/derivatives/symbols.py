@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Parameter, Result, Signature
@@ -60,6 +64,67 @@ def square_roots() -> Iterator[None]:
         yield
     finally:
         math.sqrt = plain
+
+
+class KeptNumbers(TorchFunctionMode):
+    """Keeps numbers that are symbols in calls of operators whose schema says ``float``.
+
+    PyTorch would fix them: its dispatcher has symbols for integers alone. The operator is called
+    with the numbers as they are, and its step in the graph takes the symbols.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload) or not _hold_symbols((args, kwargs)):
+            return func(*args, **kwargs)
+        plain_args, plain_kwargs = tree_map_only(SymFloat, _as_it_is, (args, kwargs))
+        returned = func(*plain_args, **plain_kwargs)
+        tracing = get_proxy_mode()
+        if tracing is not None:
+            node = next(n for n in reversed(tracing.tracer.graph.nodes) if n.target is func)
+            declared = func._schema.arguments
+            named = {one.name: value for one, value in zip(declared, args, strict=False)}
+            _give_symbols(node, declared, {**named, **kwargs}, tracing.tracer)
+        return returned
+
+
+def _hold_symbols(values: Any) -> bool:
+    return any(isinstance(value, SymFloat) for value in tree_leaves(values))
+
+
+def _as_it_is(number: SymFloat) -> float:
+    return float(number.node.hint)
+
+
+def _give_symbols(
+    node: Any, declared: Sequence[Any], given: Mapping[str, Any], tracer: Any
+) -> None:
+    """Put the symbols of a call into its step, which leaves out what is as by default.
+
+    Args:
+        node: the step.
+        declared: the arguments in the operator's schema.
+        given: the call's arguments by name.
+        tracer: knows which steps made the symbols.
+    """
+    for place, parameter in enumerate(declared):
+        value = given.get(parameter.name)
+        if not _hold_symbols(value):
+            continue
+        value = tree_map_only(SymFloat, lambda number: tracer.unwrap_proxy(number).node, value)
+        if parameter.kwarg_only or parameter.name in node.kwargs:
+            node.update_kwarg(parameter.name, value)
+            continue
+        left_out = [other.default_value for other in declared[len(node.args) : place + 1]]
+        node.args = (*node.args, *left_out)
+        node.update_arg(place, value)
 
 
 class Symbols:

@@ -29,7 +29,7 @@ from opsmith.targets.jax.derivatives.model import (
     ReadsValuesError,
     UntranslatableError,
 )
-from opsmith.targets.jax.derivatives.symbols import Symbols, square_roots
+from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols, square_roots
 from opsmith.targets.jax.derivatives.writer import Writer
 
 _MOST_TRACES = 12
@@ -203,7 +203,7 @@ class _Translation:
         try:
             # What cannot be traced is in an exception, beside what is logged of it.
             quiet = silenced(_FAKES, below=logging.CRITICAL)
-            with quiet, square_roots(), symbols.mode, torch.no_grad():
+            with quiet, square_roots(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 graph = make_fx(
                     dispatch_functionalize(traced, FunctionalTensorMode()),
