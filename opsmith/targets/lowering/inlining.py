@@ -7,7 +7,7 @@ References may mutate what they made themselves, so each is functionalized on th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +52,13 @@ def overload_of(operator: Operator) -> Any:
     return twin(operator) if operator.signature.mutated else operator.overload
 
 
-def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:
+Decompositions = Mapping[Any, Callable[..., Any]]
+"""By overload what does the same in other operators, or gives `NotImplemented`."""
+
+
+def lower(
+    model: Model, chooser: Chooser, *, pure: bool, decompositions: Decompositions | None = None
+) -> Lowered:
     """Choose forms, and inline what is to be inlined.
 
     Args:
@@ -60,6 +66,7 @@ def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:
         chooser: chooses.
         pure: whether the runtime has no values that change. Operators that mutate and keep a form
             of their own are then called by their functional twins.
+        decompositions: of PyTorch's operators, where the runtime is `pure`.
 
     Raises:
         ExportError: an operator has no form that works; or a reference branches on sizes that may
@@ -78,7 +85,7 @@ def lower(model: Model, chooser: Chooser, *, pure: bool) -> Lowered:
         program = without_mutation(model.program, own if pure else inlined)
         try:
             if pure or inlined:
-                program = _decomposed(program, inlined, pure, assumptions)
+                program = _decomposed(program, inlined, pure, assumptions, decompositions)
         except Exception as error:
             _exclude_culprit(program, inlined, pure, chooser, error)
             choices.clear()
@@ -108,9 +115,10 @@ def _decomposed(
     operators: Sequence[Operator],
     pure: bool,
     assumptions: Assumptions | None = None,
+    decompositions: Decompositions | None = None,
 ) -> ExportedProgram:
     twins = CallsTwins(None if pure else operators)
-    table: dict[Any, Callable[..., Any]] = {}
+    table = dict(decompositions or {})
     for operator in operators:
         reference = operator.reference
         if operator.signature.mutated:

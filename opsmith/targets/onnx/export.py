@@ -16,6 +16,7 @@ from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice, Chooser, lower
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.forms import Library, chooser
+from opsmith.targets.onnx.splits import DECOMPOSITIONS
 from opsmith.targets.protocol import Option
 
 MODEL = "model.onnx"
@@ -99,7 +100,7 @@ def export(
     choosing = chooser(options["form"], opset, library)
     for _ in range(_ATTEMPTS):
         with quietly():
-            lowered = lower(model, choosing, pure=True)
+            lowered = lower(model, choosing, pure=True, decompositions=DECOMPOSITIONS)
         _require_stateless(lowered.program)
         try:
             made = exporter.export(model, lowered, opset)

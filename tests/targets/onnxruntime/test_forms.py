@@ -113,6 +113,22 @@ def test_a_write_into_a_slice_reaches_the_whole(export, form):
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize(("parts", "sizes"), [(2, (6, 14)), (3, (7, 13))])
+def test_parts_of_a_dynamic_size_stay_dynamic(export, exporter, parts, sizes):
+    def model(x: Tensor) -> Any:
+        return [part * (i + 1) for i, part in enumerate(x.chunk(parts, -1))]
+
+    size = torch.export.Dim("size", min=2)
+    dynamic = 2 * size if parts == 2 else 3 * size + 1
+    loaded = export(
+        Call(model), (torch.randn(3, 10),), exporter=exporter, dynamic_shapes=(({1: dynamic},),)
+    )
+    for one in sizes:
+        x = torch.randn(3, one)
+        torch.testing.assert_close(list(loaded(x)), model(x))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
 def test_sizes_that_only_the_data_decides(export, exporter):
     model = export(
         Call(ops.positive_rows),
