@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +15,13 @@ from opsmith.errors import ArgumentError, ArtifactError, MissingError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
-from opsmith.targets.artifact import MODEL, OPERATORS, Artifact
+from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, Manifest
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 
 _REMEMBERED = 256
+#: What sums and products are written with; what is rounded or cut off is no line.
+_OF_LINES = frozenset(f"{string.ascii_letters}{string.digits}_ +-*()")
 
 
 class LoadedModel:
@@ -268,12 +271,10 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
                         f"dynamic_shapes to allow others.{got}"
                     )
             elif expected in manifest.dims:
-                low, high = manifest.dims[expected]
-                if size < low or (high is not None and size > high):
-                    allowed = f"{low} <= {expected}" + ("" if high is None else f" <= {high}")
+                if not _allows(manifest, expected, size):
                     raise ArgumentError(
                         f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is "
-                        f"{size}, the export allows {allowed}.{got}"
+                        f"{size}, the export allows {_allowed(manifest, expected)}.{got}"
                     )
                 if bound.setdefault(expected, size) != size:
                     raise ArgumentError(
@@ -289,16 +290,60 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
 def _check_expressions(
     artifact: Artifact, tensors: Sequence[Tensor], bound: dict[str, int]
 ) -> None:
-    for spec, tensor in zip(artifact.manifest.inputs, tensors, strict=True):
+    manifest = artifact.manifest
+    for spec, tensor in zip(manifest.inputs, tensors, strict=True):
         for axis, (size, expected) in enumerate(zip(tensor.shape, spec.shape, strict=True)):
             if isinstance(expected, int) or expected in bound:
                 continue
+            found = (
+                f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension "
+                f"{axis} ({expected}) is {size}"
+            )
+            line = _line(expected, bound)
+            if line is not None and line.symbol in manifest.dims:
+                # The symbol stands alone nowhere.
+                times, rest = divmod(size - line.start, line.step)
+                if rest or not _allows(manifest, line.symbol, times):
+                    allowed = _allowed(manifest, line.symbol)
+                    raise ArgumentError(f"{found}, the export allows {expected} with {allowed}.")
+                bound[line.symbol] = times
             wanted = _evaluate(expected, bound)
             if wanted is not None and wanted != size:
-                raise ArgumentError(
-                    f"{artifact.folder}: input {spec.name!r} does not fit {spec.type}: dimension "
-                    f"{axis} ({expected}) is {size}, expected {wanted}."
-                )
+                raise ArgumentError(f"{found}, expected {wanted}.")
+
+
+def _allows(manifest: Manifest, symbol: str, size: int) -> bool:
+    low, high = manifest.dims[symbol]
+    return size >= low and (high is None or size <= high)
+
+
+def _allowed(manifest: Manifest, symbol: str) -> str:
+    low, high = manifest.dims[symbol]
+    return f"{low} <= {symbol}" + ("" if high is None else f" <= {high}")
+
+
+class _Line(NamedTuple):
+    """A size that is ``start + step * symbol``."""
+
+    symbol: str
+    start: int
+    step: int
+
+
+def _line(text: str, bound: dict[str, int]) -> _Line | None:
+    """A size as a line over the one symbol that is not bound; `None` where it is none."""
+    try:
+        unknown = expressions.names(expressions.parse(text)) - bound.keys()
+    except expressions.ExpressionError:
+        return None
+    if len(unknown) != 1 or not set(text) <= _OF_LINES:
+        return None
+    (symbol,) = unknown
+    sizes = [_evaluate(text, {**bound, symbol: value}) for value in range(3)]
+    first, second, third = (0 if size is None else size for size in sizes)
+    if second == first or third - second != second - first:
+        return None
+    return _Line(symbol, first, second - first)
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int | None:

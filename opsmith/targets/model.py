@@ -71,15 +71,19 @@ class Model:
     def dims(self) -> dict[str, tuple[int, int | None]]:
         """The symbols in the inputs' shapes with their smallest and largest size."""
         used: dict[str, tuple[int, int | None]] = {}
-        ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
-        for node in self._user_inputs:
-            value = node.meta.get("val")
-            for size in value.shape if isinstance(value, Tensor) else ():
-                for symbol in _symbols(size):
-                    bounds = ranges.get(symbol)
-                    low = 0 if bounds is None else _bound(bounds.lower)
-                    high = None if bounds is None else _bound(bounds.upper)
-                    used[self.dim_names.get(symbol, symbol)] = (low or 0, high)
+        ranges = {
+            str(expression): (_bound(bounds.lower), _bound(bounds.upper))
+            for expression, bounds in self.program.range_constraints.items()
+        }
+        values = [node.meta.get("val") for node in self._user_inputs]
+        sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
+        alone = {str(size) for size in sizes}
+        for size in sizes:
+            for symbol in _symbols(size):
+                low, high = ranges.get(symbol, (0, None))
+                if symbol not in alone and str(size) in ranges:
+                    low, high = _of_symbol(size, *ranges[str(size)]) or (low, high)
+                used[self.dim_names.get(symbol, symbol)] = (low or 0, high)
         return used
 
     @cached_property
@@ -263,6 +267,22 @@ def operator_behind(target: Any) -> Operator | None:
     if adopted is None or adopted.explained or adopted.onnx_translations or not is_builtin(target):
         return adopted
     return None  # PyTorch's own, and nothing is said that its exporters do not know
+
+
+def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int | None] | None:
+    """The range of a symbol that stands in one size alone, from that of the size.
+
+    PyTorch asks for the size's: that of a symbol which is no size begins at 2 whatever was wanted.
+    """
+    expression = size.node.expr
+    if len(expression.free_symbols) != 1:
+        return None
+    (symbol,) = expression.free_symbols
+    start, step = expression.subs(symbol, 0), expression.diff(symbol)
+    if not (step.is_Integer and step > 0 and start.is_Integer):
+        return None
+    first = max(0, -((start - (low or 0)) // step))
+    return int(first), None if high is None else int((high - start) // step)
 
 
 def _symbols(size: Any) -> list[str]:

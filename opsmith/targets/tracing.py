@@ -120,10 +120,13 @@ def _dim_names(
             continue
         sizes: Sequence[Any] = value.shape
         for axis, dim in leaf.items() if isinstance(leaf, dict) else enumerate(leaf):
-            name = dim if isinstance(dim, str) else getattr(dim, "__name__", "")
+            # 2*dim + 1 is derived from dim, which may stand alone nowhere.
+            own = getattr(dim, "root", dim)
+            name = own if isinstance(own, str) else getattr(own, "__name__", "")
             expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
-            if name.isidentifier() and getattr(expression, "is_Symbol", False):
-                names.setdefault(str(expression), name)
+            symbols = getattr(expression, "free_symbols", ())
+            if name.isidentifier() and len(symbols) == 1:
+                names.setdefault(str(next(iter(symbols))), name)
     return names
 
 

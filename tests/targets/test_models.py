@@ -94,6 +94,10 @@ def test_sizes_have_their_limits_and_their_names() -> None:
     free = model(lambda self, x, y: x.sum() + y, ({0: Dim.AUTO}, {0: Dim("m")}))
     assert [high for _, high in free.dims.values()] == [None, None]
     assert all(name.isidentifier() for name in free.dims), "a size without a name has PyTorch's"
+    # PyTorch says 2 of the symbol where the size may begin at 2.
+    even = model(lambda self, x, y: x + 1, ({0: 2 * Dim("n", min=1, max=7)}, None))
+    assert even.dims == {"n": (1, 7)}
+    assert [spec.shape for spec in even.inputs] == [("2*n",), (4,)]
     again = prepare(bounded.program)
     assert [high for _, high in again.dims.values()] == [9]
     fixed = model(lambda self, x, y: x + y)

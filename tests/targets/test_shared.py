@@ -235,6 +235,33 @@ def test_one_name_is_one_size(tmp_path: Path) -> None:
         one.run((torch.ones(2), torch.ones(2)))
 
 
+@pytest.mark.parametrize(
+    ("shape", "dims", "sizes", "wrong"),
+    [
+        (("3*s + 1",), {"s": (2, 3)}, [(7,), (10,)], [(4,), (8,), (13,)]),
+        (("8 - 2*s",), {"s": (1, None)}, [(6,), (4,)], [(8,), (5,)]),
+        # The symbol that one size gives is in another size.
+        (("2*s", "s*t - 1"), {"s": (1, None), "t": (1, None)}, [(4, 5)], [(4, 6), (3, 5)]),
+        # Nobody can say which symbols these are.
+        (("s*s", "s//2", "s + t"), {"s": (1, None), "t": (1, None)}, [(3, 3, 3)], []),
+    ],
+)
+def test_a_symbol_that_stands_alone_nowhere_follows_from_the_size(
+    tmp_path: Path,
+    shape: tuple[str, ...],
+    dims: dict[str, Any],
+    sizes: list[tuple[int, ...]],
+    wrong: list[tuple[int, ...]],
+) -> None:
+    inputs = (TensorSpec("x", "float32", shape),)
+    model = loaded(tmp_path, Manifest("onnx", {}, inputs, dims=dims))
+    for one in sizes:
+        model.run([torch.ones(one)])
+    for one in wrong:
+        with pytest.raises(ArgumentError, match=r" is \d+, the export allows .* with \d <= [st]"):
+            model.run([torch.ones(one)])
+
+
 def test_a_loaded_model_is_called_as_the_model_was(tmp_path: Path) -> None:
     model = loaded(tmp_path)
     assert repr(model) == f"<onnx artifact {tmp_path} (x: float32 (N, 3), y: int64 (2*N, N - K))>"

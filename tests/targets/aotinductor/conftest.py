@@ -29,7 +29,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
         everything_args(),
         target="aotinductor",
         out=tmp_path_factory.mktemp("everything") / "artifact",
-        dynamic_shapes=({0: n}, None, {0: n}, {0: rows}, {0: points}),
+        dynamic_shapes=({0: n}, None, {0: n}, {0: rows}, {0: 2 * points + 1}),
         form={"aoti_test::python_only": "inline"},
     )
 

@@ -41,6 +41,8 @@ int main(int, char** words) {
       [](Inputs& inputs) { inputs[3] = inputs[3][0]; },
       [](Inputs& inputs) { inputs[3].fill_(-1); },
       [](Inputs& inputs) { inputs[1] = at::ones({5}); },
+      [](Inputs& inputs) { inputs[4] = at::ones({6}); },
+      [](Inputs& inputs) { inputs[4] = at::ones({1}); },
       [](Inputs& inputs) { inputs.pop_back(); },
   };
   for (const auto& spoil : spoilt) {
@@ -90,6 +92,10 @@ def test_an_artifact_names_the_input(everything: targets.Artifact, program: Path
         f"{where}: input 'bias' does not fit bias: float32 (4,): dimension 0 is 5, expected 4: the "
         "model was exported for this size alone. Name it in dynamic_shapes to allow others.|"
         "  got: shape (5,), dtype float32",
+        f"{where}: input 'y' does not fit y: float32 (2*points + 1,): dimension 0 (2*points + 1) "
+        "is 6, the export allows 2*points + 1 with 1 <= points.|  got: shape (6,), dtype float32",
+        f"{where}: input 'y' does not fit y: float32 (2*points + 1,): dimension 0 (2*points + 1) "
+        "is 1, the export allows 2*points + 1 with 1 <= points.|  got: shape (1,), dtype float32",
         f"{where}: takes 5 inputs (x, bias, total, rows, y), got 4.",
     ]
 
@@ -109,5 +115,7 @@ def test_where_pytorchs_loader_compares_nothing_the_operator_names_its_argument(
         "  bound so far: N=3, C=4, R=2",
         "aoti_test::everything: argument 'bias' does not fit Float[Tensor, \"C\"]: dimension 0 (C) "
         "is 5, expected 4.|  got: shape (5,), dtype float32|  bound so far: N=3, C=4 (C by 'x')",
+        "taken",
+        "taken",
     ]
     assert "expected inputs vector size to be 5, but got 4" in missing

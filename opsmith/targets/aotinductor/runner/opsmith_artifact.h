@@ -72,6 +72,11 @@ class Artifact {
     bool written = false;        // whether a call writes into it
   };
   using Bound = std::map<std::string, int64_t>;
+  struct Line {  // a size that is start + step * symbol
+    std::string symbol;
+    int64_t start = 0;
+    int64_t step = 0;
+  };
 
   void read_manifest();
   void check_machine() const;
@@ -80,6 +85,9 @@ class Artifact {
   bool is_here(const Json& library) const;
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
   void check_size(const TensorSpec& spec, size_t axis, int64_t size, Bound& bound) const;
+  bool allows(const std::string& symbol, int64_t size) const;
+  std::string allowed(const std::string& symbol) const;
+  std::optional<Line> line(const std::string& expression, const Bound& bound) const;
   std::optional<int64_t> evaluate(const std::string& expression, const Bound& bound) const;
   std::string where() const { return folder_.string(); }
 
@@ -406,16 +414,20 @@ inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t si
                             (detail::is_number(expected) ? "" : " (" + expected + ")") + " is " +
                             std::to_string(size);
   if (manifest_.at("dims").has(expected)) {
-    const Json::Array& limits = manifest_.at("dims").at(expected).array();
-    const int64_t low = limits.at(0).integer();
-    if (size < low || (!limits.at(1).is_null() && size > limits.at(1).integer())) {
-      throw ArgumentError(
-          found + ", the export allows " + std::to_string(low) + " <= " + expected +
-          (limits.at(1).is_null() ? "" : " <= " + std::to_string(limits.at(1).integer())) + ".");
-    }
+    if (!allows(expected, size))
+      throw ArgumentError(found + ", the export allows " + allowed(expected) + ".");
     const int64_t first = bound.emplace(expected, size).first->second;
     if (first != size) throw ArgumentError(found + ", expected " + std::to_string(first) + ".");
     return;
+  }
+  if (const std::optional<Line> line = this->line(expected, bound)) {
+    // The symbol stands alone nowhere.
+    const int64_t times = (size - line->start) / line->step;
+    if (line->start + times * line->step != size || !allows(line->symbol, times)) {
+      throw ArgumentError(found + ", the export allows " + expected + " with " +
+                          allowed(line->symbol) + ".");
+    }
+    bound[line->symbol] = times;
   }
   const bool fixed = detail::is_number(expected);
   const std::optional<int64_t> wanted = fixed ? std::stoll(expected) : evaluate(expected, bound);
@@ -425,6 +437,44 @@ inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t si
                                  "dynamic_shapes to allow others."
                                : "."));
   }
+}
+
+inline bool Artifact::allows(const std::string& symbol, int64_t size) const {
+  const Json::Array& limits = manifest_.at("dims").at(symbol).array();
+  return size >= limits.at(0).integer() &&
+         (limits.at(1).is_null() || size <= limits.at(1).integer());
+}
+
+inline std::string Artifact::allowed(const std::string& symbol) const {
+  const Json::Array& limits = manifest_.at("dims").at(symbol).array();
+  return std::to_string(limits.at(0).integer()) + " <= " + symbol +
+         (limits.at(1).is_null() ? "" : " <= " + std::to_string(limits.at(1).integer()));
+}
+
+// A size as a line over the one symbol that is not bound; nothing where it is none.
+inline std::optional<Artifact::Line> Artifact::line(const std::string& expression,
+                                                    const Bound& bound) const {
+  const Json& sizes = manifest_.at("details").at("sizes");
+  if (!sizes.has(expression)) return std::nullopt;
+  std::string symbol;
+  for (const Json& item : sizes.at(expression).array()) {
+    const std::string& word = item.string();
+    if (detail::is_number(word) || word == "+" || word == "-" || word == "*") continue;
+    if (bound.count(word) != 0 || word == symbol) continue;
+    // What is rounded or cut off is no line, and two symbols cannot be told apart.
+    if (!symbol.empty() || !manifest_.at("dims").has(word)) return std::nullopt;
+    symbol = word;
+  }
+  if (symbol.empty()) return std::nullopt;
+  Bound with = bound;
+  int64_t found[3] = {};
+  for (int64_t i = 0; i < 3; ++i) {
+    with[symbol] = i;
+    found[i] = evaluate(expression, with).value_or(0);
+  }
+  const int64_t step = found[1] - found[0];
+  if (step == 0 || found[2] - found[1] != step) return std::nullopt;
+  return Line{symbol, found[0], step};
 }
 
 // The value of a size like "2*batch", which the manifest spells in postfix notation; nothing where
