@@ -57,6 +57,11 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     trial.need(obstacle is None, str(obstacle))
     missing = target.available()
     trial.need(missing is None, str(missing))
+    types = [parameter.tensor_type for parameter in trial.signature.tensors]
+    types += [result.tensor_type for result in trial.signature.results]
+    fixed = {type_.dtypes.names[0] for type_ in types if type_ and not type_.dtypes.generic}
+    lacking = sorted(fixed & proof.lacks)
+    trial.need(not lacking, f"{target.title} has no {', '.join(lacking)}")
     dtypes = (trial.subject.favourite, *trial.subject.dtypes)
     found = tuple(dict.fromkeys(name for name in dtypes if name not in proof.lacks))
     trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")

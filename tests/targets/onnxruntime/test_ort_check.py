@@ -7,7 +7,7 @@ import sys
 import ort_operators as ops
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex64, Float
 from torch import Tensor
 
 import opsmith
@@ -186,3 +186,15 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch):
         assert row.status == "not applicable"
         missing = 'onnxruntime is not installed. Get it: pip install "opsmith[onnx]"'
         assert row.message == missing
+
+
+def test_an_operator_of_complex_numbers_alone_does_not_apply() -> None:
+    @opsmith.op("ort_test::turned")
+    def turned(x: Complex64[Tensor, "N"]) -> Complex64[Tensor, "N"]:
+        return x * 1j
+
+    (row,) = checks.run(turned, select=["onnx-inline"], isolate=False).rows
+    assert (row.status, row.message) == (
+        "not applicable",
+        "ONNX Runtime has no complex64",
+    )
