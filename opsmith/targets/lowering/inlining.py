@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
+from opsmith.targets.kept_sizes import kept_sizes
 from opsmith.targets.lowering.assumptions import Assumptions, raised_at
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser
 from opsmith.targets.lowering.constants import MakesConstants
@@ -145,7 +146,7 @@ def _traceable(
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with twins, MakesConstants():
+        with twins, MakesConstants(), kept_sizes():
             return function(*args, **kwargs)
 
     def run(*args: Any, **kwargs: Any) -> Any:

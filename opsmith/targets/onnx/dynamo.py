@@ -47,12 +47,18 @@ def typed_attributes(layout: NodeLayout, arguments: Any) -> Attributes:
 
 def translation_table(choices: Sequence[Choice], opset: int) -> dict[Any, Callable[..., Any]]:
     """What ``custom_translation_table`` wants, for the operators that keep a form of their own."""
-    return {
+    own = {
         overload_of(choice.operator): standard(choice.operator, choice.how, opset)
         if choice.form == "standard"
         else _own_node(choice.operator)
         for choice in choices
     }
+    return {torch.sym_sqrt: _square_root, **own}
+
+
+def _square_root(size: Any) -> Any:
+    """``math.sqrt`` of a size that is a symbol; the exporter has no translation of it."""
+    return add_node("", "Sqrt", [size], [], 1, None)[0]
 
 
 def _own_node(operator: Operator) -> Callable[..., Any]:

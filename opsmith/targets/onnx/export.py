@@ -15,8 +15,8 @@ from opsmith.errors import ExportError, FormError
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice, Chooser, lower
 from opsmith.targets.model import Model
+from opsmith.targets.onnx.decompositions import DECOMPOSITIONS
 from opsmith.targets.onnx.forms import Library, chooser
-from opsmith.targets.onnx.splits import DECOMPOSITIONS
 from opsmith.targets.protocol import Option
 
 MODEL = "model.onnx"

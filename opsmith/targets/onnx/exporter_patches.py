@@ -54,9 +54,29 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
     return g.op("Expand", source, g.op("Shape", data))
 
 
+def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
+    """Windows along a dimension; the exporter's own are wrong before the last but one."""
+    from torch.onnx import symbolic_helper, symbolic_opset12
+
+    axis, size_, step_ = (
+        symbolic_helper._get_const(value, "i", name)
+        for value, name in ((dim, "dimension"), (size, "size"), (step, "step"))
+    )
+    sizes = symbolic_helper._get_tensor_sizes(data)
+    if sizes is None or sizes[axis] is None:
+        return symbolic_opset12.unfold(g, data, axis, size, step)
+    axis %= len(sizes)
+    first = torch.arange(0, sizes[axis] - size_ + 1, step_)
+    places = g.op("Constant", value_t=first[:, None] + torch.arange(size_))
+    windows = g.op("Gather", data, places, axis_i=axis)
+    order = [place for place in range(len(sizes) + 1) if place != axis + 1]
+    return g.op("Transpose", windows, perm_i=[*order, axis + 1])
+
+
 PATCHES: dict[str, Callable[..., Any]] = {
     "aten::copy": _copy,
     "aten::index_add": _index_add,
     "aten::index_put": _index_put,
+    "aten::unfold": _unfold,
 }
 """The functions that make nodes, by operator."""

@@ -23,6 +23,7 @@ from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
 from opsmith.signature.inference import infer, result_sizes
+from opsmith.targets.kept_sizes import kept_sizes
 from opsmith.targets.lowering import (
     Choice,
     Lowered,
@@ -171,7 +172,7 @@ def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callab
     """`function`, refused where tracing it would make the example's values part of the model."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, kept_sizes():
             warnings.simplefilter("always", torch.jit.TracerWarning)
             returned = function(*args, **kwargs)
         for warning in caught:

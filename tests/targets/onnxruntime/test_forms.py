@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 from typing import Any
 
 import onnx
 import ort_operators as ops
 import pytest
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export import Dim
 
+import opsmith
 from opsmith.targets.onnxruntime import library
 
 EXPORTERS = ("dynamo", "torchscript")
@@ -126,6 +130,31 @@ def test_parts_of_a_dynamic_size_stay_dynamic(export, exporter, parts, sizes):
     for one in sizes:
         x = torch.randn(3, one)
         torch.testing.assert_close(list(loaded(x)), model(x))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_the_length_and_the_root_of_a_size_stay_dynamic(export, exporter):
+    @opsmith.op("ort_test::scaled_by_sizes")
+    def scaled(x: Float[Tensor, "N C"], y: Float[Tensor, "N"]) -> Float[Tensor, "N C"]:
+        return x / math.sqrt(x.shape[-1]) + (torch.ones(len(y)) * y * len(x))[:, None]
+
+    rows, columns = (torch.export.Dim(name, min=2) for name in ("rows", "columns"))
+    loaded = export(
+        Call(scaled),
+        (torch.randn(4, 5), torch.randn(4)),
+        form="inline",
+        exporter=exporter,
+        dynamic_shapes=(({0: rows, 1: columns}, {0: rows}),),
+    )
+    x, y = torch.randn(7, 3), torch.randn(7)
+    torch.testing.assert_close(loaded(x, y), scaled(x, y))
+    assert len is builtins.len
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_windows_along_any_dimension(export, exporter, dim):
+    export(Call(lambda x: x.unfold(dim, 2, 1) + 0), (torch.randn(3, 4, 5),), exporter=exporter)
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)

@@ -1,7 +1,4 @@
-"""Splits into parts whose size is a symbol, such as the halves of a dynamic size, as slices.
-
-onnxscript's optimiser takes their size for a constant, and fails where it is none.
-"""
+"""What onnxscript cannot translate in every call, by other operators."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from torch import SymInt, Tensor
 
 
 def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
+    """Parts whose size is a symbol, as slices; the optimiser takes the size for a constant."""
     if not isinstance(size, SymInt):
         return NotImplemented
     total = input.shape[dim]
@@ -22,4 +20,4 @@ def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {torch.ops.aten.split.Tensor: _split}
-"""What the exporters get in place of operators that they cannot translate in every call."""
+"""By overload what does the same; `NotImplemented` where the exporters can translate the call."""
