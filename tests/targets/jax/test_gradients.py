@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -380,6 +380,33 @@ def test_padding_has_the_gradient_of_the_reference(rows: int, by: int) -> None:
     same_by_reference(framed, torch.randn(rows, 5), by=by)
 
 
+@pytest.mark.parametrize(("size", "hop"), [(1, 1), (3, 2), (6, 5)])
+def test_windows_of_any_size_have_the_gradient_of_the_reference(size: int, hop: int) -> None:
+    @opsmith.op("jax_test::windows", autograd="reference")
+    def windows(
+        x: Float32[Tensor, "N M"],
+        size: Annotated[int, opsmith.Between(1, "N")],
+        hop: Annotated[int, opsmith.Between(1, 5)],
+    ) -> Float32[Tensor, "(N-{size})//{hop}+1 M {size}"]:
+        return x.unfold(0, size, hop) * 2
+
+    same_by_reference(windows, torch.randn(9, 2), size=size, hop=hop)
+
+
+def test_every_choice_has_a_path() -> None:
+    @opsmith.op("jax_test::reduced", autograd="reference")
+    def reduced(
+        x: Float32[Tensor, "N M"], bias: Float32[Tensor, "N"] | None, mode: Literal["sum", "mean"]
+    ) -> Float32[Tensor, "N"]:
+        found = x.sum(1) if mode == "sum" else x.mean(1)
+        return found if bias is None else found + bias
+
+    found = derivative(reduced)
+    assert not isinstance(found, str), found
+    taken = {(kinds[1] is None, kinds[2]) for path in found.paths for kinds in path.kinds}
+    assert taken == set(itertools.product((True, False), ("sum", "mean")))
+
+
 def _kernel(x: Tensor) -> Tensor:
     return (torch.arange(54, dtype=x.dtype) / 27 - 1).reshape(6, 1, 3, 3)
 
@@ -390,6 +417,12 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "attention": lambda x: (x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5).softmax(-1) @ x,
     "square root": lambda x: x / math.sqrt(x.shape[-1]),
     "log_softmax": lambda x: x.log_softmax(1),
+    "logsumexp": lambda x: x.logsumexp((1, 2)),
+    "length": lambda x: x.sum((1, 2, 3)) * torch.arange(len(x)),
+    "repeats": lambda x: torch.repeat_interleave(
+        x, torch.full((len(x),), 2), 0, output_size=2 * len(x)
+    ),
+    "unfold": lambda x: x.unfold(-2, 3, 2),
     "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
     "group_norm": lambda x: functional.group_norm(x, 2),
     "norm": lambda x: x.norm(dim=1),

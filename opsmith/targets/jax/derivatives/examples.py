@@ -41,10 +41,8 @@ def examples(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
 
 def _made_up(operator: Operator, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
     signature = operator.signature
-    choices: list[list[Any]] = []
-    free = [p for p in signature.parameters if p.optional or _is_bool(p)][:3]
-    for parameter in free:
-        choices.append([False, True] if _is_bool(parameter) else [True, False])
+    free = [p for p in signature.parameters if p.optional or _is_bool(p) or _choices(p)][:3]
+    choices = [_values(parameter) for parameter in free]
     ranks = range(5) if signature.variadic_dims else range(1)
     for rank in (2, 1, 3, 0, 4) if len(ranks) > 1 else ranks:
         for chosen in itertools.product(*choices):
@@ -61,11 +59,24 @@ def _is_bool(parameter: Parameter) -> bool:
     return parameter.type == ScalarType("bool")
 
 
+def _choices(parameter: Parameter) -> tuple[str, ...]:
+    return parameter.type.choices if isinstance(parameter.type, ScalarType) else ()
+
+
+def _values(parameter: Parameter) -> list[Any]:
+    """A bool's or a choice's values; of what else may be absent whether it is there."""
+    if _is_bool(parameter):
+        return [False, True]
+    if _choices(parameter):
+        return [*_choices(parameter), *([None] if parameter.optional else [])]
+    return [True, False]
+
+
 def _made(
     operator: Operator,
     dtype: torch.dtype,
     rank: int,
-    picked: Mapping[str, bool],
+    picked: Mapping[str, Any],
     single: str | None = None,
 ) -> dict[str, Any]:
     signature = operator.signature
@@ -98,9 +109,11 @@ def _made(
     return {name: arguments[name] for name in signature.by_name}
 
 
-def _number(parameter: Parameter, picked: Mapping[str, bool]) -> Any:
-    if parameter.name in picked and (_is_bool(parameter) or not picked[parameter.name]):
-        return picked[parameter.name] if _is_bool(parameter) else None
+def _number(parameter: Parameter, picked: Mapping[str, Any]) -> Any:
+    if _is_bool(parameter) or _choices(parameter):
+        return picked.get(parameter.name, _values(parameter)[0])
+    if not picked.get(parameter.name, True):
+        return None
     if parameter.default is not NO_DEFAULT and parameter.default is not None:
         return parameter.default
     made: dict[str, Any] = {"int": 2, "float": 0.5, "bool": True, "str": ""}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,24 +46,6 @@ class _Noting(ShapeEnv):
         return None
 
 
-@contextmanager
-def square_roots() -> Iterator[None]:
-    """Let ``math.sqrt`` take a size that is a symbol in a block; it would fix it to a number.
-
-    How attention is written most often, ``scores / math.sqrt(q.shape[-1])``, calls it.
-    """
-    plain = math.sqrt
-
-    def sqrt(value: Any, /) -> Any:
-        return torch.sym_sqrt(value) if isinstance(value, SymInt | SymFloat) else plain(value)
-
-    math.sqrt = sqrt
-    try:
-        yield
-    finally:
-        math.sqrt = plain
-
-
 class KeptNumbers(TorchFunctionMode):
     """Keeps numbers that are symbols in calls of operators whose schema says ``float``.
 
@@ -82,6 +62,8 @@ class KeptNumbers(TorchFunctionMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
+        if func is Tensor.unfold and any(isinstance(arg, SymInt) for arg in args):
+            return _unfold(*args, **kwargs)
         if not isinstance(func, OpOverload) or not _hold_symbols((args, kwargs)):
             return func(*args, **kwargs)
         plain_args, plain_kwargs = tree_map_only(SymFloat, _as_it_is, (args, kwargs))
@@ -93,6 +75,14 @@ class KeptNumbers(TorchFunctionMode):
             named = {one.name: value for one, value in zip(declared, args, strict=False)}
             _give_symbols(node, declared, {**named, **kwargs}, tracing.tracer)
         return returned
+
+
+def _unfold(x: Tensor, dimension: int, size: Any, step: Any) -> Tensor:
+    """`Tensor.unfold`, whose schema has no symbols for the windows' size and step."""
+    last = x.movedim(dimension, -1)
+    first = torch.arange((x.shape[dimension] - size) // step + 1) * step
+    windows = last[..., first[:, None] + torch.arange(size)]
+    return windows.movedim(-2, dimension if dimension >= 0 else dimension - 1)
 
 
 def _hold_symbols(values: Any) -> bool:

@@ -29,8 +29,9 @@ from opsmith.targets.jax.derivatives.model import (
     ReadsValuesError,
     UntranslatableError,
 )
-from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols, square_roots
+from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
+from opsmith.targets.kept_sizes import kept_sizes
 
 _MOST_TRACES = 12
 # Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,
@@ -203,7 +204,7 @@ class _Translation:
         try:
             # What cannot be traced is in an exception, beside what is logged of it.
             quiet = silenced(_FAKES, below=logging.CRITICAL)
-            with quiet, square_roots(), KeptNumbers(), symbols.mode, torch.no_grad():
+            with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 graph = make_fx(
                     dispatch_functionalize(traced, FunctionalTensorMode()),
@@ -288,6 +289,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
             if apart and not (hasattr(aten, name) or name.startswith("sym_")):
                 table.setdefault(target, written)
     table[torch.ops.aten.constant_pad_nd.default] = _padded
+    # Written by others, a gradient passes the maximum of what is exponentiated, and adds rounding.
+    del table[torch.ops.aten.logsumexp.default]
     return table
 
 

@@ -158,6 +158,41 @@ argmax = _reduction(jnp.argmax)
 argmin = _reduction(jnp.argmin)
 
 
+def _normalised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Over one dimension, in single precision at least, as PyTorch computes it.
+
+    No gradient passes the maximum that is subtracted: what it would bring is rounding alone.
+    """
+
+    def normalised(x: Any, dim: int, half_to_float: bool = False) -> Any:
+        narrow = x.dtype in (jnp.float16, jnp.bfloat16)
+        wide = x.astype(jnp.float32) if narrow else x
+        found = function(wide, axis=dim) if x.size else wide
+        return found if half_to_float else found.astype(x.dtype)
+
+    return normalised
+
+
+_softmax = _normalised(jax.nn.softmax)
+_log_softmax = _normalised(jax.nn.log_softmax)
+
+
+def logsumexp(x: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+    return jax.nn.logsumexp(x, axis=tuple(dim), keepdims=keepdim)
+
+
+def repeat_interleave(repeats: Any, *, output_size: int) -> Any:
+    places = jnp.arange(len(repeats), dtype=repeats.dtype)
+    return jnp.repeat(places, repeats, total_repeat_length=output_size)
+
+
+def unfold(x: Any, dim: int, size: int, step: int) -> Any:
+    dim %= builtins.max(x.ndim, 1)
+    first = jnp.arange(0, x.shape[dim] - size + 1, step)
+    windows = jnp.take(x, first[:, None] + jnp.arange(size), axis=dim)
+    return jnp.moveaxis(windows, dim + 1, -1)
+
+
 def cumsum(x: Any, dim: int, *, dtype: str | None = None) -> Any:
     return jnp.cumsum(x, axis=dim, dtype=dtype)
 
