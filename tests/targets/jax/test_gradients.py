@@ -423,6 +423,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
         x, torch.full((len(x),), 2), 0, output_size=2 * len(x)
     ),
     "unfold": lambda x: x.unfold(-2, 3, 2),
+    "bucketize": lambda x: x * torch.bucketize(x, torch.arange(-2.0, 2.0), right=True),
     "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
     "group_norm": lambda x: functional.group_norm(x, 2),
     "norm": lambda x: x.norm(dim=1),
@@ -543,6 +544,17 @@ def test_a_dtype_takes_the_paths_of_the_one_whose_steps_it_has(monkeypatch) -> N
         if "'float32'" in "\n".join(path.body)
     }
     assert widened == {(name, twice) for name in ("float16", "bfloat16") for twice in (False, True)}
+
+
+def test_what_pytorchs_kernels_ask_of_sizes_makes_no_condition() -> None:
+    @opsmith.op("jax_test::squared", autograd="reference")
+    def squared(x: Float32[Tensor, "B N M"]) -> Float32[Tensor, "B N N"]:
+        return x @ x.transpose(-1, -2)
+
+    found = derivative(squared)
+    assert not isinstance(found, str)
+    assert found.paths[0].conditions
+    assert all(minor for _, minor in found.paths[0].conditions)
 
 
 def test_a_call_that_takes_a_known_path_is_not_traced_again(monkeypatch) -> None:

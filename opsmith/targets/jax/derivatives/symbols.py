@@ -21,10 +21,10 @@ from opsmith.signature.model import Parameter, Result, Signature
 from opsmith.signature.shapes import Fixed
 
 # The files in which PyTorch says what its operators do to sizes and strides, and those from which
-# it calls operators in C++, which ask by themselves.
+# operators in C++ are called, which ask by themselves: PyTorch's and this one.
 _INTERNAL = re.compile(
     r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses"
-    r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b"
+    r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b|" + re.escape(__file__)
 )
 
 #: What PyTorch prints for numbers that are symbols, and Python has for those that are not.

@@ -186,6 +186,11 @@ def repeat_interleave(repeats: Any, *, output_size: int) -> Any:
     return jnp.repeat(places, repeats, total_repeat_length=output_size)
 
 
+def bucketize(x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    found = jnp.searchsorted(boundaries, x, side="right" if right else "left")
+    return found.astype(jnp.int32 if out_int32 else jnp.int64)
+
+
 def unfold(x: Any, dim: int, size: int, step: int) -> Any:
     dim %= builtins.max(x.ndim, 1)
     first = jnp.arange(0, x.shape[dim] - size + 1, step)
