@@ -70,7 +70,16 @@ def _ends(
         low, high = range_limits(range_, dims, arguments)
         ends[0] = ends[0] if low is None else max(ends[0], low + range_.above)
         ends[1] = ends[1] if high is None else min(ends[1], high)
+    if dtype.is_floating_point:
+        return _within(ends[0], dtype, math.inf), _within(ends[1], dtype, -math.inf)
     return ends[0], ends[1]
+
+
+def _within(end: float, dtype: torch.dtype, inwards: float) -> float:
+    """The end of a range in a dtype; where rounding would step over it, the number before."""
+    rounded = torch.tensor(end, dtype=torch.float64).to(dtype)
+    over = rounded.double() < end if inwards > 0 else rounded.double() > end
+    return (rounded.nextafter(torch.tensor(inwards, dtype=dtype)) if over else rounded).item()
 
 
 def _drawn(

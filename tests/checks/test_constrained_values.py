@@ -11,6 +11,7 @@ import opsmith
 from opsmith import Between, Index, Positive, Sorted, Starts, Total, checks
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
+from opsmith.checks.values import fill
 from opsmith.signature import binding
 
 
@@ -136,3 +137,20 @@ def test_a_choice_or_a_list_that_is_not_enforced_is_found(
     report = checks.run(chosen, select=["refusal"], isolate=False)
     assert [row.status for row in report.rows] == ["failed"]
     assert accepted in report.explain()
+
+
+@opsmith.op("constraints::shares")
+def shares(
+    x: Annotated[Float[Tensor, "N"], Between(0.01, 0.3)],
+    y: Annotated[Float[Tensor, "N"], Between(0.02, 0.1)],
+) -> Float[Tensor, "N"]:
+    return x * y
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("name", "low", "high"), [("x", 0.01, 0.3), ("y", 0.02, 0.1)])
+def test_the_ends_of_a_range_are_numbers_of_the_dtype_within_it(dtype, name, low, high):
+    parameter = shares.signature.by_name[name]
+    drawn = fill(parameter, (200,), dtype, 0, {}, {}, "ends of the range").double()
+    assert low <= drawn.min() < low * 1.02
+    assert high * 0.98 < drawn.max() <= high
