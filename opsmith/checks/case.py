@@ -85,6 +85,11 @@ class Case:
         """The dtype that the call's generic tensors share; `None` if all dtypes are fixed."""
         return generic_dtype(self.signature, self.values)
 
+    @property
+    def sampled(self) -> bool:
+        """Whether it was sampled, now or in an earlier run, and not given by the author."""
+        return self.origin in ("", FAILED_BEFORE)
+
     @cached_property
     def numel(self) -> int:
         """How many elements all tensors have together."""

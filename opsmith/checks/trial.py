@@ -408,7 +408,7 @@ class Trial:
         Raises:
             RefusedError: it does not.
         """
-        if case.origin in ("", FAILED_BEFORE):
+        if case.sampled:
             require_accepted(self.operator, case.values)
 
     def compare(

@@ -21,7 +21,7 @@ from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
-from opsmith.errors import OpsmithError
+from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.kernels.files import key_of, once
 from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
@@ -91,8 +91,11 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
     with _loaded(target, proof, trial) as loaded:
         lost = proof.lost(loaded, trial.operator)
         trial.need(lost is None, str(lost))
+        compared = 0
+        refused: list[str] = []
 
         def one(case: Case) -> None:
+            nonlocal compared
             trial.accept(case)
             cotangents = random_cotangents(trial, case)
             truth = true_gradients(trial, case, cotangents)
@@ -104,12 +107,26 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             arguments, _ = leaves_of(case.make(), case.signature)
             try:
                 found = proof.differentiate(loaded, trial.operator, arguments, cotangents)
+            except DifferentiationError as error:
+                # Whoever asks is told. The author's own calls must have one.
+                if not case.sampled:
+                    text = f"{proof.what} {trial.raised(error)}"
+                    raise Failure(text, code="OPS-TARGET-RAISED") from error
+                refused.append(str(error))
+                return
             except (OpsmithError, RuntimeError) as error:
                 text = f"{proof.what} {trial.raised(error)}"
                 raise Failure(text, code="OPS-TARGET-RAISED") from error
             trial.compare(found, truth, f"in {proof.what}")
+            compared += 1
 
         trial.each(one, dtypes=floats, examples=trial.some(3), most=_MOST, keep=has_leaves)
+        trial.need(compared or not refused, "".join(refused[:1]))
+        if refused:
+            trial.notes.append(
+                f"{proof.what} has no gradient for {len(refused)} of the "
+                f"{compared + len(refused)} calls: {refused[0]}"
+            )
 
 
 @contextmanager

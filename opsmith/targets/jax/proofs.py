@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.errors import CheckError
+from opsmith.errors import CheckError, DifferentiationError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
 from opsmith.operators.kernel import Kernel
@@ -118,11 +118,16 @@ def _differentiated(
 
     with wide():
         # One program for a case: compiling it takes longer than all else.
-        found = jax.jit(gradients, compiler_options=_QUICKLY)(
-            [to_jax(leaf) for leaf in leaves],
+        compiled = jax.jit(gradients, compiler_options=_QUICKLY)
+        arrays = [to_jax(leaf) for leaf in leaves]
+        try:
             # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
-            [to_jax(cotangent.conj()) for cotangent in cotangents],
-        )
+            found = compiled(arrays, [to_jax(cotangent.conj()) for cotangent in cotangents])
+        except RuntimeError as error:
+            # The package has classes of its own.
+            if type(error).__name__ == DifferentiationError.__name__:
+                raise DifferentiationError(str(error)) from error
+            raise
         return [to_torch(gradient).conj().resolve_conj() for gradient in found]
 
 

@@ -192,6 +192,21 @@ def test_an_operator_and_its_backward_share_an_export_and_take_any_number(
     assert exported == [times.name]
 
 
+def test_sampled_calls_that_have_no_gradient_are_counted_and_fail_nothing(tmp_path: Path) -> None:
+    @opsmith.op("jax_test::looped", autograd="reference")
+    def looped(x: Float32[Tensor, "N"], by: float = 2.0) -> Float32[Tensor, "N"]:
+        return torch.stack([x[i] * by for i in range(len(x))]) if len(x) else x.clone()
+
+    source = tmp_path / "looped.cpp"
+    source.write_text(TIMES.replace("NAME", "looped").replace("READ", "x"))
+    looped.register_kernel("cpu", source=source, flags=("-O0",))
+    (_, row) = checks.run(looped, select=["jax-gradient"], examples=30, isolate=False).rows
+    assert row.status == "passed", row.message
+    (note,) = [note for note in row.notes if "no gradient" in note]
+    assert re.match(r"JAX has no gradient for \d+ of the \d+ calls: jax_test::looped: its", note)
+    assert "for calls where x.shape[0] == 5." in note
+
+
 def test_a_number_may_reach_an_operator_by_name_in_a_list_or_computed(tmp_path: Path) -> None:
     @opsmith.op("jax_test::many_backward")
     def many_backward(
