@@ -6,6 +6,7 @@ A program that a kernel starts (a compiler) is not a copy.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from opsmith.checks.protocol import Failure
 #: The flag of a process that began as a copy and is one still: PF_FORKNOEXEC of Linux.
 _COPY = 0x40
 _THREADS = "/proc/self/task"
+#: Ends with the number of the process, or thread, that was started last.
+_STARTED = "/proc/loadavg"
 _FLAGS_AFTER_NAME = 6
 
 FORKED = (
@@ -31,13 +34,13 @@ class Forks:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._before = _copies()
+        self._before = _copies(_last_started())
 
     def happened(self) -> bool:
         """Whether there is a copy of this process that was not there before; a copy ends here."""
         if os.getpid() != self._process:
             os._exit(0)
-        return not _copies() <= self._before
+        return not _copies(_last_started()) <= self._before
 
 
 @contextmanager
@@ -55,13 +58,39 @@ def forking_fails() -> Iterator[None]:
             raise Failure(FORKED, code=FORK_CODE)
 
 
-def _copies() -> set[str]:
-    """The children that are copies of this process, ended ones too; none where nobody can tell."""
+# Asked twice for every call of a kernel: what pathlib would take, or to look at each thread of this
+# process where the system started nothing since, is longer than many kernels.
+
+
+def _last_started() -> int:
+    """The number of what the system started last, 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError), open(_STARTED, "rb", buffering=0) as file:
+        return int(file.readall().split()[-1])
+    return 0
+
+
+def _copies(started: int) -> set[str]:
+    """The children that are copies of this process, ended ones too; none where nobody can tell.
+
+    Args:
+        started: what the system started last. So long as that is the same, they are.
+    """
+    if not started:
+        return _look()
+    return _looked(started, os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _looked(started: int, process: int) -> set[str]:
+    del started, process
+    return _look()
+
+
+def _look() -> set[str]:
     return {child for child in _children() if _is_copy(child)}
 
 
 def _children() -> set[str]:
-    # Twice for every call of a kernel: pathlib would take longer than many kernels.
     found: set[str] = set()
     with contextlib.suppress(FileNotFoundError):  # this system does not say
         for thread in os.listdir(_THREADS):
