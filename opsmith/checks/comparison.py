@@ -85,10 +85,12 @@ def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
     if shapes == [value.shape for value in truth.values]:
         return truth
     narrow = truth.narrow
-    if narrow is None or shapes != [value.shape for value in narrow]:
-        return truth
-    unknown: list[Tensor | None] = [None] * len(narrow)
-    return replace(truth, values=narrow, spread=unknown, terms=unknown, undefined=None)
+    for values in ([narrow] if narrow is not None else [], truth.rounded()):
+        for found in values:
+            if shapes == [value.shape for value in found]:
+                unknown: list[Tensor | None] = [None] * len(found)
+                return replace(truth, values=found, spread=unknown, terms=unknown, undefined=None)
+    return truth
 
 
 def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
@@ -147,6 +149,12 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
                 ratio = torch.where(beyond & explained, 0.0, ratio)
             if not bool((ratio > 1).any()):
                 break
+    else:
+        for results in truth.rounded():
+            if not bool((ratio > 1).any()):
+                break
+            if results[position].shape == value.shape:
+                ratio = torch.where(value == results[position], 0.0, ratio)
     if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
         ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):

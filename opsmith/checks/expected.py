@@ -177,10 +177,9 @@ class Expected:
         with contextlib.suppress(Exception):
             fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
             yield self.evaluate(narrowed), fine, _SLACK, True
-        eps = [(torch.finfo(t.dtype).eps, t.dtype) for t in _tensors(narrowed) if is_inexact(t)]
-        if not eps:
+        dtype = _finest(narrowed)
+        if dtype is None:
             return
-        dtype = min(eps, key=lambda pair: pair[0])[1].to_real()
         wide = {name: widen(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
             fine = self.evaluate(wide)
@@ -189,6 +188,39 @@ class Expected:
                 with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
                     rough = self.evaluate(wide)
                 yield rough, fine, _SLACK / steps, False
+
+    def rounded(self) -> Iterator[list[Tensor]]:
+        """What the reference may give where its steps round otherwise, result by result.
+
+        Which of two distances is the shorter one, or how many pass a threshold, is decided by
+        rounding where both lie that near: no measure of an error says so. Whatever is exact in the
+        case's dtypes stays exact. Nothing for double precision, which the right values are in.
+        """
+        yield from self._rounded
+        for results in self._more_rounded:
+            self._rounded.append(results)
+            yield results
+
+    @cached_property
+    def _rounded(self) -> list[list[Tensor]]:
+        return []
+
+    @cached_property
+    def _more_rounded(self) -> Iterator[list[Tensor]]:
+        return self._round()
+
+    def _round(self) -> Iterator[list[Tensor]]:
+        dtype = _finest(self.arguments)
+        if not self.exact or dtype is None or _is_double(self.arguments):
+            return
+        generator = torch.Generator().manual_seed(3)
+        wide = {name: widen(value) for name, value in self.arguments.items()}
+        for sample in range(_ROUNDING_SAMPLES):
+            steps = _SLACK if sample % 2 else 1.0
+            with contextlib.suppress(Exception):
+                with RandomRounding(dtype, generator, steps):
+                    results = self.evaluate(wide)
+                yield [plain(value) for value in results]
 
     @cached_property
     def _widens(self) -> bool:
@@ -389,6 +421,13 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             for size in spread
         ]
     return Expected([""] * len(values), values, spread, terms, exact, evaluate, own)
+
+
+def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
+    """The real floating dtype that has the most digits of those of some arguments."""
+    dtypes = {t.dtype for t in _tensors(arguments) if is_inexact(t)}
+    finest = min(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+    return None if finest is None else finest.to_real()
 
 
 def _is_double(arguments: Mapping[str, Any]) -> bool:

@@ -47,6 +47,16 @@ def ranks(x: Float[Tensor, "N"]) -> Int64[Tensor, "N"]:
     return x.argsort()
 
 
+@opsmith.op("comparison::nearest")
+def nearest(a: Float[Tensor, "N D"], b: Float[Tensor, "M D"]) -> Int64[Tensor, "N"]:
+    return (a[:, None] - b[None]).square().sum(-1).argmin(-1)
+
+
+@opsmith.op("comparison::long_ones", data_dependent=("K",))
+def long_ones(x: Float[Tensor, "N D"]) -> Int64[Tensor, "K"]:
+    return (x.square().sum(-1) > 4).nonzero()[:, 0]
+
+
 def random(*shape, dtype=torch.float32, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
@@ -142,6 +152,40 @@ def test_integers_are_compared_exactly():
     x = random(6)
     assert outcome(ranks, x.argsort(), x=x).problem is None
     assert outcome(ranks, x.argsort(descending=True), x=x).error == float("inf")
+
+
+def squared_distances(a, b):
+    # As kernels do: added up in single precision, rounded once.
+    return (a.float()[:, None] - b.float()[None]).square().sum(-1).to(a.dtype).float()
+
+
+@pytest.mark.parametrize("seed", [16, 40, 61, 79, 89])  # neither in float64 nor the reference
+def test_which_of_two_is_nearer_may_be_decided_by_rounding(seed):
+    a, b = (
+        random(31, 4, dtype=torch.bfloat16, seed=seed),
+        random(9, 4, dtype=torch.bfloat16, seed=99),
+    )
+    assert outcome(nearest, squared_distances(a, b).argmin(-1), a=a, b=b).problem is None
+
+
+def test_a_neighbour_that_rounding_makes_no_nearest_one_is_wrong():
+    a, b = random(31, 4), random(9, 4, seed=1)
+    found = squared_distances(a, b).argmin(-1)
+    found[7] = squared_distances(a, b).argsort(-1)[7, 1]
+    assert "1 of 31 elements are wrong" in outcome(nearest, found, a=a, b=b).problem
+    # Of distances that are exact in the dtype, each of two equal ones is not right.
+    a, b = torch.zeros(5, 2, dtype=torch.bfloat16), torch.ones(3, 2, dtype=torch.bfloat16)
+    last = torch.full((5,), 2)
+    assert "expected 0" in outcome(nearest, last, a=a, b=b).problem
+
+
+def test_how_many_pass_a_threshold_may_be_decided_by_rounding():
+    # 4.015625, of which bfloat16 makes 4.
+    x = torch.tensor([[2.0, 0.125], [3.0, 0.0], [0.5, 0.5]], dtype=torch.bfloat16)
+    assert outcome(long_ones, torch.tensor([0, 1]), x=x).problem is None
+    assert outcome(long_ones, torch.tensor([1]), x=x).problem is None
+    assert "shape (0,)" in outcome(long_ones, torch.tensor([], dtype=torch.int64), x=x).problem
+    assert "expected" in outcome(long_ones, torch.tensor([2]), x=x).problem
 
 
 def test_shapes_and_numbers_of_results_are_compared():
