@@ -295,6 +295,32 @@ def test_a_path_that_pytorch_did_not_take_is_refused(loaded) -> None:
     )
 
 
+def test_of_many_conditions_a_refusal_names_the_short_ones_of_the_nearest_path() -> None:
+    from opsmith.targets.jax.package.derivative import ByReference, Variant, kinds_of
+
+    @opsmith.op("jax_test::windows")
+    def windows(x: Float[Tensor, "N"], k: int) -> Float[Tensor, "N"]:
+        return x
+
+    arguments = {"x": jnp.ones(3), "k": 2}
+
+    def path(*broken: str) -> Variant:
+        conditions = [(text, lambda x, k: False, False) for text in broken]
+        kinds = kinds_of(windows.signature, arguments)
+        return Variant(kinds, [("k > 0", lambda x, k: k > 0, False), *conditions], print)
+
+    far = path(*(f"k//{n} + x.shape[0] > {n}" for n in range(6)))
+    near = path("max(1, k//2) == k//2", "k == 5", "(x.shape[0]*(k//2)) > 7", "k//2 > 1")
+    paths = ByReference(windows.signature, [far, near])
+    with pytest.raises(opsmith.errors.DifferentiationError) as caught:
+        paths.choose(arguments, [arguments["x"], 2])
+    assert str(caught.value) == (
+        "jax_test::windows: its derivative was translated for calls where max(1, k//2) == k//2 and "
+        "k == 5 and k//2 > 1 (and 1 more condition). Register a case like this call "
+        "(register_cases) and export again."
+    )
+
+
 def test_a_number_that_is_a_size_may_be_one(loaded) -> None:
     from gallery.bev_pool_v2.inputs import camera_case
 

@@ -12,6 +12,9 @@ import jax.numpy as jnp
 from opsmith.errors import DifferentiationError
 from opsmith.signature.model import Signature
 
+#: How many conditions that a call breaks its message names.
+_SHOWN = 3
+
 Condition = tuple[str, Callable[..., Any], bool]
 """Its text, whether it holds of the inputs, and whether only layouts depend on it."""
 
@@ -86,10 +89,16 @@ class _Paths:
                 return variant.run
         name = self.signature.qualname
         if like:
-            texts = " and ".join(text for text, minor in failed_of[0] if not minor)
+            missed = min(
+                ([text for text, minor in failed if not minor] for failed in failed_of), key=len
+            )
+            # The short ones say the most: one number that is another fails long ones by the dozen.
+            shown = [text for text in missed if text in sorted(missed, key=len)[:_SHOWN]]
+            rest = len(missed) - len(shown)
+            more = f" (and {rest} more condition{'s' if rest > 1 else ''})" if rest else ""
             raise DifferentiationError(
-                f"{name}: its derivative was translated for calls where {texts}. Register a case "
-                "like this call (register_cases) and export again."
+                f"{name}: its derivative was translated for calls where {' and '.join(shown)}"
+                f"{more}. Register a case like this call (register_cases) and export again."
             )
         raise DifferentiationError(
             f"{name}: its derivative was translated for calls with other dtypes, numbers of "
