@@ -22,7 +22,14 @@ The environment chooses compilers, processors and the cache: see ``docs/referenc
 from __future__ import annotations
 
 from opsmith.kernels.build import Recipe
-from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
+from opsmith.kernels.devices import (
+    DEVICES,
+    HOST,
+    Device,
+    dispatch_key,
+    find_device,
+    get_device,
+)
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.library import KernelSource, defines_operator
@@ -43,6 +50,7 @@ __all__ = [
     "cache_folder",
     "calls_symbol",
     "defines_operator",
+    "dispatch_key",
     "dtypes_symbol",
     "entry_symbol",
     "find_device",

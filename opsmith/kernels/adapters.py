@@ -23,7 +23,7 @@ from typing import Any
 from opsmith.kernels import cpp
 from opsmith.kernels.argument_struct import is_dependent, members_of
 from opsmith.kernels.cpp import identifier, quote
-from opsmith.kernels.devices import get_device
+from opsmith.kernels.devices import dispatch_key
 from opsmith.kernels.generate import TEMPLATES, kernel_files, render
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.library import KernelSource
@@ -220,7 +220,7 @@ def torch_adapter(
         signature,
         device,
         strided=strided,
-        key=get_device(emulated_on or device, signature.qualname).dispatch_key,
+        key=dispatch_key(emulated_on or device, signature, signature.qualname),
         emulated=bool(emulated_on),
         register=register_symbol(signature, device),
         unregister=unregister_symbol(signature, device),

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from opsmith.errors import DeclarationError
+from opsmith.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,29 @@ def get_device(name: str, what: str) -> Device:
     if device is None:
         raise DeclarationError(f"{what}: no such device type; there are {', '.join(DEVICES)}")
     return device
+
+
+def dispatch_key(name: str, signature: Signature, what: str) -> str:
+    """The dispatch key of an operator's kernel for a device type.
+
+    Args:
+        name: the device type.
+        signature: the operator's.
+        what: who asks, for the message.
+
+    Raises:
+        DeclarationError: there is no such device type, or no call would reach its kernel.
+    """
+    device = get_device(name, what)
+    if signature.tensors:
+        return device.dispatch_key
+    if name != HOST:
+        raise DeclarationError(
+            f"{what}: the operator takes no tensor, so nothing says that a call is for {name}. "
+            f"Register a kernel for {HOST!r}, or take a tensor on the device that results belong on"
+        )
+    # Without tensors PyTorch reaches no device's key, and this one before it looks for any.
+    return "BackendSelect"
 
 
 def _privateuse1_name() -> str | None:

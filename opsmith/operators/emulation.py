@@ -69,7 +69,7 @@ def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> It
         device: the device type that it was written for.
         seed: see `Kernel.emulated`.
     """
-    key = dispatch_key(HOST, operator.name)
+    key = dispatch_key(HOST, operator.signature)
     function = _emulated(operator, device, seed)
     assert function is not None
     restore = _restorer(operator, key)

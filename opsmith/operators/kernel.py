@@ -18,15 +18,17 @@ from opsmith.operators.written import where_written
 
 if TYPE_CHECKING:
     from opsmith.operators.operator import DefinedOperator
+    from opsmith.signature import Signature
 
 
-def dispatch_key(device: str, qualname: str) -> str:
-    """The dispatch key of a device type.
+def dispatch_key(device: str, signature: Signature) -> str:
+    """The dispatch key of an operator's kernel for a device type.
 
     Raises:
-        DeclarationError: PyTorch has no such device type.
+        DeclarationError: PyTorch has no such device type, or no call would reach its kernel.
     """
-    return kernels.get_device(device, f"{qualname}: register_kernel({device!r})").dispatch_key
+    what = f"{signature.qualname}: register_kernel({device!r})"
+    return kernels.dispatch_key(device, signature, what)
 
 
 class Kernel(Protocol):
@@ -260,7 +262,7 @@ class NativeKernel:
         source = self.source.language.emulated(self.source)
         if source is None:
             return None
-        key = dispatch_key(kernels.HOST, operator.name)
+        key = dispatch_key(kernels.HOST, operator.signature)
         registration, kernel = operator._registration, NativeKernel(source, lambda: 0)
 
         def build_then_run(*args: Any, **kwargs: Any) -> Any:
@@ -301,7 +303,7 @@ def _load(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
             kernel.source.build()
             if not kernel.validates:
                 argument_gate.build(operator.signature)
-    keys = [(o, k, dispatch_key(k.device, o.name)) for o, k in loading]
+    keys = [(o, k, dispatch_key(k.device, o.signature)) for o, k in loading]
     for operator, _, key in keys:
         operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
     try:

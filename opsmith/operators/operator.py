@@ -58,7 +58,7 @@ class DefinedOperator(Operator):
         assert isinstance(own, PythonKernel)
         keys = ["CompositeExplicitAutograd"]
         if device_types is not None:
-            keys = [dispatch_key(device, self.name) for device in device_types]
+            keys = [dispatch_key(device, self.signature) for device in device_types]
         for key in keys:
             self._registration.implement(key, own.implementation(self))
         self._registration.fake(fake_kernel(signature))
@@ -128,7 +128,7 @@ class DefinedOperator(Operator):
             DeclarationError: no such device type, file or parameter.
         """
         devices = [device_types] if isinstance(device_types, str) else list(device_types)
-        keys = {device: dispatch_key(device, self.name) for device in devices}
+        keys = {device: dispatch_key(device, self.signature) for device in devices}
         triton_kernel.check_arguments(self.name, triton, grid, meta, args, function, source)
         if triton and triton is not True:
             for device in devices:
@@ -179,7 +179,9 @@ class DefinedOperator(Operator):
     def install_kernel(self, device: str) -> None:
         """Make the kernel of a device type the one that calls reach, the reference if disabled."""
         kernel = self.kernels[device if self.is_enabled(device) else "reference"]
-        self._registration.implement(dispatch_key(device, self.name), kernel.implementation(self))
+        self._registration.implement(
+            dispatch_key(device, self.signature), kernel.implementation(self)
+        )
 
     def is_enabled(self, device: str) -> bool:
         """Whether calls reach the kernel of a device type; see `set_kernel_enabled`."""

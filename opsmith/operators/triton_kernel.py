@@ -87,7 +87,7 @@ class TritonLauncher(PythonKernel):
 
         def choose_then_run(*args: Any, **kwargs: Any) -> Any:
             if self.build(operator) is None:
-                key = dispatch_key(self.device, operator.name)
+                key = dispatch_key(self.device, operator.signature)
                 operator._registration.implement(key, launch)
             return operator.overload(*args, **kwargs)
 
