@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.jax.vendor import place_of
+from opsmith.targets.ml_dtypes import array_of, tensor_of
 from opsmith.targets.packages import imported
 from opsmith.targets.protocol import OperatorRunner
 
@@ -55,18 +55,11 @@ def to_jax(value: Any) -> Any:
         return [to_jax(item) for item in value]
     if not isinstance(value, Tensor):
         return value
-    value = value.detach().resolve_conj().resolve_neg().contiguous()
-    if value.dtype is torch.bfloat16:
-        return jnp.array(value.view(torch.uint16).numpy().view(jnp.bfloat16.dtype))
-    return jnp.array(value.numpy())
+    return jnp.array(array_of(value.detach().resolve_conj().resolve_neg().contiguous()))
 
 
 def to_torch(value: Any) -> Tensor:
     """An array as a tensor that shares no memory with it."""
-    import jax.numpy as jnp
     import numpy as np
 
-    array = np.array(value)
-    if value.dtype == jnp.bfloat16:
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return tensor_of(np.array(value))

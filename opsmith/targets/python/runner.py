@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith.targets.artifact import Artifact
+from opsmith.targets.ml_dtypes import tensor_of
 from opsmith.targets.packages import imported
 from opsmith.targets.protocol import OperatorRunner
 
@@ -53,4 +54,4 @@ def to_numpy(value: Any) -> Any:
 
 def to_torch(value: Any) -> Tensor:
     """A result as a tensor."""
-    return value if isinstance(value, Tensor) else torch.from_numpy(value)
+    return value if isinstance(value, Tensor) else tensor_of(value)

@@ -42,6 +42,10 @@ constexpr DLDataType dtype_of(XLA_FFI_DataType type) {
       return {5, 64, 1};
     case XLA_FFI_DataType_C128:
       return {5, 128, 1};
+    case XLA_FFI_DataType_F8E4M3FN:
+      return {10, 8, 1};
+    case XLA_FFI_DataType_F8E5M2:
+      return {12, 8, 1};
     default:
       return {255, 0, 1};
   }
