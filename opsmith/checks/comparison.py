@@ -149,18 +149,33 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
                 ratio = torch.where(beyond & explained, 0.0, ratio)
             if not bool((ratio > 1).any()):
                 break
+        # Rounding decides between them, too: of infinity and a weight of nearly 0, which is NaN
+        # where the weight is 0.
+        special = ~_widened(expected).isfinite() & ~_widened(value).isfinite()
+        ratio = _rounded(ratio, value, truth, position, special)
     else:
-        for results in truth.rounded():
-            if not bool((ratio > 1).any()):
-                break
-            if results[position].shape == value.shape:
-                ratio = torch.where(value == results[position], 0.0, ratio)
+        everywhere = torch.ones(value.shape, dtype=torch.bool)
+        ratio = _rounded(ratio, value, truth, position, everywhere)
     if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
         ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
     if bool((ratio > 1).any()):
         ratio = torch.minimum(ratio, _ignoring(value, truth, position))
+    return ratio
+
+
+def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
+    """Take, in some places, what the reference itself may give where its steps round otherwise."""
+    if not bool((where & (ratio > 1)).any()):
+        return ratio
+    for results in truth.rounded():
+        found = results[position]
+        if found.shape == value.shape:
+            same = (value == found) | (value.isnan() & found.isnan())
+            ratio = torch.where(where & same, 0.0, ratio)
+        if not bool((where & (ratio > 1)).any()):
+            break
     return ratio
 
 

@@ -111,6 +111,13 @@ class Expected:
         except Exception:
             return None
 
+    def _evaluate_wide(self, arguments: Mapping[str, Any]) -> list[Tensor]:
+        return _in_double(self.evaluate)(arguments)
+
+    def _finest(self, arguments: Mapping[str, Any]) -> torch.dtype | None:
+        """The dtype of the arguments that has most digits; of the results where none has any."""
+        return _finest(arguments) or _finest({"results": self.narrow or []})
+
     def rounding(self, position: int) -> Iterator[tuple[Tensor, Tensor]]:
         """How far rounding may carry each element of one result near here, sample by sample.
 
@@ -175,18 +182,18 @@ class Expected:
         """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
-            fine = self.evaluate({name: widen(value) for name, value in narrowed.items()})
+            fine = self._evaluate_wide({name: widen(value) for name, value in narrowed.items()})
             yield self.evaluate(narrowed), fine, _SLACK, True
-        dtype = _finest(narrowed)
+        dtype = self._finest(narrowed)
         if dtype is None:
             return
         wide = {name: widen(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
-            fine = self.evaluate(wide)
+            fine = self._evaluate_wide(wide)
             any_size = _is_double(own)
             for way in (False, True) if in_order else (False,):
                 with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
-                    rough = self.evaluate(wide)
+                    rough = self._evaluate_wide(wide)
                 yield rough, fine, _SLACK / steps, False
 
     def rounded(self) -> Iterator[list[Tensor]]:
@@ -210,7 +217,7 @@ class Expected:
         return self._round()
 
     def _round(self) -> Iterator[list[Tensor]]:
-        dtype = _finest(self.arguments)
+        dtype = self._finest(self.arguments)
         if not self.exact or dtype is None or _is_double(self.arguments):
             return
         generator = torch.Generator().manual_seed(3)
@@ -219,7 +226,7 @@ class Expected:
             steps = _SLACK if sample % 2 else 1.0
             with contextlib.suppress(Exception):
                 with RandomRounding(dtype, generator, steps):
-                    results = self.evaluate(wide)
+                    results = self._evaluate_wide(wide)
                 yield [plain(value) for value in results]
 
     @cached_property
@@ -240,7 +247,7 @@ class Expected:
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
             with contextlib.suppress(Exception):  # infinity is not an argument of every operator
-                for results in outcomes(lambda: self.evaluate(wide), dtype):
+                for results in outcomes(lambda: self._evaluate_wide(wide), dtype):
                     found.append([plain(value) for value in results])
         return found
 
@@ -251,7 +258,7 @@ class Expected:
         if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
             return False
         with contextlib.suppress(Exception):
-            return exceeds_double(lambda: self.evaluate(wide))
+            return exceeds_double(lambda: self._evaluate_wide(wide))
         return False
 
     @cached_property
@@ -263,7 +270,7 @@ class Expected:
         for _ in range(_NEARBY):
             moved = {name: _nudge(value, generator) for name, value in wide.items()}
             try:
-                found = self.evaluate(moved)
+                found = self._evaluate_wide(moved)
             except Exception:
                 continue
             for position, value in enumerate(found):
@@ -300,7 +307,7 @@ class Expected:
         wide = [{name: widen(value) for name, value in one.items()} for one in own]
         try:
             found = measure(self.evaluate, wide[0], own[0])
-            others = [self.evaluate(one) for one in wide[1:]]
+            others = [self._evaluate_wide(one) for one in wide[1:]]
         except Exception:
             return None
         independent = []
@@ -401,8 +408,9 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
         RefusedError: `evaluate` raises for both.
     """
     exact = True
+    evaluate_wide = _in_double(evaluate)
     try:
-        values = evaluate(wide)
+        values = evaluate_wide(wide)
     except Exception as error:
         # A reference with a fixed dtype inside does not take wider arguments.
         try:
@@ -413,7 +421,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
     values = [plain(value) for value in values]
     floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
     if exact:
-        spread, terms = probe(evaluate, wide, values, floats)
+        spread, terms = probe(evaluate_wide, wide, values, floats)
     else:
         spread = [magnitude(value) if is_inexact(value) else None for value in values]
         terms = [
@@ -421,6 +429,20 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
             for size in spread
         ]
     return Expected([""] * len(values), values, spread, terms, exact, evaluate, own)
+
+
+def _in_double(evaluate: Evaluate) -> Evaluate:
+    """Evaluate so that tensors which are made without a dtype (`torch.zeros(n)`) are double too."""
+
+    def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return evaluate(arguments)
+        finally:
+            torch.set_default_dtype(before)
+
+    return evaluated
 
 
 def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:

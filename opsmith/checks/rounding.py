@@ -11,6 +11,7 @@ the kernel's dtype stays exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,8 @@ class StepByStep(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call an operator, and change its results in place."""
-        named, packet = dict(kwargs or {}), func.overloadpacket
+        args, named = self.takes(args, dict(kwargs or {}))
+        packet = func.overloadpacket
         parts = None if packet in (*_SUMS, *_RUNNING) else _formula(func, args, named)
         if parts is not None:
             with self:
@@ -54,6 +56,10 @@ class StepByStep(TorchDispatchMode):
                     self.gave(tensor)
         return returned
 
+    def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Change what an operator is given."""
+        return args, kwargs
+
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
         """Change what an operator gave for what it was given."""
 
@@ -64,7 +70,8 @@ class StepByStep(TorchDispatchMode):
 class RandomRounding(StepByStep):
     """Round what every operator gives in double precision to a coarser dtype, at random.
 
-    Sums, running ones too, have the roundings of their partial sums.
+    Sums, running ones too, have the roundings of their partial sums. So is each number that an
+    operator is given beside tensors: a kernel keeps ``1 / 3`` in its own dtype.
 
     Args:
         dtype: a floating dtype coarser than double precision.
@@ -92,6 +99,18 @@ class RandomRounding(StepByStep):
         self._generator = generator
         self._any_size = any_size
         self._in_order = in_order and dtype == torch.float32
+
+    def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Round the numbers that an operator is given."""
+        return (
+            tuple(self._number(value) for value in args),
+            {name: self._number(value) for name, value in kwargs.items()},
+        )
+
+    def _number(self, value: Any) -> Any:
+        if not isinstance(value, float) or not math.isfinite(value):
+            return value
+        return self._rounded(torch.tensor(value, dtype=torch.float64)).item()
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
         """Add the roundings of partial sums."""

@@ -1,4 +1,5 @@
 import re
+from fractions import Fraction
 
 import numpy
 import pytest
@@ -55,6 +56,23 @@ def nearest(a: Float[Tensor, "N D"], b: Float[Tensor, "M D"]) -> Int64[Tensor, "
 @opsmith.op("comparison::long_ones", data_dependent=("K",))
 def long_ones(x: Float[Tensor, "N D"]) -> Int64[Tensor, "K"]:
     return (x.square().sum(-1) > 4).nonzero()[:, 0]
+
+
+@opsmith.op("comparison::thirds")
+def thirds(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * (torch.arange(1, x.shape[0] + 1, dtype=x.dtype) * (1 / 3) - 1)
+
+
+@opsmith.op("comparison::grid")
+def grid(n: int) -> Float32[Tensor, "{n}"]:
+    return torch.linspace(0, 1, n + 1).diff()
+
+
+@opsmith.op("comparison::placed")
+def placed(x: Float[Tensor, "N"]) -> Float[Tensor, "2"]:
+    out = torch.zeros(2)
+    out[1] = x.sum()
+    return out
 
 
 def random(*shape, dtype=torch.float32, seed=0):
@@ -186,6 +204,52 @@ def test_how_many_pass_a_threshold_may_be_decided_by_rounding():
     assert outcome(long_ones, torch.tensor([1]), x=x).problem is None
     assert "shape (0,)" in outcome(long_ones, torch.tensor([], dtype=torch.int64), x=x).problem
     assert "expected" in outcome(long_ones, torch.tensor([2]), x=x).problem
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_kernel_may_round_the_numbers_of_the_reference(dtype):
+    # As processors do that multiply and add in one step: three thirds are not 1 to them.
+    x = random(4, dtype=dtype)
+    third = Fraction(torch.tensor(1 / 3, dtype=dtype).item())
+    weights = torch.tensor([float(n * third - 1) for n in range(1, 5)], dtype=dtype)
+    assert weights[2] != 0
+    assert outcome(thirds, x * weights, x=x).problem is None
+    off = torch.tensor([0.0, 0.0, 1e-4, 0.0], dtype=dtype)
+    assert "1 of 4 elements are wrong" in outcome(thirds, x * (weights + off), x=x).problem
+
+
+def test_rounding_may_decide_between_infinity_and_nan():
+    x = torch.tensor([1.0, 1.0, torch.inf, torch.inf])
+    right = thirds(x)
+    assert right[2].isnan()
+    assert right[3].isinf()
+    for value in (torch.inf, -torch.inf):
+        assert (
+            outcome(thirds, torch.cat([right[:2], torch.tensor([value, torch.inf])]), x=x).problem
+            is None
+        )
+    for wrong in ([1.0, torch.inf], [torch.nan, torch.nan], [torch.nan, -torch.inf]):
+        given = torch.cat([right[:2], torch.tensor(wrong)])
+        assert "1 of 4 elements are wrong" in outcome(thirds, given, x=x).problem
+
+
+def test_a_table_may_be_more_exact_than_the_reference_makes_it():
+    exact = torch.full((100,), 0.01)
+    assert not torch.equal(grid(100), exact)
+    assert outcome(grid, exact, n=100).problem is None
+    assert outcome(grid, grid(100), n=100).problem is None
+    assert "100 of 100 elements" in outcome(grid, exact * (1 + 1e-4), n=100).problem
+
+
+def test_what_the_reference_makes_without_a_dtype_is_double_in_what_is_right():
+    x = random(100)
+    truth = expected_of(placed, {"x": x})
+    assert truth.values[0].tolist() == [0, x.double().sum().item()]
+    assert torch.get_default_dtype() is torch.float32
+    # In the case's own dtypes it is what the author wrote, which is right as well.
+    x = random(100, dtype=torch.float64)
+    assert outcome(placed, torch.stack([x[0] * 0, x.sum()]), x=x).problem is None
+    assert outcome(placed, placed.reference(x).double(), x=x).problem is None
 
 
 def test_shapes_and_numbers_of_results_are_compared():
