@@ -208,6 +208,11 @@ def _sequence_type(
         return TensorListType(_tensor_type(element, scalars))
     if get_origin(element) in (typing.Union, types.UnionType):
         raise AnnotationProblem(f"{show(base)}: elements cannot be optional")
+    if get_origin(element) is typing.Annotated:
+        raise AnnotationProblem(
+            f"{show(base)}: what all elements must be stands outside, "
+            "Annotated[tuple[int, int], Between(1, 9)]"
+        )
     kind = _KINDS.get(element) if isinstance(element, collections.abc.Hashable) else None
     if kind is None:
         raise AnnotationProblem(f"{show(base)}: elements are int, float, bool, str or tensors")
