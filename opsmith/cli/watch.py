@@ -30,7 +30,8 @@ def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
         arguments: those of ``opsmith check``, without ``--watch``.
         given: the files or modules among them, watched even if they cannot be imported.
     """
-    files = {Path(name).resolve() for name in given if Path(name).is_file()}
+    named = [Path(name.partition("::")[0]) for name in given]
+    files = {path.resolve() for path in named if path.is_file()}
     try:
         while True:
             started = time.time_ns()

@@ -38,16 +38,25 @@ def import_all(sources: list[str]) -> list[Operator]:
     """Import every source and return all their operators, each once, in the order declared.
 
     Args:
-        sources: paths of Python files, or names of modules.
+        sources: paths of Python files, or names of modules; `FILE.py::OPERATOR` is one of a file's
+            operators, with or without its namespace.
 
     Raises:
-        LoadError: a source cannot be imported, or declares no operator.
+        LoadError: a source cannot be imported, or declares no operator, or none of that name.
     """
-    return list(
-        dict.fromkeys(
-            operator for source in sources for operator in import_operators(source).operators
-        )
-    )
+    return list(dict.fromkeys(operator for source in sources for operator in _named_by(source)))
+
+
+def _named_by(source: str) -> tuple[Operator, ...]:
+    file, _, name = source.partition("::")
+    operators = import_operators(file).operators
+    if not name:
+        return operators
+    found = tuple(one for one in operators if name in (one.name, one.signature.name))
+    if not found:
+        there = ", ".join(one.signature.name for one in operators)
+        raise LoadError(f"{file} declares no operator {name!r}; it declares {there}")
+    return found
 
 
 def import_operators(source: str) -> Imported:

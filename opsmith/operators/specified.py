@@ -31,8 +31,9 @@ class Specification:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text names an operator, and not a file or a module."""
-    return "::" in text
+    """Whether a text names an operator, and not a file or a module, or an operator of these."""
+    namespace, separator, _ = text.partition("::")
+    return bool(separator) and namespace.isidentifier()
 
 
 def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:

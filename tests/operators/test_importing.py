@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.operators.importing import LoadError, import_operators
+from opsmith.operators.importing import LoadError, import_all, import_operators
+from opsmith.operators.specified import is_name
 
 DECLARATION = """
     import torch
@@ -94,6 +95,25 @@ def refused(target: str | Path) -> str:
     with pytest.raises(LoadError) as raised:
         import_operators(str(target))
     return str(raised.value)
+
+
+def test_one_operator_of_a_file(write):
+    write("some.py", DECLARATION, qualname="some_of::first", name="first", factor=2)
+    with Path("some.py").open("a") as file:
+        second = DECLARATION.format(qualname="some_of::second", name="second", factor=3)
+        file.write(textwrap.dedent(second))
+    assert [one.name for one in import_all(["some.py::second"])] == ["some_of::second"]
+    assert [one.name for one in import_all(["some.py::some_of::first"])] == ["some_of::first"]
+    every = import_all(["some.py::second", "some.py"])
+    assert [one.name for one in every] == ["some_of::second", "some_of::first"]
+    with pytest.raises(LoadError) as caught:
+        import_all(["some.py::third"])
+    assert str(caught.value) == "some.py declares no operator 'third'; it declares first, second"
+
+
+def test_an_operator_of_a_namespace_is_none_of_a_file():
+    assert is_name("torchvision::nms")
+    assert not any(map(is_name, ["some.py::first", "pkg.some::first", "some.py", "pkg.some"]))
 
 
 def test_a_missing_file(write):
