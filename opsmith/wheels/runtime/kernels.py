@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from opsmith.errors import BuildError
 from opsmith.kernels import shipped
-from opsmith.kernels.devices import DEVICES, HOST, Device, find_device, get_device
+from opsmith.kernels.devices import DEVICES, HOST, Device, dispatch_key, find_device, get_device
 from opsmith.kernels.loaded import Library
 from opsmith.signature.model import Signature
 
@@ -18,6 +18,7 @@ __all__ = [
     "Device",
     "KernelSource",
     "Library",
+    "dispatch_key",
     "find_device",
     "get_device",
 ]
