@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import linecache
+import os
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -74,8 +75,24 @@ def _written(function: Callable[..., Any] | None) -> Iterator[str]:
     yield from _of_code(code)
     filled = [cell for cell in function.__closure__ or () if cell != CellType()]
     yield _plain([cell.cell_contents for cell in filled])
-    linecache.checkcache(code.co_filename)
-    yield from linecache.getlines(code.co_filename)
+    yield _file(code.co_filename)
+
+
+def _file(name: str) -> str:
+    """The digest of a file that a function is written in; of a notebook's cell, its text."""
+    try:
+        found = os.stat(name)
+        return _digest(name, found.st_mtime_ns, found.st_size)
+    except OSError:
+        return "".join(linecache.getlines(name))
+
+
+@functools.lru_cache
+def _digest(name: str, *state: int) -> str:
+    # A package declares many operators in a file, each with several functions.
+    del state
+    with open(name, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _plain(values: list[Any]) -> str:
