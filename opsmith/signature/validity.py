@@ -123,6 +123,7 @@ def _readable(
             refuse(
                 f"{owner} reads {name!r}, which no argument binds; a dimension is bound where it "
                 f"stands alone in some argument's shape. Bound are: {_bound(signature)}{remedy}"
+                f"{_number_called(signature, name)}"
             )
         if name not in signature.certain_dims and name not in also:
             source = signature.dim_sources[name]
@@ -147,6 +148,14 @@ def _readable(
                 )
             case SequenceType(_, int(length)), int(index) if index >= length:
                 refuse(f"{owner} reads {shown!r}, but {scalar.parameter!r} has {length} elements")
+
+
+def _number_called(signature: Signature, name: str) -> str:
+    """How a shape reads the int argument that `name` may be meant for."""
+    for parameter in signature.parameters:
+        if parameter.name.lower() == name.lower() and parameter.type == ScalarType("int"):
+            return f". The value of the argument {parameter.name!r} is written {{{parameter.name}}}"
+    return ""
 
 
 def _bound(signature: Signature) -> str:
