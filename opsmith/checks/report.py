@@ -11,6 +11,8 @@ from typing import Any, Literal
 from opsmith.errors import CheckError
 
 Status = Literal["passed", "failed", "not applicable"]
+#: Begins the note on samples that the reference did not take.
+REFUSED = "the reference refused"
 
 
 @dataclass(frozen=True)

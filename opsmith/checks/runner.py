@@ -20,7 +20,7 @@ from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
 from opsmith.checks.remote import Caller
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
-from opsmith.checks.report import Report, Row, Status
+from opsmith.checks.report import REFUSED, Report, Row, Status
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet
@@ -443,7 +443,7 @@ def _build(check: Check, subject: Subject) -> None:
 
 
 def _refused(trial: Trial) -> str:
-    text = f"the reference refused {trial.refused} samples: {trial.refusal}"
+    text = f"{REFUSED} {trial.refused} samples: {trial.refusal}"
     if trial.refused < _MANY_REFUSED * trial.count:
         return text
     return f"{text}. That takes time: say what arguments may be, or register_cases(only=True)"

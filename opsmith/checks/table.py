@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report import Report, Row, show_error
+from opsmith.checks.report import REFUSED, Report, Row, show_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +35,7 @@ class Table:
         self._width = max([_NAME, *map(len, names)])
         self._kernel: tuple[str, str] | None = None
         self._held: list[Row] = []
+        self._refusing: set[str] = set()
 
     def add(self, row: Row) -> None:
         """Show one more row, after its kernel's name where that is new.
@@ -58,9 +59,19 @@ class Table:
             self._put(replace(rows[0], check=f"{len(rows)} checks"))
 
     def _put(self, row: Row) -> None:
-        for line in _lines(row, self._kernel, self._width):
+        for line in _lines(row, remark(self._shortened(row)), self._kernel, self._width):
             self._show(line)
         self._kernel = (row.operator, row.kernel)
+
+    def _shortened(self, row: Row) -> Row:
+        """`row`, without what a reference says to refused samples where a row before has it."""
+        if not any(note.startswith(REFUSED) for note in row.notes):
+            return row
+        if row.operator not in self._refusing:
+            self._refusing.add(row.operator)
+            return row
+        notes = [n.partition(": ")[0] if n.startswith(REFUSED) else n for n in row.notes]
+        return replace(row, notes=tuple(notes))
 
 
 def end(console: Console, report: Report) -> None:
@@ -76,11 +87,12 @@ def _reason(row: Row) -> tuple[str, str, str] | None:
     return row.operator, row.kernel, row.message
 
 
-def _lines(row: Row, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
+def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
     """What to show for a row.
 
     Args:
         row: what came out.
+        said: the remark beside it.
         before: operator and kernel of the row before; `None` for the first.
         width: that of the column of names.
     """
@@ -101,7 +113,7 @@ def _lines(row: Row, before: tuple[str, str] | None, width: int) -> Iterator[Any
         str(row.cases) if row.cases else "",
         show_error(row.error),
         f"{row.seconds:.1f} s",
-        Text(remark(row), style="red" if row.status == "failed" else "dim"),
+        Text(said, style="red" if row.status == "failed" else "dim"),
     )
 
 

@@ -188,6 +188,23 @@ def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
     ]
 
 
+def test_what_a_reference_says_to_refused_samples_is_shown_once():
+    @opsmith.op("report::picky")
+    def picky(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        if x.numel() % 4:
+            raise ValueError(f"{x.numel()} elements are not a multiple of 4")
+        return x * 2
+
+    found = checks.run(picky, select=["reference", "mutation"], isolate=False)
+    assert all("a multiple of 4" in " ".join(row.notes) for row in found.rows)
+    text = io.StringIO()
+    Console(file=text, width=400).print(found.table())
+    shown = [line for line in text.getvalue().splitlines() if "the reference refused" in line]
+    assert len(shown) == 2
+    assert "elements are not a multiple of 4" in shown[0]
+    assert re.search(r"the reference refused \d+ samples$", shown[1].rstrip())
+
+
 def test_the_columns_of_forty_operators_begin_below_each_other_in_80_columns():
     checks_of_one = ["reference", "sanitize-undefined", "onnx-standard-torchscript", "fake"]
     rows = [
