@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from opsmith.errors import ExportError
+from opsmith.errors import DifferentiationError, ExportError
 from opsmith.targets.model import Model
 
 
@@ -39,7 +39,12 @@ def prepare(
         raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
     args, kwargs = _told_apart(model, tuple(args), dict(kwargs or {}))
     try:
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+        try:
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+        except DifferentiationError:
+            # No exported program records: parameters that ask for a gradient get none there.
+            with torch.no_grad():
+                program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:
         hint = ""
         if "specialized it to be a constant (1)" in str(error):

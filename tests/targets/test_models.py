@@ -197,6 +197,30 @@ def test_a_model_that_pytorch_cannot_trace_is_refused_with_pytorchs_words() -> N
     )
 
 
+def test_parameters_of_a_model_may_ask_for_gradients_that_an_operator_does_not_have() -> None:
+    @opsmith.op("models::overwrite", mutates_args=("memory",))
+    def overwrite(memory: Float[Tensor, "N"], x: Float[Tensor, "N"]) -> None:
+        memory.copy_(x)
+
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((4,), 3.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            memory = torch.zeros(4)
+            overwrite(memory, x * self.weight)
+            return memory + 1
+
+    with pytest.raises(opsmith.DifferentiationError, match="a mutating operator has no gradient"):
+        Remembers()(torch.ones(4))
+    found = prepare(Remembers(), (torch.ones(4),))
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        result = found.program.module()(torch.full((4,), 2.0))
+    assert result.tolist() == [7.0] * 4
+
+
 def test_expressions_over_sizes_have_the_users_names() -> None:
     n, m = Dim("n", min=2), Dim("m", min=2)
     found = model(lambda self, x, y: torch.cat([x, y, y]), ({0: n}, {0: m}))
