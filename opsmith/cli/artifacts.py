@@ -23,7 +23,7 @@ Source = Annotated[
         metavar="SOURCE",
         help="model.py:example or pkg.module:example, a function that returns (model, args); "
         "or a .pt2 file of torch.export.save; or, for a target that takes operators, the file or "
-        "module that declares them.",
+        "module that declares them, or FILE.py::OPERATOR for one.",
     ),
 ]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A folder of opsmith export.")]

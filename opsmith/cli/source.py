@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.operators import Operator
-from opsmith.operators.importing import LoadError, import_module, import_operators, raised
+from opsmith.operators.importing import LoadError, import_all, import_module, raised
 
 _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 
@@ -21,7 +21,7 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
             of the above, or an operator, or a list of operators; or a ``.pt2`` file that
             ``torch.export.save`` wrote.
         operators: whether ``FILE.py`` or ``MODULE`` alone stands for the operators that it
-            declares.
+            declares, and ``FILE.py::OPERATOR`` for one of them.
 
     Raises:
         LoadError: there is no such thing, or it is something else.
@@ -33,12 +33,13 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
             raise LoadError(f"no such file: {source}")
         return {"model": torch.export.load(source)}
     where, colon, name = source.rpartition(":")
-    if operators and not colon:
-        return {"model": import_operators(source).operators}
-    if not colon or not where or not name.isidentifier():
+    if operators and (not colon or "::" in source):
+        return {"model": import_all([source])}
+    if not colon or not where or where.endswith(":") or not name.isidentifier():
         raise LoadError(
             f"{source!r}: say which model, as in model.py:example or package.module:example. "
-            "(A file alone stands for its operators, where the target takes operators.)"
+            "(A file alone stands for its operators, and FILE.py::OPERATOR for one of them, where "
+            "the target takes operators.)"
         )
     module = import_module(where)
     found = getattr(module, name, None)

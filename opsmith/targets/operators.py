@@ -14,7 +14,7 @@ from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, flatten, map_tensors, output_names
-from opsmith.operators.importing import declared_by, import_operators
+from opsmith.operators.importing import declared_by, import_all
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.artifact import Agreement
 from opsmith.targets.protocol import OperatorRunner
@@ -28,7 +28,8 @@ def operators_of(source: Any) -> list[Operator]:
     """The operators that a user means, each once.
 
     Args:
-        source: an operator, several, or the Python module or file that declares them.
+        source: an operator, several, or the Python module or file that declares them;
+            ``"FILE.py::OPERATOR"`` is one of a file's operators.
 
     Raises:
         ExportError: `source` is something else, or has no operator.
@@ -37,7 +38,7 @@ def operators_of(source: Any) -> list[Operator]:
     if isinstance(source, Operator):
         return [source]
     if isinstance(source, str | Path):
-        return list(import_operators(str(source)).operators)
+        return import_all([str(source)])
     if isinstance(source, ModuleType):
         found = declared_by(source)
         if not found:

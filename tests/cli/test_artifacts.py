@@ -130,6 +130,7 @@ def test_a_model_and_its_arguments_may_be_named_without_a_function(tmp_path):
         (["cli_model.py:wrong"], "returned int; expected is (model, args)"),
         (["cli_model.py:raising"], "cli_model.py:23: ZeroDivisionError"),
         (["cli_model.py"], "say which model, as in model.py:example"),
+        (["cli_model.py::shift"], "say which model, as in model.py:example"),
         (["nothing.pt2"], "no such file: nothing.pt2"),
     ],
 )

@@ -207,6 +207,11 @@ def negate(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 
 both = [negate]
 """
+ANOTHER = """
+@opsmith.op("{name}::halve")
+def halve(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    return x / 2
+"""
 
 
 def test_a_file_a_module_and_a_list_stand_for_their_operators(target, tmp_path, monkeypatch):
@@ -219,6 +224,15 @@ def test_a_file_a_module_and_a_list_stand_for_their_operators(target, tmp_path, 
     assert list(export(module, tmp_path / "three")) == ["export_c::negate"]
     loaded = export([module.negate] * 2, tmp_path / "four")
     assert [use.name for use in loaded.artifact.manifest.operators] == ["export_c::negate"]
+
+
+def test_one_operator_of_a_file_is_exported_by_its_name(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    file = tmp_path / "export_e.py"
+    file.write_text((FILE + ANOTHER).format(name="export_e"))
+    assert list(export(str(file), tmp_path / "both")) == ["export_e::negate", "export_e::halve"]
+    assert list(export(f"{file}::halve", tmp_path / "one")) == ["export_e::halve"]
+    assert list(export(f"{file}::export_e::halve", tmp_path / "named")) == ["export_e::halve"]
 
 
 @pytest.mark.parametrize(
