@@ -130,6 +130,8 @@ def _import_file(path: Path, source: str) -> ModuleType:
         named = named / f"{named.name}.py"
         if named.is_file():
             return _import_file(named, str(path / named.name))
+        if (path / "__init__.py").is_file():
+            return _import_file(path / "__init__.py", source)
         files = sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
         inside = f"; in it: {', '.join(files)}" if files else ""
         raise LoadError(f"{source} is a folder; name a Python file{inside}")

@@ -141,6 +141,13 @@ def test_the_folder_of_a_package_is_a_module(write):
     assert names("load_u") == ["load_u::twice"]
 
 
+def test_the_folder_of_a_package_by_its_path(write):
+    write("src/load_y/__init__.py", "from load_y.op import twice")
+    write("src/load_y/op.py", DECLARATION, qualname="load_y::twice", name="twice", factor=2)
+    assert names("src/load_y") == names("./src/load_y/") == ["load_y::twice"]
+    assert "load_y" in sys.modules
+
+
 def test_another_kind_of_file(write):
     write("load_v.md", "")
     assert refused("load_v.md") == "load_v.md is not a Python file"
