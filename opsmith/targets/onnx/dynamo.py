@@ -18,6 +18,7 @@ from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
 from opsmith.targets.onnx import torchlib
 from opsmith.targets.onnx.emitter import Attributes
+from opsmith.targets.onnx.no_ops import only_no_ops
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
 from opsmith.targets.onnx.standard import add_node, standard
 
@@ -86,7 +87,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot translate something, in its own words.
     """
     table = translation_table(lowered.kept, opset)
-    with quietly(), torchlib.read_once():
+    with quietly(), torchlib.read_once(), only_no_ops():
         try:
             program = torch.onnx.export(
                 lowered.program,

@@ -7,19 +7,12 @@ model. What a source says stays the same, so it is kept with the function.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-#: The property of a function that parses its source each time.
-_NAME = "function_ir"
+from opsmith.targets.onnx.replacement import Replacement
 
-_lock = threading.RLock()
 _read: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-_exports = 0
-_original: Any = None
 
 
 def read() -> None:
@@ -30,33 +23,20 @@ def read() -> None:
         get_torchlib_ops()
 
 
-@contextmanager
-def read_once() -> Iterator[None]:
-    """A block in which nothing is read that was read before; threads may be in it side by side."""
-    global _exports, _original
-    try:
-        from onnxscript._internal.values import TracedOnnxFunction
+def _functions() -> Any:
+    from onnxscript._internal.values import TracedOnnxFunction
 
-        found = vars(TracedOnnxFunction)[_NAME]
-    except (ImportError, KeyError):  # an onnxscript of another make
-        yield
-        return
-    with _lock:
-        _exports += 1
-        if _exports == 1:
-            _original = found
-            setattr(TracedOnnxFunction, _NAME, property(_function_ir))
-    try:
-        yield
-    finally:
-        with _lock:
-            _exports -= 1
-            if not _exports:
-                setattr(TracedOnnxFunction, _NAME, _original)
+    return TracedOnnxFunction
 
 
-def _function_ir(function: Any) -> Any:
-    with _lock:
+def _remembered(parses: Any) -> property:
+    def function_ir(function: Any) -> Any:
         if function not in _read:
-            _read[function] = _original.fget(function)
+            _read[function] = parses.fget(function)
         return _read[function]
+
+    return property(function_ir)
+
+
+#: A block in which no source is parsed that was parsed before.
+read_once = Replacement(_functions, "function_ir", _remembered)
