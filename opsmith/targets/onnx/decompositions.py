@@ -1,12 +1,15 @@
-"""What onnxscript cannot translate in every call, by other operators."""
+"""What the exporter translates wrongly, or not in every call, by other operators of PyTorch's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor
+
+_aten = torch.ops.aten
 
 
 def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
@@ -19,5 +22,146 @@ def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
     return [input.narrow(dim, size * i, part) for i, part in enumerate(sizes)]
 
 
-DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {torch.ops.aten.split.Tensor: _split}
-"""By overload what does the same; `NotImplemented` where the exporters can translate the call."""
+# --- wrong ---------------------------------------------------------------------------------------
+
+
+def _scatter_mean(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A mean as a sum and a count; ONNX scatters no mean, and the exporter takes it for none."""
+    if reduce != "mean":
+        return NotImplemented
+    own = torch.ones_like(input) if include_self else torch.zeros_like(input)
+    total = (input if include_self else own).scatter_add(dim, index, src)
+    count = own.scatter_add(dim, index, torch.ones_like(src))
+    rounding = None if input.is_floating_point() else "floor"
+    mean = torch.div(total, count.clamp(min=1), rounding_mode=rounding)
+    return mean if include_self else torch.where(count > 0, mean, input)
+
+
+def _log_sigmoid(input: Tensor) -> Tensor:
+    """Without the exponential that is infinite from -89 down."""
+    return input.clamp(max=0) - torch.log1p(torch.exp(-input.abs()))
+
+
+def _bce_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Tensor:
+    """As `_log_sigmoid`."""
+    factor = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
+    loss = (1 - target) * input - factor * _log_sigmoid(input)
+    loss = loss if weight is None else loss * weight
+    return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+
+
+def _log_add_exp(input: Tensor, other: Tensor) -> Tensor:
+    """From the larger on, so that no exponential is infinite."""
+    larger = torch.maximum(input, other)
+    both = larger + torch.log1p(torch.exp(-(input - other).abs()))
+    return torch.where((input == other) & larger.isinf(), larger, both)
+
+
+def _sign_bit(input: Tensor) -> Tensor:
+    """True for -0 too; that of a NaN is not seen."""
+    if not input.is_floating_point():
+        return input < 0
+    return (input < 0) | ((input == 0) & (input.reciprocal() < 0))
+
+
+def _atan2(input: Tensor, other: Tensor) -> Tensor:
+    """The angle in the first quadrant, mirrored: the signs of zeros count."""
+    y, x = input.abs(), other.abs()
+    angle = torch.where((y == 0) & (x == 0), 0.0, torch.atan(y / x))
+    angle = torch.where(y.isinf() & x.isinf(), math.pi / 4, angle)
+    angle = torch.where(_sign_bit(other), math.pi - angle, angle)
+    return torch.where(_sign_bit(input), -angle, angle)
+
+
+def _shift_right(input: Tensor, bits: int) -> Any:
+    """Of bytes, whose result the exporter makes signed."""
+    if input.dtype != torch.uint8 or not 0 <= bits < 8:
+        return NotImplemented
+    return torch.div(input, 1 << bits, rounding_mode="floor")
+
+
+def _shift_left(input: Tensor, bits: int) -> Any:
+    """As `_shift_right`."""
+    if input.dtype != torch.uint8 or not 0 <= bits < 8:
+        return NotImplemented
+    return input * (1 << bits)
+
+
+# --- not translated ------------------------------------------------------------------------------
+
+
+def _stable_sort(
+    input: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> Any:
+    """ONNX sorts stably."""
+    del stable
+    return input.sort(dim, descending)
+
+
+def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    del compute_mode
+    difference = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p == 0:
+        return (difference != 0).to(x1.dtype).sum(-1)
+    if p == 1:
+        return difference.sum(-1)
+    if p == 2:
+        return difference.square().sum(-1).sqrt()
+    if p == math.inf:
+        return difference.amax(-1)
+    return difference.pow(p).sum(-1).pow(1 / p)
+
+
+def _hypot(input: Tensor, other: Tensor) -> Tensor:
+    """Without a square that is out of range."""
+    a, b = input.abs(), other.abs()
+    larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
+    ratio = torch.where(larger == 0, 0.0, smaller / larger)
+    return torch.where(a.isinf() | b.isinf(), math.inf, larger * (1 + ratio * ratio).sqrt())
+
+
+def _fmax(input: Tensor, other: Tensor) -> Tensor:
+    return _number_of(input, other, torch.maximum(input, other))
+
+
+def _fmin(input: Tensor, other: Tensor) -> Tensor:
+    return _number_of(input, other, torch.minimum(input, other))
+
+
+def _number_of(input: Tensor, other: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(input != input, other, torch.where(other != other, input, chosen))
+
+
+def _copy_sign(input: Tensor, other: Tensor) -> Tensor:
+    return torch.where(_sign_bit(other), -input.abs(), input.abs())
+
+
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    _aten.split.Tensor: _split,
+    _aten.scatter_reduce.two: _scatter_mean,
+    _aten.log_sigmoid.default: _log_sigmoid,
+    _aten.binary_cross_entropy_with_logits.default: _bce_with_logits,
+    _aten.logaddexp.default: _log_add_exp,
+    _aten.signbit.default: _sign_bit,
+    _aten.atan2.default: _atan2,
+    _aten.__rshift__.Scalar: _shift_right,
+    _aten.bitwise_right_shift.Tensor_Scalar: _shift_right,
+    _aten.__lshift__.Scalar: _shift_left,
+    _aten.bitwise_left_shift.Tensor_Scalar: _shift_left,
+    _aten.sort.stable: _stable_sort,
+    _aten.cdist.default: _cdist,
+    _aten._cdist_forward.default: _cdist,
+    _aten.hypot.default: _hypot,
+    _aten.fmax.default: _fmax,
+    _aten.fmin.default: _fmin,
+    _aten.copysign.Tensor: _copy_sign,
+}
+"""By overload what does the same; `NotImplemented` where the exporter can translate the call."""

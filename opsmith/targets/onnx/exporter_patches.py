@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,10 +74,86 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
     return g.op("Transpose", windows, perm_i=[*order, axis + 1])
 
 
+def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
+    """Rounded down; the exporter's own rounds towards zero, as PyTorch did once."""
+    from torch.onnx import symbolic_helper, symbolic_opset9
+
+    if symbolic_helper._is_fp(data) or symbolic_helper._is_fp(divisor):
+        return g.op("Floor", symbolic_opset9.true_divide(g, data, divisor))
+    rest = g.op("Mod", data, divisor)  # has the divisor's sign
+    return g.op("Div", g.op("Sub", data, rest), divisor)
+
+
+def _shift_right(g: Any, data: Any, bits: Any) -> Any:
+    """Rounded down, as the bits of a negative number are; the exporter's own divides."""
+    if isinstance(data.type(), torch._C.TensorType) and data.type().dtype() == torch.uint8:
+        return g.op("BitShift", data, g.op("CastLike", bits, data), direction_s="RIGHT")
+    return _floor_divide(g, data, g.op("Pow", _number(g, 2, data), g.op("CastLike", bits, data)))
+
+
+def _number(g: Any, value: float, like: Any) -> Any:
+    return g.op("CastLike", g.op("Constant", value_t=torch.tensor(value)), like)
+
+
+def _log_sigmoid(g: Any, data: Any) -> Any:
+    """Without the exponential that is infinite from -89 down."""
+    small = g.op("Exp", g.op("Neg", g.op("Abs", data)))
+    rest = g.op("Log", g.op("Add", _number(g, 1.0, data), small))
+    return g.op("Sub", g.op("Min", data, _number(g, 0.0, data)), rest)
+
+
+def _bce_with_logits(
+    g: Any, data: Any, target: Any, weight: Any, pos_weight: Any, reduction: Any
+) -> Any:
+    """As `_log_sigmoid`."""
+    from torch.onnx import symbolic_helper
+
+    one = _number(g, 1.0, data)
+    right = _log_sigmoid(g, data)
+    if not symbolic_helper._is_none(pos_weight):
+        more = g.op("Mul", g.op("Sub", pos_weight, one), target)
+        right = g.op("Mul", g.op("Add", one, more), right)
+    loss = g.op("Sub", g.op("Mul", g.op("Sub", one, target), data), right)
+    if not symbolic_helper._is_none(weight):
+        loss = g.op("Mul", loss, weight)
+    how = symbolic_helper._get_const(reduction, "i", "reduction")
+    if how == 0:
+        return loss
+    return g.op("ReduceMean" if how == 1 else "ReduceSum", loss, keepdims_i=0)
+
+
+def _atan2(g: Any, data: Any, other: Any) -> Any:
+    """The angle in the first quadrant, mirrored; the exporter's own is -pi on the negative axis."""
+    zero, pi = _number(g, 0.0, data), _number(g, math.pi, data)
+    angle = g.op("Atan", g.op("Div", g.op("Abs", data), g.op("Abs", other)))
+    origin = g.op("And", g.op("Equal", data, zero), g.op("Equal", other, zero))
+    angle = g.op("Where", origin, zero, angle)
+    angle = g.op("Where", g.op("Less", other, zero), g.op("Sub", pi, angle), angle)
+    return g.op("Where", g.op("Less", data, zero), g.op("Neg", angle), angle)
+
+
+def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
+    """The exporter's own, which is wrong but for p=2."""
+    from torch.onnx import symbolic_helper, symbolic_opset9
+
+    if symbolic_helper._parse_arg(p, "f") != 2:
+        raise ExportError(
+            "aten::cdist: the TorchScript exporter is wrong with any p but 2. Write the distance "
+            'out, or export with exporter="dynamo".'
+        )
+    return symbolic_opset9.cdist(g, x1, x2, p, compute_mode)
+
+
 PATCHES: dict[str, Callable[..., Any]] = {
+    "aten::__rshift_": _shift_right,
+    "aten::atan2": _atan2,
+    "aten::binary_cross_entropy_with_logits": _bce_with_logits,
+    "aten::cdist": _cdist,
     "aten::copy": _copy,
+    "aten::floor_divide": _floor_divide,
     "aten::index_add": _index_add,
     "aten::index_put": _index_put,
+    "aten::log_sigmoid": _log_sigmoid,
     "aten::unfold": _unfold,
 }
 """The functions that make nodes, by operator."""

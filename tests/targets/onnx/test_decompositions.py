@@ -1,0 +1,129 @@
+"""What exporters translate wrongly or not at all comes out of ONNX Runtime as out of PyTorch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import opsmith
+from opsmith import ExportError
+
+INF, NAN = float("inf"), float("nan")
+#: Each pair of values once.
+_VALUES = torch.tensor([0.0, -0.0, 1.0, -2.5, 120.0, -120.0, 1e30, -1e30, 1e-30, INF, -INF, NAN])
+X, Y = (one.flatten() for one in torch.meshgrid(_VALUES, _VALUES, indexing="ij"))
+ROWS = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+#: The second element twice, the third not at all.
+INDEX = torch.tensor([[0, 1, 1], [1, 1, 0]])
+COUNTS = torch.tensor([7, -7, 3, -3, 0, 1, -1, 2**33, -(2**33)])
+BYTES = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
+
+
+class Called(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor, y: Tensor, r: Tensor, i: Tensor, n: Tensor, b: Tensor) -> Any:
+        return self.function(x, y, r, i, n, b)
+
+
+def compare(function: Callable[..., Any], folder: Path, exporter: str) -> None:
+    args = (X, Y, ROWS, INDEX, COUNTS, BYTES)
+    model = Called(function)
+    opsmith.export(
+        model,
+        tuple(arg.clone() for arg in args),
+        target="onnxruntime",
+        out=folder,
+        exporter=exporter,
+        verify=False,
+        say=None,
+    )
+    given, right = opsmith.load(folder)(*args), model(*args)
+    assert given.keys() == right.keys()
+    for name, value in right.items():
+        torch.testing.assert_close(
+            given[name], value, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_what_the_exporter_translates_wrongly(tmp_path):
+    def function(x, y, r, i, n, b):
+        spread = torch.full_like(r[:2], 5.0)
+        return {
+            "log_sigmoid": F.logsigmoid(x),
+            "log_add_exp": torch.logaddexp(x, y),
+            "atan2": torch.atan2(x, y),
+            "sign": torch.signbit(x),
+            "mean": r.scatter_reduce(0, i, spread, "mean"),
+            "mean_of_others": r.scatter_reduce(0, i, spread, "mean", include_self=False),
+            "mean_of_counts": n[None].scatter_reduce(1, i[:1], torch.full_like(i[:1], -3), "mean"),
+            "right": b >> 4,
+            "left": b << 4,
+        }
+
+    compare(function, tmp_path / "model", "dynamo")
+
+
+def test_what_the_exporter_does_not_translate(tmp_path):
+    def function(x, y, r, i, n, b):
+        return {
+            "hypot": torch.hypot(x, y),
+            "fmax": torch.fmax(x, y),
+            "fmin": torch.fmin(x, y),
+            # The sign of a NaN is not seen.
+            "copy_sign": torch.copysign(x, y.nan_to_num()),
+            "sorted": torch.sort(r.round(), dim=1, stable=True)[1],
+            "descending": torch.sort(r.round(), dim=0, descending=True, stable=True)[1],
+            **{
+                f"p{p}".replace(".", "_"): torch.cdist(r, r[1:], p)
+                for p in (0.0, 1.0, 2.0, 3.0, INF)
+            },
+        }
+
+    compare(function, tmp_path / "model", "dynamo")
+
+
+def test_what_the_other_exporter_translates_wrongly(tmp_path):
+    def function(x, y, r, i, n, b):
+        return {
+            "log_sigmoid": F.logsigmoid(x),
+            "floor": n // 3,
+            "floor_negative": n // -3,
+            "floor_float": torch.where(x.abs() < 1e3, x, 0.0) // 2,
+            "right": n >> 1,
+            "right_of_bytes": b >> 4,
+            # ONNX tells 0 from -0 nowhere but in a division.
+            "atan2": torch.atan2(r, r.flip(0) - r[:1]),
+            "distance": torch.cdist(r, r[1:]),
+        }
+
+    compare(function, tmp_path / "model", "torchscript")
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_loss_of_large_logits_is_finite(exporter, reduction, tmp_path):
+    def function(x, y, r, i, n, b):
+        chosen, target = r * 100, r.sigmoid()
+        weights = {"weight": r[0].abs(), "pos_weight": r[1].abs()}
+        return {
+            "plain": F.binary_cross_entropy_with_logits(chosen, target, reduction=reduction),
+            "weighed": F.binary_cross_entropy_with_logits(
+                chosen, target, reduction=reduction, **weights
+            ),
+        }
+
+    compare(function, tmp_path / "model", exporter)
+
+
+def test_a_distance_that_the_other_exporter_gets_wrong_is_refused(tmp_path):
+    with pytest.raises(ExportError, match=r"wrong with any p but 2\. Write the distance out, or "):
+        compare(
+            lambda x, y, r, i, n, b: {"d": torch.cdist(r, r, 1.0)}, tmp_path / "m", "torchscript"
+        )
