@@ -58,6 +58,36 @@ def _bce_with_logits(
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    """Of smoothed labels, which the exporter takes as they are, and of shares, which it refuses."""
+    shares = target.is_floating_point()
+    if not (label_smoothing or shares):
+        return NotImplemented
+    dim = min(1, input.dim() - 1)
+    smoothing, logarithms = label_smoothing / input.shape[dim], input.log_softmax(dim)
+    ones = [1] * (input.dim() - dim - 1)
+    weighed = logarithms if weight is None else logarithms * weight.reshape(-1, *ones)
+    if shares:
+        loss = -(weighed * (target * (1 - label_smoothing) + smoothing)).sum(dim)
+        return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+    right = _aten.nll_loss_nd(logarithms, target, weight, reduction, ignore_index)
+    counted = target.ne(ignore_index)
+    others = torch.where(counted, -weighed.sum(dim), 0.0)
+    if reduction:
+        others = others.sum()
+    if reduction == 1:
+        count = counted if weight is None else weight[torch.where(counted, target, 0)] * counted
+        others = others / count.sum()
+    return (1 - label_smoothing) * right + smoothing * others
+
+
 def _log_add_exp(input: Tensor, other: Tensor) -> Tensor:
     """From the larger on, so that no exponential is infinite."""
     larger = torch.maximum(input, other)
@@ -149,6 +179,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.scatter_reduce.two: _scatter_mean,
     _aten.log_sigmoid.default: _log_sigmoid,
     _aten.binary_cross_entropy_with_logits.default: _bce_with_logits,
+    _aten.cross_entropy_loss.default: _cross_entropy,
     _aten.logaddexp.default: _log_add_exp,
     _aten.signbit.default: _sign_bit,
     _aten.atan2.default: _atan2,

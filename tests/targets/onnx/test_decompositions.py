@@ -122,6 +122,22 @@ def test_a_loss_of_large_logits_is_finite(exporter, reduction, tmp_path):
     compare(function, tmp_path / "model", exporter)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_are_smoothed(reduction, tmp_path):
+    def function(x, y, r, i, n, b):
+        label, weight = torch.tensor([0, 1, 2, 2]), torch.tensor([1.0, 2.0, 3.0])
+        options = {"reduction": reduction, "label_smoothing": 0.3}
+        image = torch.stack([r, 2 * r], 2)
+        return {
+            "plain": F.cross_entropy(r, label, **options),
+            "weighed": F.cross_entropy(r, label, weight, ignore_index=1, **options),
+            "image": F.cross_entropy(image, torch.stack([label] * 2, 1), weight, **options),
+            "shares": F.cross_entropy(r, r.softmax(1), **options),
+        }
+
+    compare(function, tmp_path / "model", "dynamo")
+
+
 def test_a_distance_that_the_other_exporter_gets_wrong_is_refused(tmp_path):
     with pytest.raises(ExportError, match=r"wrong with any p but 2\. Write the distance out, or "):
         compare(
