@@ -111,6 +111,17 @@ def _atan2(input: Tensor, other: Tensor) -> Tensor:
     return torch.where(_sign_bit(input), -angle, angle)
 
 
+def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Any:
+    """Counted in double precision; in single, 1.2 / 0.2 is more than 6, and there is one more."""
+    fixed = all(isinstance(one, int | float) for one in (start, end, step))
+    if not fixed or not any(isinstance(one, float) for one in (start, end, step)):
+        return NotImplemented
+    counts = torch.arange(
+        math.ceil((end - start) / step), dtype=torch.float64, device=options.get("device")
+    )
+    return (counts * step + start).to(dtype or torch.get_default_dtype())
+
+
 def _shift_right(input: Tensor, bits: int) -> Any:
     """Of bytes, whose result the exporter makes signed."""
     if input.dtype != torch.uint8 or not 0 <= bits < 8:
@@ -183,6 +194,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.logaddexp.default: _log_add_exp,
     _aten.signbit.default: _sign_bit,
     _aten.atan2.default: _atan2,
+    _aten.arange.start_step: _arange,
     _aten.__rshift__.Scalar: _shift_right,
     _aten.bitwise_right_shift.Tensor_Scalar: _shift_right,
     _aten.__lshift__.Scalar: _shift_left,

@@ -65,6 +65,7 @@ def test_what_the_exporter_translates_wrongly(tmp_path):
             "mean_of_counts": n[None].scatter_reduce(1, i[:1], torch.full_like(i[:1], -3), "mean"),
             "right": b >> 4,
             "left": b << 4,
+            "range": torch.arange(0, 1.2, 0.2) + r[0, 0],
         }
 
     compare(function, tmp_path / "model", "dynamo")
