@@ -148,6 +148,7 @@ def _stable_sort(
 
 
 def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    """From every difference, each of which takes memory."""
     del compute_mode
     difference = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
     if p == 0:
@@ -181,8 +182,12 @@ def _number_of(input: Tensor, other: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(input != input, other, torch.where(other != other, input, chosen))
 
 
-def _copy_sign(input: Tensor, other: Tensor) -> Tensor:
-    return torch.where(_sign_bit(other), -input.abs(), input.abs())
+def _copy_sign(input: Tensor, other: Tensor) -> Any:
+    dtype = torch.result_type(input, other)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    size = input.to(dtype).abs()
+    return torch.where(_sign_bit(other), -size, size)
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {

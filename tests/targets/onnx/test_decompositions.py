@@ -79,6 +79,7 @@ def test_what_the_exporter_does_not_translate(tmp_path):
             "fmin": torch.fmin(x, y),
             # The sign of a NaN is not seen.
             "copy_sign": torch.copysign(x, y.nan_to_num()),
+            "copy_sign_of_wider": torch.copysign(x, y.nan_to_num().double()),
             "sorted": torch.sort(r.round(), dim=1, stable=True)[1],
             "descending": torch.sort(r.round(), dim=0, descending=True, stable=True)[1],
             **{
