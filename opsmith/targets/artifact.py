@@ -51,6 +51,11 @@ class TensorSpec:
         return f"{self.name}: {self.type}"
 
 
+def unnamed_size(name: str, axis: int) -> str:
+    """What a dynamic size of the input `name` is called where the user gave it no name."""
+    return f"{name}_dim_{axis}"
+
+
 @dataclass(frozen=True)
 class OperatorUse:
     """What became of one custom operator.

@@ -15,7 +15,7 @@ from opsmith.errors import ArgumentError, ArtifactError, MissingError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
-from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, Manifest
+from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, Manifest, unnamed_size
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 
@@ -274,7 +274,9 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
                 if not _allows(manifest, expected, size):
                     raise ArgumentError(
                         f"{what} does not fit {spec.type}: dimension {axis} ({expected}) is "
-                        f"{size}, the export allows {_allowed(manifest, expected)}.{got}"
+                        f"{size}, the export allows {_allowed(manifest, expected)}."
+                        f"{_start_hint(manifest, expected, size, unnamed_size(spec.name, axis))}"
+                        f"{got}"
                     )
                 if bound.setdefault(expected, size) != size:
                     raise ArgumentError(
@@ -320,6 +322,16 @@ def _allows(manifest: Manifest, symbol: str, size: int) -> bool:
 def _allowed(manifest: Manifest, symbol: str) -> str:
     low, high = manifest.dims[symbol]
     return f"{low} <= {symbol}" + ("" if high is None else f" <= {high}")
+
+
+def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str:
+    """What to do where a size is too small because it was left to PyTorch to name it."""
+    if symbol != unnamed or size >= 2 or manifest.dims[symbol][0] != 2:
+        return ""
+    return (
+        ' torch.export begins at 2 for Dim.DYNAMIC and Dim.AUTO, and at 0 for Dim("n"): '
+        "give that in dynamic_shapes to allow fewer."
+    )
 
 
 class _Line(NamedTuple):

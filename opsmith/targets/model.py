@@ -208,13 +208,28 @@ class Model:
         )
 
     def _output_names(self, count: int) -> list[str]:
-        """The keys of a returned dictionary, else ``output``, else numbered."""
+        """Where each tensor is in what the model returned: ``boxes``, ``levels_0``; else numbered.
+
+        A single tensor is ``output``. Numbers alone, of tuples and lists, begin with ``output``.
+        """
+        numbered = ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
         spec = self.program.call_spec.out_spec
-        inputs = {node.name for node in self._user_inputs}
-        keys = list(spec.context) if spec is not None and spec.type is dict else []
-        if len(keys) == count == len(self._user_outputs) and not inputs & set(map(str, keys)):
-            return [str(key) for key in keys]
-        return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+        if spec is None:
+            return numbered
+        values = [v.meta["val"] if isinstance(v, Node) else v for v in self._user_outputs]
+        try:
+            paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(values, spec))
+        except ValueError:  # a class whose registration does not say how its fields are called
+            return numbered
+        names = [
+            _path_name(path)
+            for (path, _), value in zip(paths, self._user_outputs, strict=True)
+            if isinstance(value, Node)
+        ]
+        taken = {node.name for node in self._user_inputs}
+        if len({*names, *taken}) < count + len(taken):
+            return numbered
+        return numbered if names == ["output_0"] else names
 
     def _spec(self, name: str, node: Node) -> TensorSpec:
         value = node.meta.get("val")
@@ -296,6 +311,13 @@ def _bound(value: Any) -> int | None:
         return None
     # torch writes "no limit" as a number near the largest of 64 bits too.
     return None if number >= 2**62 else number
+
+
+def _path_name(path: tuple[Any, ...]) -> str:
+    """The keys, fields and indices that lead to a value, as one name."""
+    parts = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
+    first = () if path and not isinstance(path[0], pytree.SequenceKey) else ("output",)
+    return "_".join(map(str, (*first, *parts)))
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from opsmith.errors import DifferentiationError, ExportError
+from opsmith.targets.artifact import unnamed_size
 from opsmith.targets.model import Model
 
 
@@ -34,7 +35,7 @@ def prepare(
             if model.example_inputs is None:
                 raise ExportError("the ExportedProgram carries no example inputs; pass args")
             args, kwargs = model.example_inputs
-        return Model(model, None, tuple(args or ()), dict(kwargs or {}), {})
+        return Model(model, None, tuple(args or ()), dict(kwargs or {}), _size_names(model))
     if args is None:
         raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
     args, kwargs = _told_apart(model, tuple(args), dict(kwargs or {}))
@@ -52,9 +53,8 @@ def prepare(
         raise ExportError(
             f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
         ) from error
-    return Model(
-        program, model, args, kwargs, _dim_names(program, model, args, kwargs, dynamic_shapes)
-    )
+    given = _dim_names(program, model, args, kwargs, dynamic_shapes)
+    return Model(program, model, args, kwargs, _size_names(program) | given)
 
 
 def _told_apart(
@@ -132,6 +132,18 @@ def _dim_names(
             symbols = getattr(expression, "free_symbols", ())
             if name.isidentifier() and len(symbols) == 1:
                 names.setdefault(str(next(iter(symbols))), name)
+    return names
+
+
+def _size_names(program: ExportedProgram) -> dict[str, str]:
+    """Names for sizes that nobody named: ``x_dim_0`` says more than PyTorch's ``s77``."""
+    names: dict[str, str] = {}
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        sizes: Sequence[Any] = value.shape if isinstance(value, Tensor) else ()
+        for axis, size in enumerate(sizes):
+            if not isinstance(size, int):
+                names.setdefault(str(size), unnamed_size(node.name, axis))
     return names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import sympy
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.utils import _pytree as pytree
 
 import opsmith
 from opsmith import ExportError
@@ -26,6 +27,21 @@ from opsmith.targets.readme import write_readme
 @opsmith.op("models::twice")
 def twice(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     return 2 * x
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    rest: list[Tensor]
+
+
+class Unnamed:
+    def __init__(self, held: list[Tensor]) -> None:
+        self.held = held
+
+
+pytree.register_pytree_node(
+    Unnamed, lambda one: (one.held, None), lambda held, _: Unnamed(list(held))
+)
 
 
 class Called(nn.Module):
@@ -48,11 +64,18 @@ def model(function: Any, shapes: Any = None) -> Model:
         (lambda self, x, y: x + y, ["output"]),
         (lambda self, x, y: (x + y, x - y), ["output_0", "output_1"]),
         (lambda self, x, y: {"sum": x + y, "difference": x - y}, ["sum", "difference"]),
-        (lambda self, x, y: {"sum": x + y, "none": None}, ["output"]),
+        (lambda self, x, y: {"sum": x + y, "none": None}, ["sum"]),
+        (lambda self, x, y: (x + y,), ["output"]),
+        (lambda self, x, y: Pair(x + y, [x]), ["first", "rest_0"]),
+        (lambda self, x, y: {"kept": (x + y, [x * 2]), "z": x}, ["kept_0", "kept_1_0", "z"]),
+        (lambda self, x, y: (x, [{"boxes": y}]), ["output_0", "output_1_0_boxes"]),
+        # A name that an input has, or that two values would share, is none.
         (lambda self, x, y: {"x": x + y, "z": x - y}, ["output_0", "output_1"]),
+        (lambda self, x, y: {"a_0": x, "a": [y]}, ["output_0", "output_1"]),
+        (lambda self, x, y: Unnamed([x, y]), ["output_0", "output_1"]),
     ],
 )
-def test_outputs_are_called_by_the_keys_that_came_back_or_numbered(function: Any, names: Any):
+def test_outputs_are_called_by_where_they_are_in_what_came_back(function: Any, names: Any):
     assert [spec.name for spec in model(function).outputs] == names
 
 
@@ -119,10 +142,19 @@ def test_an_input_that_is_no_tensor_is_fixed_and_one_that_changes_is_refused() -
         _ = changing.call
 
 
+def test_a_size_without_a_name_is_called_by_the_input_and_the_dimension() -> None:
+    for size in (Dim.DYNAMIC, Dim.AUTO):
+        found = model(lambda self, x, y: (x * 2, y), {"x": {0: size}, "y": {0: Dim("n")}})
+        assert [spec.shape for spec in found.inputs] == [("x_dim_0",), ("n",)]
+        assert found.dims == {"x_dim_0": (2, None), "n": (0, None)}
+    (given,) = prepare(found.program).inputs[:1]
+    assert given.shape == ("x_dim_0",)
+
+
 def test_what_a_model_returned_beside_tensors_is_kept_as_it_was() -> None:
     found = model(lambda self, x, y: (x + y, None, 3, {"same": x * 2, "name": "a"}))
     assert found.call.out_leaves == (0, {"is": None}, {"is": 3}, 1, {"is": "a"})
-    assert [spec.name for spec in found.outputs] == ["output_0", "output_1"]
+    assert [spec.name for spec in found.outputs] == ["output_0", "output_3_same"]
 
 
 def test_a_constant_that_json_has_not_is_its_text_which_no_argument_equals() -> None:

@@ -218,6 +218,34 @@ def test_an_input_that_does_not_fit_is_said(tmp_path: Path, inputs: Any, said: s
     assert said is None or str(caught.value) == f"{tmp_path}: {said}"
 
 
+@pytest.mark.parametrize(
+    ("dim", "low", "size", "hinted"),
+    [
+        ("x_dim_0", 2, 1, True),
+        ("x_dim_0", 2, 0, True),
+        ("x_dim_0", 3, 2, False),
+        ("x_dim_0", 3, 1, False),
+        ("N", 2, 1, False),
+    ],
+)
+def test_a_size_that_nobody_named_begins_at_2_and_the_message_says_why(
+    tmp_path: Path, dim: str, low: int, size: int, hinted: bool
+) -> None:
+    inputs = (TensorSpec("x", "float32", (dim,)),)
+    model = loaded(tmp_path, Manifest("onnx", {}, inputs, dims={dim: (low, None)}))
+    with pytest.raises(ArgumentError) as caught:
+        model.run([torch.ones(size)])
+    hint = (
+        ' torch.export begins at 2 for Dim.DYNAMIC and Dim.AUTO, and at 0 for Dim("n"): give '
+        "that in dynamic_shapes to allow fewer."
+    )
+    assert str(caught.value) == (
+        f"{tmp_path}: input 'x' does not fit float32 ({dim},): dimension 0 ({dim}) is {size}, the "
+        f"export allows {low} <= {dim}.{hint if hinted else ''}\n"
+        f"  got: shape ({size},), dtype float32"
+    )
+
+
 def test_one_name_is_one_size(tmp_path: Path) -> None:
     inputs = (TensorSpec("x", "float32", ("N",)), TensorSpec("y", "float32", ("M", "N")))
     model = loaded(tmp_path, Manifest("onnx", {}, inputs, dims={"N": (0, None), "M": (1, None)}))
