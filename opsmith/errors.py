@@ -41,6 +41,12 @@ class ExportError(OpsmithError):
     """A target cannot carry something that a model needs; the message says what, and what to do."""
 
 
+class OptionError(ExportError):
+    """An option of a target or of a command has a name or a value that it does not take."""
+
+    exit_code = 2
+
+
 class FormError(ExportError):
     """An operator cannot be exported in the form that was chosen for it.
 

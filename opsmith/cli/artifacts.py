@@ -12,7 +12,7 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import Debug
-from opsmith.errors import ArtifactError, ExportError, MissingError, OpsmithError
+from opsmith.errors import ArtifactError, MissingError, OpsmithError, OptionError
 
 if TYPE_CHECKING:
     from opsmith.targets.protocol import Option, Target
@@ -204,7 +204,7 @@ def _options(target: Target, settings: list[str], given: extra.Found) -> dict[st
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise ExportError(f"--set {setting}: expected NAME=VALUE")
+            raise OptionError(f"--set {setting}: expected NAME=VALUE")
         chosen[name] = _value(known[name], text, f"--set {name}=") if name in known else text
     texts: dict[str, list[str]] = {}
     for name, value in given:
@@ -224,7 +224,7 @@ def _values(option: Option, texts: list[str]) -> Any:
         return {name: _value(option, text, f"{flag} {name}=") for name, text in pairs}
     if named or len(plain) > 1:
         many = f", or OPERATOR={option.name.upper()} for each" if option.by_operator else ""
-        raise ExportError(f"{flag}: one {option.name} for all{many}")
+        raise OptionError(f"{flag}: one {option.name} for all{many}")
     return _value(option, plain[0], f"{flag} ")
 
 
@@ -234,4 +234,4 @@ def _value(option: Option, text: str, where: str) -> Any:
     try:
         return option.kind(text)
     except ValueError:
-        raise ExportError(f"{where}{text}: expected {option.kind.__name__}") from None
+        raise OptionError(f"{where}{text}: expected {option.kind.__name__}") from None

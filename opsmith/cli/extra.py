@@ -9,18 +9,12 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import OptionError
 
 _FOUND = "opsmith.extra"
 
 Found = list[tuple[str, str | None]]
 """Options by name, in the order given, with their texts; `None` where one takes none."""
-
-
-class OptionError(OpsmithError):
-    """An option is not given as it must be."""
-
-    exit_code = 2
 
 
 class ExtraOptions(TyperCommand, ABC):

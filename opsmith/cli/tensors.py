@@ -94,7 +94,8 @@ def _read(file: str) -> Any:
         if path.suffix == ".pt":
             return torch.load(path, weights_only=True)
     except Exception as error:
-        raise ArgumentError(f"{file} cannot be read: {error}") from error
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ArgumentError(f"{file} cannot be read: {why}") from error
     raise ArgumentError(f"{file}: inputs come from .npz, .npy and .pt files")
 
 

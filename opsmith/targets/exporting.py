@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from opsmith.errors import ExportError, MissingError
+from opsmith.errors import ExportError, MissingError, OptionError
 from opsmith.kernels.version import version
 from opsmith.operators import Operator
 from opsmith.targets import artifact as artifacts
@@ -184,12 +184,12 @@ def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of the target, defaults filled in, also where `None` was given.
 
     Raises:
-        ExportError: an option that the target does not have, or a value that it does not take.
+        OptionError: an option that the target does not have, or a value that it does not take.
     """
     known: dict[str, Option] = {option.name: option for option in target.options}
     for name, value in given.items():
         if name not in known:
-            raise ExportError(
+            raise OptionError(
                 f"target {target.name!r} has no option {name!r}; there are "
                 f"{', '.join(known) or 'none'}"
             )
@@ -205,18 +205,18 @@ def _refuse_value(target: Target, option: Option, value: Any) -> None:
     """Refuse a value that the option does not take.
 
     Raises:
-        ExportError: naming target and option.
+        OptionError: naming target and option.
     """
     wrong = f"target {target.name!r}: {option.name}={value!r}"
     if option.by_operator and not isinstance(value, str | Mapping):
-        raise ExportError(f"{wrong}; expected a str, or a mapping from operator names to these")
+        raise OptionError(f"{wrong}; expected a str, or a mapping from operator names to these")
     if option.choices and isinstance(value, str) and value not in option.choices:
-        raise ExportError(f"{wrong}; there are {', '.join(option.choices)}")
+        raise OptionError(f"{wrong}; there are {', '.join(option.choices)}")
     if option.kind in (int, float, bool):
         try:
             option.kind(value)
         except (TypeError, ValueError):
-            raise ExportError(f"{wrong}; expected {option.kind.__name__}") from None
+            raise OptionError(f"{wrong}; expected {option.kind.__name__}") from None
 
 
 def _write(target: Target, outcome: Outcome, folder: Path, **facts: Any) -> Artifact:

@@ -18,6 +18,12 @@ GROUP = "opsmith.targets"
 """
 
 
+class UnknownTargetError(OpsmithError):
+    """No target has this name."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True)
 class _Found:
     """What was found.
@@ -74,14 +80,15 @@ def get_target(name: str) -> Target:
     """The target called `name`.
 
     Raises:
-        OpsmithError: there is none, or it is another package's and cannot be used.
+        UnknownTargetError: there is none.
+        OpsmithError: it is another package's, and cannot be used.
     """
     found = _found()
     if name in found.targets:
         return found.targets[name]
     if name in found.broken:
         raise OpsmithError(found.broken[name])
-    raise OpsmithError(f"no target {name!r}; there are {', '.join(target_names())}")
+    raise UnknownTargetError(f"no target {name!r}; there are {', '.join(target_names())}")
 
 
 def all_targets() -> tuple[Target, ...]:
