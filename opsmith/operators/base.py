@@ -125,6 +125,15 @@ class Operator(CustomOpDef):
         """Build and load the compiled kernels, of which an operator defined elsewhere has none."""
         return []
 
+    def _require_function(self, method: str, function: Any) -> None:
+        """Refuse what cannot be called.
+
+        Raises:
+            DeclarationError: naming the method.
+        """
+        if not callable(function):
+            raise DeclarationError(f"{self.name}: {method}: expected a function, got {function!r}")
+
     def register_onnx(
         self,
         how: str | Callable[..., Any] | None = None,
@@ -164,6 +173,8 @@ class Operator(CustomOpDef):
             return functools.partial(
                 self.register_onnx, opset=opset, inputs=inputs, attributes=attributes
             )
+        if not isinstance(how, str):
+            self._require_function("register_onnx", how)
         values = (attributes or {}).values()
         for name in [*(inputs or ()), *(v for v in values if isinstance(v, str))]:
             if name not in self.signature.by_name:
@@ -188,6 +199,7 @@ class Operator(CustomOpDef):
         """
         if function is None:
             return functools.partial(self.register_cases, only=only)
+        self._require_function("register_cases", function)
         self.cases.append(function)
         self.only_registered_cases = self.only_registered_cases or only
         return function
@@ -204,6 +216,11 @@ class Operator(CustomOpDef):
         """
         known = [name for name in self.signature.dims if name not in self.signature.variadic_dims]
         for one in sizes:
+            if not isinstance(one, Mapping):
+                raise DeclarationError(
+                    f"{self.name}: register_sizes: expected sizes by dimension, as in "
+                    f'{{"N": 4096}}, got {one!r}'
+                )
             for name, size in one.items():
                 if name not in known:
                     raise DeclarationError(
@@ -247,5 +264,6 @@ class Operator(CustomOpDef):
         """
         if function is None:
             return self.register_cost
+        self._require_function("register_cost", function)
         self.cost = CostRule.read(self.signature, function)
         return function

@@ -127,7 +127,7 @@ class DefinedOperator(Operator):
         Raises:
             DeclarationError: no such device type, file or parameter.
         """
-        devices = [device_types] if isinstance(device_types, str) else list(device_types)
+        devices = self._device_types(device_types)
         keys = {device: dispatch_key(device, self.signature) for device in devices}
         triton_kernel.check_arguments(self.name, triton, grid, meta, args, function, source)
         if triton and triton is not True:
@@ -146,10 +146,26 @@ class DefinedOperator(Operator):
             return None
         if function is None:
             return functools.partial(self.register_kernel, device_types, triton=triton)
+        if isinstance(function, str | Path):
+            raise DeclarationError(
+                f"{self.name}: register_kernel: expected a function, got {str(function)!r}; a file "
+                f"is given by name: source={str(function)!r}"
+            )
+        self._require_function("register_kernel", function)
         for device in devices:
             made = triton_kernel.TritonLauncher if triton else PythonKernel
             self._register(made(device, function))
         return function
+
+    def _device_types(self, given: str | Sequence[str]) -> list[str]:
+        devices = [given] if isinstance(given, str) else given
+        if isinstance(devices, Sequence) and all(isinstance(one, str) for one in devices):
+            return list(devices)
+        hint = "; where none is registered, the reference runs" if given is None else ""
+        raise DeclarationError(
+            f'{self.name}: register_kernel: expected a device type, as in "cpu", or a sequence of '
+            f"these, got {given!r}{hint}"
+        )
 
     def _register(self, kernel: Kernel) -> None:
         self.kernels[kernel.device] = kernel
@@ -248,6 +264,7 @@ class DefinedOperator(Operator):
         """
         if function is None:
             return functools.partial(self.register_torch_dispatch, torch_dispatch_class)
+        self._require_function("register_torch_dispatch", function)
         self._registration.torch_dispatch(torch_dispatch_class, function)
         return function
 
@@ -289,6 +306,7 @@ class DefinedOperator(Operator):
         """
         if function is None:
             return self.register_fake
+        self._require_function("register_fake", function)
         self.written_fake = function
         self._registration.fake(checked_fake(self.signature, function))
         graph_caches.tell(self.name, "fake kernel", function)
@@ -314,6 +332,9 @@ class DefinedOperator(Operator):
         """
         if backward is None:
             return functools.partial(self.register_autograd, setup_context=setup_context)
+        self._require_function("register_autograd", backward)
+        if setup_context is not None:
+            self._require_function("register_autograd(setup_context=)", setup_context)
         self._refuse_a_gradient_of_mutation()
         self._differentiate(autograd.Rule(backward, setup_context, self.rule.reference), None)
         return backward
@@ -385,6 +406,7 @@ class DefinedOperator(Operator):
         """
         if function is None:
             return self.register_vmap
+        self._require_function("register_vmap", function)
         self._registration.vmap(function)
         graph_caches.tell(self.name, "batching rule", function)
         return function
@@ -401,6 +423,11 @@ class DefinedOperator(Operator):
             there = [name for name, row in DEVICES.items() if row.autocast_key is not None]
             raise DeclarationError(
                 f"{self.name}: register_autocast({device_type!r}): there are {', '.join(there)}"
+            )
+        if not isinstance(cast_inputs, torch.dtype):
+            raise DeclarationError(
+                f"{self.name}: register_autocast: expected a dtype, as in torch.float16, got "
+                f"{cast_inputs!r}"
             )
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)

@@ -117,6 +117,66 @@ def test_wrong_options_are_refused() -> None:
         double.register_autocast("mps", torch.float16)
 
 
+DEVICE = '"cpu", or a sequence of these, got '
+
+
+@pytest.mark.parametrize(
+    ("register", "said"),
+    [
+        (
+            lambda op: op.register_kernel("cpu", "double.cpp"),
+            "register_kernel: expected a function, got 'double.cpp'; a file is given by name: "
+            "source='double.cpp'",
+        ),
+        (
+            lambda op: op.register_kernel("cpu", Path("double.cpp")),
+            "register_kernel: expected a function, got 'double.cpp'; a file is given by name: "
+            "source='double.cpp'",
+        ),
+        (lambda op: op.register_kernel("cpu", 3), "register_kernel: expected a function, got 3"),
+        (
+            lambda op: op.register_kernel(3),
+            f"register_kernel: expected a device type, as in {DEVICE}3",
+        ),
+        (
+            lambda op: op.register_kernel(["cpu", 3]),
+            f"register_kernel: expected a device type, as in {DEVICE}['cpu', 3]",
+        ),
+        (
+            lambda op: op.register_kernel(None, max),
+            f"register_kernel: expected a device type, as in {DEVICE}None; where none is "
+            "registered, the reference runs",
+        ),
+        (lambda op: op.register_fake(3), "register_fake: expected a function, got 3"),
+        (lambda op: op.register_vmap(3), "register_vmap: expected a function, got 3"),
+        (lambda op: op.register_cases([{}]), "register_cases: expected a function, got [{}]"),
+        (lambda op: op.register_cost(3), "register_cost: expected a function, got 3"),
+        (lambda op: op.register_onnx(3), "register_onnx: expected a function, got 3"),
+        (lambda op: op.register_autograd(3), "register_autograd: expected a function, got 3"),
+        (
+            lambda op: op.register_autograd(max, setup_context=3),
+            "register_autograd(setup_context=): expected a function, got 3",
+        ),
+        (
+            lambda op: op.register_torch_dispatch(Tensor, 3),
+            "register_torch_dispatch: expected a function, got 3",
+        ),
+        (
+            lambda op: op.register_sizes([64]),
+            'register_sizes: expected sizes by dimension, as in {"N": 4096}, got [64]',
+        ),
+        (
+            lambda op: op.register_autocast("cpu", "float16"),
+            "register_autocast: expected a dtype, as in torch.float16, got 'float16'",
+        ),
+    ],
+)
+def test_what_is_registered_has_the_right_kind(register: Any, said: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        register(double)
+    assert str(caught.value) == f"test_operator::double: {said}"
+
+
 def test_the_reference_runs_only_where_it_may() -> None:
     only_cuda = opsmith.op("test_operator::cuda_only", lambda_with("x"), device_types="cuda")
     with pytest.raises(NotImplementedError, match="Could not run 'test_operator::cuda_only'"):
