@@ -25,7 +25,7 @@ from opsmith.checks.one_call_models import (
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.telling import Telling, shown_facts
 from opsmith.checks.trial import Trial
-from opsmith.errors import ExportError, OpsmithError
+from opsmith.errors import ArtifactError, ExportError, OpsmithError
 from opsmith.operators.arguments import flatten
 from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 
@@ -120,6 +120,8 @@ class ModelExports:
                 self._note_refused(error.__cause__, telling[0])
             else:
                 self._failure = self._failure or error.failure(telling[0])
+        except Failure as failure:
+            self._failure = self._failure or failure
 
     def _sizes(self, cases: list[Case]) -> None:
         dynamic = len(cases) > 1
@@ -150,17 +152,20 @@ class ModelExports:
             telling: those of the other calls.
 
         Raises:
-            _CannotError: the model cannot be exported, or does not run.
+            _CannotError: the model cannot be exported, or does not load or run.
             Failure: a result of `cases` is wrong; one of `telling` is raised by `finish`.
         """
         first = list(cases[:1])
         truths = {id(case): self._trial.truth(case) for case in (*cases, *telling)}
+        if telling:
+            self._announce([*first, *telling])
         with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
             try:
                 calls = [*first, *telling]
                 model = self._export(calls, Path(folder, "artifact"), dynamic=len(cases) > 1)
-            except ExportError as error:
-                raise _CannotError(f"the export {self._trial.raised(error)}") from error
+            except (ExportError, ArtifactError) as error:
+                what = "the export" if isinstance(error, ExportError) else self._proof.what
+                raise _CannotError(f"{what} {self._trial.raised(error)}") from error
             for number, case in enumerate(cases or [None]):
                 given = [*([case] if case is not None else []), *telling]
                 try:
@@ -176,6 +181,22 @@ class ModelExports:
                     elif number == 0:
                         self._trial.count += 1
                         self._compare_telling(one, results, truths[id(one)])
+
+    def _announce(self, calls: Sequence[Case]) -> None:
+        """Say which calls are in the model that is about to be exported, and run.
+
+        Raises:
+            _CannotError: it took the process down before, and nobody knows which of its calls did.
+            Failure: its only call did.
+        """
+        first, *others = calls
+        try:
+            more = f"in one model with {len(others)} other calls" if others else ""
+            self._trial.announce_case(first, more)
+        except Failure as failure:
+            if others:
+                raise _CannotError(str(failure)) from failure
+            raise
 
     def _compare_one(
         self, case: Case, results: list[Tensor], truth: Expected, *, changing: bool

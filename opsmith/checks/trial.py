@@ -335,6 +335,14 @@ class Trial:
             Failure: this case took the process down before.
         """
         self.count += 1
+        self.announce_case(case, doing)
+
+    def announce_case(self, case: Case, doing: str = "") -> None:
+        """Say that `case` is about to run, without counting it.
+
+        Raises:
+            Failure: this case took the process down before.
+        """
         description = f"{case.describe()}; {doing}" if doing else case.describe()
         key = f"{case.digest} {doing}" if doing else case.digest
         if key in self.crashed:

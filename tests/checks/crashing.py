@@ -3,10 +3,14 @@
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import torch
 from jaxtyping import Float32
 from torch import Tensor
 
@@ -232,3 +236,21 @@ def always_wrong(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 @always_wrong.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
     return x * 3
+
+
+@opsmith.op("crashing::exported")
+def exported(x: Float32[Tensor, "N"], mode: str) -> Float32[Tensor, "N"]:
+    return x * (3 if mode == "three" else 2)
+
+
+@exported.register_cases(only=True)
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    for n, mode in enumerate(("two", "two", "three", "three")):
+        yield {"x": torch.ones(2 + n), "mode": mode}
+
+
+@exported.register_onnx
+def _(op: Any, x: Any, mode: str) -> Any:
+    if mode == "three":
+        os.kill(os.getpid(), signal.SIGFPE)
+    return op.Add(x, x)

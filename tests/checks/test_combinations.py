@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import crashing
 import pytest
 import torch
 from jaxtyping import Float
@@ -91,6 +92,36 @@ def test_a_combination_that_cannot_be_inlined_is_named(check):
     notes = "; ".join(found.notes)
     assert "not exported for mode='max': telling_test::opaque_max: its reference cannot" in notes
     assert f"{__file__}:" in notes and "return torch.from_numpy(x.numpy().max(1))" in notes
+
+
+def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
+    @opsmith.op("telling_test::unloadable")
+    def unloadable(x: Float[Tensor, "N"], mode: str) -> Float[Tensor, "N"]:
+        return x * (3 if mode == "three" else 2)
+
+    @unloadable.register_cases(only=True)
+    def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+        for n, mode in enumerate(("two", "two", "three")):
+            yield {"x": torch.randn(2 + n).to(dtype), "mode": mode}
+
+    @unloadable.register_onnx
+    def _(op: Any, x: Any, mode: str) -> Any:
+        return op.Add(x, x) if mode == "two" else op.BitwiseAnd(x, x)
+
+    found = row(unloadable, "onnx-standard")
+    assert (found.status, found.code) == ("failed", "OPS-TARGET-RAISED")
+    assert "the exported model raised ArtifactError: ONNX Runtime" in found.message
+    assert "of operator (BitwiseAnd)" in found.message
+    assert found.case.startswith("x: float32 (4,)") and "mode='three'" in found.case
+
+
+def test_a_combination_that_ends_the_process_is_named() -> None:
+    report = checks.run([crashing.exported], select=["onnx-standard"])
+    (found,) = (one for one in report.rows if one.check == "onnx-standard")
+    assert (found.status, found.code) == ("failed", "OPS-CALL-CRASH")
+    assert found.message.startswith("crashed with signal 8 (SIGFPE)")
+    assert "in one model" not in found.case
+    assert "mode='three'" in found.case
 
 
 def test_an_operator_without_anything_to_fix_needs_no_combinations():
