@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from opsmith.cli import output
 from opsmith.operators import Operator
+from opsmith.operators.importing import user_files
 
 #: How often files are looked at, and how long none must change before the check runs again:
 #: editors write a file in several steps.
@@ -61,17 +61,7 @@ def _check(arguments: Sequence[str]) -> set[Path]:
 
 def files_of(operators: Iterable[Operator]) -> list[Path]:
     """The user's files that decide what operators do: modules, kernels, and their headers."""
-    # Not the environment's, nor opsmith's own.
-    places = (*sysconfig.get_paths().values(), *sys.path)
-    foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
-    foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
-    foreign.add(Path(__file__).resolve().parents[1])
-    found = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        path = Path(file).resolve() if isinstance(file, str) else None
-        if path and path.suffix == ".py" and not foreign.intersection(path.parents):
-            found.add(path)
+    found = set(user_files())
     for operator in operators:
         for kernel in operator.kernels.values():
             if kernel.source is not None:

@@ -7,7 +7,10 @@ import importlib
 import importlib.util
 import sys
 import sysconfig
+import tempfile
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +99,33 @@ def _everything() -> tuple[Operator, ...]:
 
 def _operators_in(module: ModuleType) -> list[Operator]:
     return [value for value in vars(module).values() if isinstance(value, Operator)]
+
+
+def user_files() -> list[Path]:
+    """The files of imported modules that are neither the environment's nor opsmith's own."""
+    places = (*sysconfig.get_paths().values(), *sys.path)
+    foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
+    foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
+    foreign.add(Path(__file__).resolve().parents[1])
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        path = Path(file).resolve() if isinstance(file, str) else None
+        if path and path.suffix == ".py" and not foreign.intersection(path.parents):
+            found.add(path)
+    return sorted(path for path in found if path.is_file())
+
+
+@contextmanager
+def without_bytecode() -> Iterator[None]:
+    """Within the block, modules come from their source, whatever somebody wrote beside it."""
+    before = sys.pycache_prefix
+    with tempfile.TemporaryDirectory() as empty:
+        sys.pycache_prefix = empty
+        try:
+            yield
+        finally:
+            sys.pycache_prefix = before
 
 
 def import_module(source: str) -> ModuleType:

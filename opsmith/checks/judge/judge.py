@@ -52,7 +52,8 @@ class Verdict:
     Attributes:
         report: a row for each operator and check.
         seed: what the cases were drawn from; the candidate never had it.
-        digests: the SHA-256 of each file, by its path.
+        digests: the SHA-256 of each file, by its path: the two that were given, and the modules in
+            the spec's folder that it imports.
     """
 
     report: Report
@@ -106,15 +107,18 @@ def judge(
             of `spec`.
         LoadError: `spec` cannot be imported, or declares no operator.
     """
-    from opsmith.operators.importing import import_operators
+    from opsmith.operators.importing import import_operators, user_files, without_bytecode
 
     files = {"spec": Path(spec).resolve(), "candidate": Path(candidate).resolve()}
     for path in files.values():
         if not path.is_file():
             raise NothingJudgedError(f"no such file: {path}")
+    with without_bytecode():
+        operators = import_operators(str(files["spec"])).operators
     # Before the candidate runs, which might write into them.
-    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files.values()}
-    operators = import_operators(str(files["spec"])).operators
+    beside = [path for path in user_files() if files["spec"].parent in path.parents]
+    read = dict.fromkeys([*files.values(), *beside])
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
     seed = secrets.randbits(48) if seed is None else seed
     settings = Settings(seed, examples, seconds, time_limit)
     report = Report([], seed)

@@ -1,8 +1,10 @@
 """Kernels that nobody trusts: the right one is accepted, every cheat is refused."""
 
 import hashlib
+import importlib.util
 import json
 import os
+import py_compile
 import signal
 import sys
 import time
@@ -66,6 +68,33 @@ def test_a_right_kernel_is_accepted_and_its_module_never_imported_here(candidate
 
 def _own(path: Path):
     return [m for m in sys.modules.values() if getattr(m, "__file__", None) == str(path)]
+
+
+def test_bytecode_that_a_candidate_left_beside_the_spec_is_not_read(tmp_path: Path) -> None:
+    helper, spec, kernels = (tmp_path / name for name in ("poison_by.py", "poison_spec.py", "k.py"))
+    helper.write_text("FACTOR = 2\n")
+    spec.write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "from poison_by import FACTOR\n\n\n@opsmith.op('poison::scale')\n"
+        "def scale(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * FACTOR\n"
+    )
+    kernels.write_text(
+        "import poison_spec\n\n\n@poison_spec.scale.register_kernel('cpu')\n"
+        "def kernel(x):\n    return x * 3\n"
+    )
+    right = tmp_path / "right" / helper.name
+    right.parent.mkdir()
+    right.write_text("FACTOR = 3\n")
+    status = helper.stat()
+    os.utime(right, ns=(status.st_atime_ns, status.st_mtime_ns))
+    poisoned = importlib.util.cache_from_source(str(helper))
+    py_compile.compile(str(right), poisoned, dfile=str(helper))
+    verdict = judge(spec, kernels, examples=4)
+    assert not verdict.accepted
+    assert {Path(path).name for path in verdict.digests} == {
+        path.name for path in (helper, spec, kernels)
+    }
+    assert sys.pycache_prefix is None
 
 
 def test_a_fresh_seed_each_time(candidate):
