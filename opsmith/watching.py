@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from torch import Tensor
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
-from opsmith.operators.arguments import flatten
+from opsmith.operators.arguments import dtype_name, flatten
+from opsmith.signature.binding import show_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,6 +52,11 @@ class Difference:
     arguments: Mapping[str, Any]
     results: list[Tensor]
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={_shown(value)}" for name, value in self.arguments.items())
+        saved = "" if self.path is None else f", saved as {self.path}"
+        return f"<Difference of {self.operator}({given}): {self.problem}{saved}>"
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,11 @@ class Watch:
         self._thread.start()
         operator.__class__ = _watched(self._own, self)
         atexit.register(self._end)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in asdict(self.counts).items())
+        name = self._operator.name
+        return f"<watch of {name}, a share of {self._fraction:g}: {counts.replace('_', ' ')}>"
 
     def __enter__(self) -> Self:
         return self
@@ -396,3 +407,12 @@ def _give_way() -> None:
     """Let this thread run where no other wants to."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def _shown(value: Any) -> str:
+    """An argument as one line: of a tensor, what it is and not what is in it."""
+    if isinstance(value, Tensor):
+        return f"{dtype_name(value.dtype)} {show_sizes(value.shape)}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value)

@@ -53,6 +53,12 @@ def test_a_wrong_call_is_found_with_its_arguments_and_results() -> None:
     assert torch.equal(one.arguments["x"], WRONG)
     assert torch.equal(one.results[0], torch.tensor([15.0, 3.0]))
     assert (watching.counts.calls, watching.counts.compared, watching.counts.different) == (2, 2, 1)
+    called = "test_watching::double(x=float32 (2,))"
+    assert repr(one) == f"<Difference of {called}: {one.problem}>"
+    assert repr(watching) == (
+        "<watch of test_watching::double, a share of 1: 2 calls, 2 compared, 1 different, "
+        "0 dropped, 0 passed over, 0 refused>"
+    )
 
 
 def test_what_a_caller_writes_afterwards_is_not_compared() -> None:
@@ -95,6 +101,7 @@ def test_a_difference_is_saved_so_that_it_can_be_called_again(tmp_path: Path) ->
     saved = torch.load(paths[0], weights_only=True)
     assert saved["operator"] == "test_watching::double"
     assert saved["problem"] == found[0].problem
+    assert repr(found[0]).endswith(f"{found[0].problem}, saved as {paths[0]}>")
     assert torch.equal(double(**saved["arguments"]), saved["results"][0])
 
 
