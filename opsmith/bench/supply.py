@@ -28,7 +28,7 @@ from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import every_tensor_in, holds_tensors, map_named_tensors
 from opsmith.operators.values import check_values
-from opsmith.signature import bind
+from opsmith.signature import NO_DEFAULT, bind
 
 Arguments = dict[str, Any]
 Draw = Callable[[int], "Arguments | None"]
@@ -189,22 +189,52 @@ def supplies(
 
 
 def _of_sizes(operator: Operator, dtype: str | None, forced: Mapping[str, int]) -> Supply:
-    wanted = Wanted(dtype=dtype, sizes=_SIZES, forced=forced, max_elements=_LARGEST)
-    found: list[Case] = []
-    strategy = cases(operator.signature, wanted)
-    search(
-        strategy, found.append, examples=_TRIED, seed=0, seconds=60.0, size=lambda case: case.numel
-    )
-    label = " ".join(f"{name}={size}" for name, size in forced.items())
-    if not found:
+    defaults = {
+        p.name: p.default
+        for p in operator.signature.parameters
+        if not p.is_tensor and p.default is not NO_DEFAULT
+    }
+    # Numbers are what users mostly call it with, where the sizes allow that.
+    case = _drawn(operator, dtype, forced, defaults) or _drawn(operator, dtype, forced, {})
+    if case is None:
+        label = " ".join(f"{name}={size}" for name, size in forced.items())
         raise NothingToTimeError(f"{operator.name}: no arguments could be drawn for {label}")
-    case = found[0]
 
     def draw(seed: int) -> Arguments | None:
         return _refilled(case, seed)
 
     first = _copied(case.values)
+    label = _label(operator, forced, first)
     return Supply(operator, label, dtype or "", first, draw, _scalable(operator, first))
+
+
+def _drawn(
+    operator: Operator, dtype: str | None, forced: Mapping[str, int], given: Arguments
+) -> Case | None:
+    """A case with these sizes and arguments; `None` where none could be drawn."""
+    wanted = Wanted(dtype=dtype, sizes=_SIZES, forced=forced, max_elements=_LARGEST, given=given)
+    found: list[Case] = []
+    strategy = cases(operator.signature, wanted)
+    search(
+        strategy, found.append, examples=_TRIED, seed=0, seconds=60.0, size=lambda case: case.numel
+    )
+    return found[0] if found else None
+
+
+def _label(operator: Operator, forced: Mapping[str, int], values: Arguments) -> str:
+    """The sizes asked for, those drawn beside them, and what is not the default."""
+    signature = operator.signature
+    bound = bind(signature, Case(signature, values).described())
+    sizes = {
+        **forced,
+        **{n: s for n, s in (*bound.dims.items(), *bound.variadic.items()) if n not in forced},
+    }
+    parts = [f"{name}={size}" for name, size in sizes.items()]
+    for parameter in signature.parameters:
+        value = values[parameter.name]
+        if value is None if parameter.is_tensor else value != parameter.default:
+            parts.append(f"{parameter.name}={value!r}")
+    return " ".join(parts)
 
 
 def _of_cases(operator: Operator, dtype: str | None, most: int) -> list[Supply]:

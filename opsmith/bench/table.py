@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -119,18 +120,34 @@ def compared(changes: Sequence[Change]) -> Iterator[Any]:
     """What changed since an earlier run."""
     from rich.text import Text
 
-    styles = {"slower": "red", "faster": "green", "unchanged": "dim"}
     yield Text("")
-    yield Text("beside the saved run:", style="bold")
-    for change in changes:
-        figure = change.figure
-        how = f"{change.verdict}: {_short(change.ratio)} × the time, p = {change.p:.2g}"
-        if change.absolute:
-            how += " (times, not beside a reference)"
-        where = f"{figure.operator} {figure.sizes}, {figure.name}"
-        yield Text(f"  {where}: {how}", style=styles[change.verdict], overflow="fold")
+    yield Text("beside the saved run", style="bold")
     if not changes:
         yield Text("  the saved run has none of these figures", style="dim")
+    for _, group in itertools.groupby(changes, lambda change: change.figure.key[:-1]):
+        ours = list(group)
+        yield _title(ours[0].figure)
+        yield _changes_table(ours)
+    if any(change.absolute for change in changes):
+        yield Text(
+            "* times themselves are compared, not those divided by the reference's", style="dim"
+        )
+
+
+def _changes_table(changes: Sequence[Change]) -> Any:
+    from rich.table import Table
+
+    styles = {"slower": "red", "faster": "green", "unchanged": "dim"}
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("", width=_NAME, overflow="fold")
+    for heading, width in (("time", _TIME), ("p", _SPREAD + 2)):
+        table.add_column(heading, width=width, justify="right", no_wrap=True)
+    table.add_column("")
+    for change in changes:
+        mark = " *" if change.absolute else ""
+        cells = (f"{_short(change.ratio)} ×", f"{change.p:.2g}", f"{change.verdict}{mark}")
+        table.add_row(change.figure.name, *cells, style=styles[change.verdict])
+    return table
 
 
 def _short(value: float) -> str:

@@ -6,11 +6,15 @@ No test asserts how long something takes: what is slow sleeps, so that the ratio
 import json
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from opsmith import bench
+import opsmith
+from opsmith import Between, bench
 from opsmith.bench.figures import Benchmark, Figure, FileError
 from opsmith.bench.race import NoSuchContestantError, _require_known
 from opsmith.bench.stopwatch import Entry
@@ -62,7 +66,7 @@ def test_a_kernel_that_is_twice_as_slow_is_said_to_be(benchmark):
 
 def test_every_served_size_has_its_figures(benchmark):
     sizes = [one.sizes for one in benchmark.figures if one.operator == "timed::wrong"]
-    assert sizes == ["N=8 C=16"] * 2 + ["N=2"] * 2
+    assert sizes == ["N=8 C=16"] * 2 + ["N=2 C=16"] * 2
 
 
 def test_the_way_back_is_timed_beside_the_references(benchmark):
@@ -176,7 +180,10 @@ def test_the_table_fits_80_columns_and_a_slower_kernel_makes_the_command_fail(cl
     assert max(map(len, lines)) <= 80
     assert "cli_timed::add_one  N=64  float32  512 B  64.0 op" in lines
     assert [line.split()[0] for line in lines if "█" in line or "▏" in line]
-    assert "cli_timed::add_one N=64, cpu kernel: slower:" in outcome.stdout
+    beside = lines[lines.index("beside the saved run") + 1 :]
+    assert beside[0] == lines[lines.index("cli_timed::add_one  N=64  float32  512 B  64.0 op")]
+    assert beside[1].split() == ["time", "p"]
+    assert beside[2].startswith("cpu kernel ") and beside[2].split()[-1] == "slower"
     assert [one.status for one in Benchmark.load(saved).figures] == ["timed", "timed"]
 
 
@@ -246,6 +253,30 @@ def test_what_the_operator_does_not_have_is_named(dtype, sizes, message):
     (subject,) = subjects_of(OPERATORS["slow"])
     with pytest.raises(NothingToTimeError, match=message):
         supplies(subject, dtype, sizes, 3)
+
+
+def test_what_no_size_names_is_shown_and_numbers_have_their_defaults() -> None:
+    @opsmith.op("test_bench::window")
+    def window(
+        x: Float[Tensor, "*B N"],
+        bias: Float[Tensor, "N"] | None,
+        factor: float,
+        width: Annotated[int, Between(1, "N")] = 4,
+        limit: int | None = None,
+    ) -> Float[Tensor, "*B N"]:
+        return x * factor
+
+    (subject,) = subjects_of(window)
+    ((label, values),) = (
+        (one.label, one.first) for one in supplies(subject, "float32", [{"N": 64}], 3)
+    )
+    assert (values["width"], values["limit"]) == (4, None)
+    absent = " bias=None" if values["bias"] is None else ""
+    assert label == f"N=64 B={tuple(values['x'].shape[:-1])}{absent} factor={values['factor']}"
+    # Where the default is out of range, another number is drawn, and shown.
+    (supply,) = supplies(subject, "float32", [{"N": 2}], 3)
+    assert 1 <= supply.first["width"] <= 2
+    assert f" width={supply.first['width']}" in supply.label
 
 
 def test_an_operator_without_sizes_and_cases_says_how_to_give_them():
