@@ -47,9 +47,9 @@ def compile_error(subject: str, output: str) -> str:
     )
     if other:
         text += (
-            f"\n\nIf {other[1]} is another operator: a source holds one operator's kernel, and the "
-            f"header of that operator alone is written for it. Give {other[1]} a source of its "
-            "own, and put what they share into a header beside them."
+            f"\n\nIf {other[1]} is another operator: this source has the headers of the operators "
+            f"that it is registered for when it is built. Register it for {other[1]} too, with "
+            "register_kernel(…, source=…), before any of them is called."
         )
     if _IN_MACRO in text and any(words in text for words in _NO_TYPE):
         text += (

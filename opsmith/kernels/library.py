@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ class KernelSource:
         link_libraries: further libraries to link.
         asked: the language, where the file's name does not tell it; see `Language.asked`.
         in_place_of: the language to compile it as, where that is not the one it is written in.
+        others: gives the signatures of the other operators that the file holds kernels of, as far
+            as they are known when it is built.
 
     Raises:
         DeclarationError: there is no such api or parameter, or a C++ kernel cannot take one of the
@@ -51,6 +53,7 @@ class KernelSource:
     link_libraries: tuple[str, ...] = ()
     asked: str = ""
     in_place_of: Language | None = None
+    others: Callable[[], Sequence[Signature]] = field(default=tuple, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         name = self.signature.qualname
@@ -81,6 +84,13 @@ class KernelSource:
     def what(self) -> str:
         """The kernel, for messages."""
         return f"{self.signature.qualname} ({self.device})"
+
+    @property
+    def signatures(self) -> list[Signature]:
+        """Those of all operators that the file holds kernels of, in the same order for each."""
+        # Two of one name, in two namespaces, would have one header.
+        others = [other for other in self.others() if other.name != self.signature.name]
+        return sorted([self.signature, *others], key=lambda signature: signature.qualname)
 
     def shares_library(self, other: KernelSource) -> bool:
         """Whether one library serves both: a source that registers itself, for two operators."""

@@ -187,10 +187,25 @@ class DefinedOperator(Operator):
         asked = strided if isinstance(strided, bool) else tuple(strided)
         self._register(
             NativeKernel(
-                KernelSource(self.signature, device, path, api, asked, flags, asked=language),
+                KernelSource(
+                    self.signature,
+                    device,
+                    path,
+                    api,
+                    asked,
+                    flags,
+                    asked=language,
+                    others=lambda: self._others_in(path, device),
+                ),
                 lambda: self._registration.guarded_calls(key),
             )
         )
+
+    def _others_in(self, path: Path, device: str) -> list[Signature]:
+        """The signatures of the other operators that have a kernel in a source."""
+        kernels = [op.kernels.get(device) for op in registry.all_operators() if op is not self]
+        sources = [kernel.source for kernel in kernels if kernel is not None]
+        return [one.signature for one in sources if one is not None and one.path == path]
 
     def install_kernel(self, device: str) -> None:
         """Make the kernel of a device type the one that calls reach, the reference if disabled."""

@@ -85,15 +85,15 @@ def test_a_function_s_name_among_the_types_is_told_what_stands_there(folder: Pat
     )
 
 
-def test_a_source_of_several_operators_is_told_to_be_parted(folder: Path) -> None:
+def test_a_source_that_is_not_registered_for_an_operator_is_told_to_be(folder: Path) -> None:
     source = folder / "scale.cpp"
     source.write_text(KERNEL.replace("#include", '#include "other.h"\n#include', 1))
     with pytest.raises(BuildError) as caught:
         kernel(folder).build()
     assert str(caught.value).endswith(
-        "\n\nIf other is another operator: a source holds one operator's kernel, and the header of "
-        "that operator alone is written for it. Give other a source of its own, and put what they "
-        "share into a header beside them."
+        "\n\nIf other is another operator: this source has the headers of the operators that it is "
+        "registered for when it is built. Register it for other too, with register_kernel(…, "
+        "source=…), before any of them is called."
     )
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError
@@ -218,6 +218,12 @@ def test_a_damaged_object_is_compiled_again(folder: Path, compiler: Compiler) ->
 def thrice(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
 
 
+def fourfold(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]: ...
+
+
+def fourfold_again(x: Float32[Tensor, "N"], by: int = 4) -> Float32[Tensor, "N"]: ...
+
+
 THRICE = """\
 #include <opsmith/kernel.h>
 #include "thrice.h"
@@ -258,6 +264,54 @@ def test_an_operators_kernel_is_compiled_once_and_its_headers_are_watched(
     source.build()
     assert other() != first
     assert compiler.compiled() == ["thrice.cpp"]
+
+
+TWO = """
+#include <opsmith/kernel.h>
+#include "fourfold.h"
+#include "thrice.h"
+
+void scale(float* to, const float* from, int64_t count, float by) {
+  for (int64_t i = 0; i < count; ++i) to[i] = by * from[i];
+}
+template <typename T>
+void thrice(const opsmith::Context&, const kernels_units::thrice_args<T>& a) {
+  scale(a.out.data(), a.x.data(), a.N, 3);
+}
+void fourfold(const opsmith::Context&, const kernels_units::fourfold_args& a) {
+  scale(a.out.data(), a.x.data(), a.N, 4);
+}
+OPSMITH_KERNEL(kernels_units, thrice, cpu, float)
+OPSMITH_KERNEL(kernels_units, fourfold, cpu)
+"""
+
+
+def test_a_source_of_two_operators_is_compiled_once(folder: Path, compiler: Compiler) -> None:
+    (folder / "two.cpp").write_text(TWO)
+    signatures = {
+        name: signature_of(function, f"kernels_units::{name}")
+        for name, function in {"thrice": thrice, "fourfold": fourfold}.items()
+    }
+    sources = {
+        name: KernelSource(
+            signature,
+            "cpu",
+            folder / "two.cpp",
+            flags=("-O0",),
+            others=lambda name=name: [one for n, one in signatures.items() if n != name],
+        )
+        for name, signature in signatures.items()
+    }
+    first, second = (source.build() for source in sources.values())
+    assert first != second
+    built = ["fourfold_torch_cpu.cpp", "thrice_torch_cpu.cpp", "two.cpp"]
+    assert sorted(compiler.compiled()) == built
+    # A declaration that changes is in the headers of both.
+    signatures["fourfold"] = signature_of(fourfold_again, "kernels_units::fourfold")
+    assert sources["thrice"].built() is None
+    # One of the same name in another namespace has no header here.
+    signatures["thrice"] = signature_of(thrice, "elsewhere::fourfold")
+    assert sources["fourfold"].signatures == [sources["fourfold"].signature]
 
 
 def test_another_installations_objects_are_not_taken(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.kernels import toolchain
 from opsmith.kernels.argument_struct import require_supported
+from opsmith.kernels.files import key_of
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.languages.language import Language
 from opsmith.kernels.loaded import Library
@@ -33,8 +34,10 @@ class Cpp(Language):
 
     def unit(self, source: KernelSource) -> Unit:
         """See `Language.unit`."""
+        first, *others = source.signatures
+        more = f"__and_{len(others)}_more" if others else ""
         return Unit(
-            name=f"{source.signature.namespace}__{source.signature.name}",
+            name=f"{first.namespace}__{first.name}{more}",
             source=source.path.resolve(),
             generated=argument_header(source),
             include_dirs=source.include_dirs,
@@ -68,15 +71,16 @@ class Cpp(Language):
 
 
 def argument_header(source: KernelSource) -> Generated:
-    """What a kernel includes of the operator's declaration."""
-    signature = source.signature
+    """What a source includes of the declarations of the operators that it holds kernels of."""
+    signatures = source.signatures
 
     def render() -> dict[str, str]:
         from opsmith.kernels import generate
 
-        return {f"{signature.name}.h": generate.argument_header(signature)}
+        return {f"{one.name}.h": generate.argument_header(one) for one in signatures}
 
-    return Generated(generated_key(signature), render)
+    first, *others = map(generated_key, signatures)
+    return Generated(key_of([first, *others]) if others else first, render)
 
 
 def torch_adapter(source: KernelSource, emulated_on: str = "") -> Generated:

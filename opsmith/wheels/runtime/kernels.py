@@ -46,6 +46,7 @@ class KernelSource:
     flags: tuple[str, ...] = ()
     asked: str = ""
     in_place_of: Any = None
+    others: Any = None
     language: ClassVar[_Language] = _Language()
 
     @property
