@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import DEVICES, KernelSource, find_device, get_device
+from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device
 from opsmith.operators import (
     autocast,
     autograd,
@@ -21,6 +21,7 @@ from opsmith.operators import (
     triton_kernel,
     vmap,
 )
+from opsmith.operators.arguments import every_tensor_in
 from opsmith.operators.base import Operator
 from opsmith.operators.declared_backward import DeclaredBackward
 from opsmith.operators.fake import checked_fake, fake_kernel
@@ -34,6 +35,8 @@ from opsmith.operators.kernel import (
 from opsmith.operators.registration import Registration
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
+
+_HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
 class DefinedOperator(Operator):
@@ -59,8 +62,16 @@ class DefinedOperator(Operator):
         keys = ["CompositeExplicitAutograd"]
         if device_types is not None:
             keys = [dispatch_key(device, self.signature) for device in device_types]
+        implementation = own.implementation(self)
+        tensors = signature.tensors
+        if (
+            device_types is None
+            and tensors
+            and all(p.optional or p.is_tensor_list for p in tensors)
+        ):
+            implementation = self._or_on_the_host(implementation)
         for key in keys:
-            self._registration.implement(key, own.implementation(self))
+            self._registration.implement(key, implementation)
         self._registration.fake(fake_kernel(signature))
         self._registration.vmap(vmap.batching_rule(self))
         self._registration.autograd(self)
@@ -72,6 +83,21 @@ class DefinedOperator(Operator):
         names = sorted(str(tag) for tag in self.overload.tags)
         graph_caches.begin(self.name, reference, repr((signature, rule.reference)), *names)
         registry.add(self)
+
+    def _or_on_the_host(self, reference: Callable[..., Any]) -> Callable[..., Any]:
+        """The reference, but for calls that give no tensor: those are for the host's kernel.
+
+        No device's dispatch key leads such a call to it.
+        """
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if HOST not in self.kernels or not self.is_enabled(HOST):
+                return reference(*args, **kwargs)
+            if any(True for _ in every_tensor_in(self.arguments(args, kwargs))):
+                return reference(*args, **kwargs)
+            return self.overload.redispatch(_HOST_KEYS, *args, **kwargs)
+
+        return run
 
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"

@@ -48,7 +48,8 @@ def _batched(
     twice = {name: _doubled(arguments[name]) for name in tensors}
     with wide():
         given, samples = ({k: to_jax(v) for k, v in each.items()} for each in (others, twice))
-        returned = jax.vmap(lambda every: loaded[operator.name](**every, **given))(samples)
+        call = jax.vmap(lambda every: loaded[operator.name](**every, **given), axis_size=2)
+        returned = call(samples)  # which holds no array where all are absent, or lists are empty
         many = returned if isinstance(returned, tuple) else (returned,)
         return [to_torch(value)[1] for value in many]
 
