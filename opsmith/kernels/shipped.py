@@ -6,6 +6,7 @@ was compiled from, for which machine, and its digest.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from opsmith.kernels.files import digest
 
 FOLDER = "_opsmith"
 LIST = "libraries.json"
+#: The folders of that name in the installed packages whose operators opsmith serves here.
+served: list[Path] = []
 
 
 def find(path: Path, qualname: str, device: str) -> Path | None:
@@ -76,6 +79,31 @@ def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
     places = {place for one in found for place in (one["source"], *one.get("further", ()))}
     unchanged = all(digests.get(place) == digest(package / place) for place in places)
     return found if unchanged else []
+
+
+def gates(folder: Path) -> list[Mapping[str, Any]]:
+    """What a package says of each of its gates.
+
+    Args:
+        folder: of opsmith's modules in it.
+    """
+    return json.loads((folder / LIST).read_text())["gates"]
+
+
+def open_gates(folder: Path, gates: Mapping[str, Any]) -> ctypes.CDLL:
+    """Load gates that a package has.
+
+    Args:
+        folder: of opsmith's modules in it.
+        gates: what it says of them.
+
+    Raises:
+        OSError: the file is damaged, or does not load.
+    """
+    path = folder / gates["file"]
+    if digest(path) != gates["sha256"]:
+        raise OSError(f"{path} is damaged")
+    return ctypes.CDLL(str(path))
 
 
 def release_of(version: str) -> str:

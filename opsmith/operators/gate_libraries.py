@@ -1,16 +1,24 @@
-"""The libraries of the gates, built once for each PyTorch, since they use its C++ interface."""
+"""The libraries of the gates, built once for each PyTorch, since they use its C++ interface.
+
+An installed package brings some that were built with its wheel.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import platform
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 
+import torch
+
 from opsmith import kernels
 from opsmith.errors import OpsmithError
-from opsmith.kernels import progress
+from opsmith.kernels import progress, shipped
+from opsmith.kernels.files import digest, key_of
 
 #: Their sources' names, and what they are, for messages.
 _LIBRARIES = {
@@ -20,7 +28,15 @@ _LIBRARIES = {
 
 
 def load(name: str) -> ctypes.CDLL | None:
-    """The library made from ``<name>.cpp``, or `None` where it cannot be built."""
+    """The library made from ``<name>.cpp``, or `None` where it cannot be built.
+
+    The gates of an installed package are taken where they are for this PyTorch, and made from the
+    sources that are here: so they are what a check of the package tries, and nothing is built.
+    """
+    for folder in shipped.served:
+        library = _came_with(folder)
+        if library is not None:
+            return library
     try:
         path = _recipe(name).build()
     except OpsmithError:
@@ -55,6 +71,30 @@ def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
         if futures.wait(loading, timeout=progress.QUIET_SECONDS).not_done:
             with progress.status(f"building {_LIBRARIES['autograd_gate']}"):
                 futures.wait(loading)
+
+
+def sources() -> str:
+    """A digest of what the libraries are made from."""
+    files = sorted(Path(__file__).parent.glob("*.h"))
+    files += [Path(__file__).with_name(f"{name}.cpp") for name in _LIBRARIES]
+    return key_of([digest(file) for file in files])
+
+
+def _came_with(folder: Path) -> ctypes.CDLL | None:
+    """The gates of an installed package, all in one library, where they fit."""
+    wanted = {
+        "torch": shipped.release_of(torch.__version__),
+        "machine": platform.machine(),
+        "sources": sources(),
+    }
+    for gates in shipped.gates(folder):
+        if wanted.items() <= gates.items():
+            try:
+                return shipped.open_gates(folder, gates)
+            except OSError as error:
+                problem = f"its gates do not load, so opsmith builds its own: {error}"
+                warnings.warn(f"{folder.parent.name}: {problem}", RuntimeWarning, stacklevel=2)
+    return None
 
 
 def _recipe(name: str) -> kernels.Recipe:

@@ -24,6 +24,7 @@ from opsmith.kernels import progress, shipped, toolchain
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.kernels.torch_paths import TorchPaths, paths_of, torch_paths
+from opsmith.operators import gate_libraries
 from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
 
 _GATES = Path(operators.__file__).parent
@@ -80,6 +81,7 @@ def build_gates(
                 "torch": release,
                 "machine": kind.machine,
                 "file": file,
+                "sources": gate_libraries.sources(),
                 "sha256": hashlib.sha256(data).hexdigest(),
             }
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from wheel_samples import LEVEL, SAMPLE, WITHOUT, run
 
+import opsmith
 from opsmith.wheels import build_folder
 
 
@@ -62,7 +63,9 @@ def test_pip_installs_the_folder(tmp_path: Path, editable: bool) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     words = ["--no-deps", "--no-build-isolation", *(["-e"] if editable else []), str(folder)]
     setting = ["-C", f"level={LEVEL}"]
-    here = [path for path in sys.path if path and not path.startswith(str(SAMPLE))]
+    # An editable opsmith is on no path that another Python can be given.
+    here = [str(Path(opsmith.__file__).parents[1])]
+    here += [path for path in sys.path if path and not path.startswith(str(SAMPLE))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
     subprocess.run(
         [*pip, "--python", *python, "install", *setting, *words], check=True, env=environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,34 @@ def test_gates_that_do_not_load_are_said_once_and_done_without(place: Path, prob
     assert len(said) == 1, done.stderr
     assert f"the gates for PyTorch {HERE} do not load, so calls pass through Python" in said[0]
     assert expected in said[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["", "made from others", "damaged"])
+def test_opsmith_takes_the_gates_that_came_with_a_package(
+    place: Path, tmp_path: Path, problem: str
+) -> None:
+    file = change(place)
+    if problem == "made from others":
+        change(place, sources="0" * 64)
+    elif problem == "damaged":
+        file.write_bytes(file.read_bytes() + b"x")
+    taken = """
+        from opsmith.operators import gate
+        assert recorded_ops._opsmith.__name__ == "opsmith"
+        print(gate.load() and gate.load()._name, gate.load_recorder() is not None)
+    """
+    # Without a compiler it has no other.
+    nowhere = {"PATH": "", "CXX": "", "OPSMITH_CACHE": str(tmp_path / "cache")}
+    done = run(place, CALL + textwrap.dedent(taken), **nowhere)
+    assert done.returncode == 0, done.stderr
+    expected = "None False" if problem else f"{file} True"
+    assert done.stdout.splitlines()[-1] == expected
+    said = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]
+    if problem == "damaged":
+        wanted = "recorded_ops: its gates do not load, so opsmith builds its own: "
+        assert wanted in said[0] and said[0].endswith("is damaged"), done.stderr
+    assert len(said) == (problem == "damaged"), done.stderr
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import platform
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from pathlib import Path
 import torch
 
 from opsmith.kernels import shipped
-from opsmith.kernels.files import digest
 
 _FOLDER = Path(__file__).parents[1]
 
@@ -43,7 +41,7 @@ def say() -> str:
 @functools.cache
 def _found() -> tuple[ctypes.CDLL | None, str]:
     here = shipped.release_of(torch.__version__), platform.machine()
-    gates = json.loads((_FOLDER / shipped.LIST).read_text())["gates"]
+    gates = shipped.gates(_FOLDER)
     fit = [one for one in gates if (one["torch"], one["machine"]) == here]
     if not fit or not torch._C._GLIBCXX_USE_CXX11_ABI:
         there = ", ".join(f"{one['torch']} ({one['machine']})" for one in gates) or "no PyTorch"
@@ -51,11 +49,9 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
             f"this is PyTorch {torch.__version__} ({here[1]}), and the package has gates for "
             f"{there}: calls pass through Python"
         )
-    path = _FOLDER / fit[0]["file"]
     try:
-        if digest(path) != fit[0]["sha256"]:
-            raise OSError(f"{path} is damaged")
-        return ctypes.CDLL(str(path)), f"calls run in C++, by gates for PyTorch {here[0]}"
+        library = shipped.open_gates(_FOLDER, fit[0])
+        return library, f"calls run in C++, by gates for PyTorch {here[0]}"
     except OSError as error:
         problem = f"the gates for PyTorch {here[0]} do not load, so calls pass through Python"
         warnings.warn(f"{_FOLDER.parent.name}: {problem}: {error}", RuntimeWarning, stacklevel=2)

@@ -4,6 +4,7 @@ With opsmith installed its checks and exports know the operators; without it the
 """
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 
@@ -22,6 +23,10 @@ VERSION = "{version}"
 
 _opsmith = _installed()
 if _opsmith is not None:
+    from opsmith.kernels import shipped
+
+    # Its gates come with it.
+    shipped.served.append(Path(__file__).parent)
     sys.modules[__name__] = _opsmith
 else:
     from .uncollected import uncollected
