@@ -169,7 +169,7 @@ def declare(tmp_path: Path, namespace: str, block: str) -> Any:
 def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None:
     operator = declare(tmp_path, "torch_library_faulty", 'm.def("not a schema (");')
     for _ in range(2):
-        with pytest.raises(BuildError, match=r"the TORCH_LIBRARY block of .*scale.cpp: "):
+        with pytest.raises(BuildError, match=r"scale.cpp does not register what it has: "):
             operator(torch.ones(2), 3)
 
 
@@ -234,6 +234,65 @@ def test_a_disabled_kernel_stays_so_when_another_operator_loads_the_source(tmp_p
         assert calls() == (1, 0)
     assert twice(x).item() == 2
     assert calls() == (1, 1)
+
+
+OLDER = """
+#include <ATen/core/Tensor.h>
+#include <ATen/core/op_registration/op_registration.h>
+static at::Tensor scale(at::Tensor x, int64_t k) { return x.mul(k); }
+static auto registry = torch::RegisterOperators()
+    .op("torch_library_older::scale", &scale)
+    .op("torch_library_older::named(Tensor x, int k=2) -> Tensor", &scale)
+    .op("torch_library_older::beside", [](at::Tensor x) { return x.add(1); });
+static c10::RegisterOperators more("torch_library_older::more", &scale);
+"""
+
+
+def test_a_source_may_register_as_before_there_were_blocks(tmp_path: Path) -> None:
+    source = tmp_path / "older.cpp"
+    source.write_text(OLDER)
+
+    @opsmith.op("torch_library_older::scale", autograd="reference")
+    def scale(x: Float32[Tensor, "N"], k: int) -> Float32[Tensor, "N"]:
+        return x * k
+
+    @opsmith.op("torch_library_older::named")
+    def named(x: Float32[Tensor, "N"], k: int = 2) -> Float32[Tensor, "N"]:
+        return x * k
+
+    for operator in (scale, named):
+        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+    x = torch.ones(2, requires_grad=True)
+    assert scale(x, 3).tolist() == [3, 3]
+    assert torch.autograd.grad(scale(x, 3).sum(), x)[0].tolist() == [3, 3]
+    assert named(x.detach()).tolist() == [2, 2]
+    for operator in (scale, named):
+        assert operator.kernels["cpu"].calls and not operator.kernels["reference"].calls
+    with pytest.raises(ArgumentError, match="argument 'x' has dtype float64"):
+        scale(x.double(), 3)
+    assert torch.ops.torch_library_older.beside(torch.ones(1)).tolist() == [2]
+    assert torch.ops.torch_library_older.more(torch.ones(1), 4).tolist() == [4]
+
+
+def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
+    tmp_path: Path,
+) -> None:
+    operator = declare(tmp_path, "torch_library_old", "")
+    source = operator.kernels["cpu"].source.path
+    source.write_text(
+        "#include <ATen/core/Tensor.h>\n"
+        "#include <ATen/core/op_registration/op_registration.h>\n"
+        "static at::Tensor f(at::Tensor x, int64_t k) { return x.mul(k); }\n"
+        "static auto registry = torch::RegisterOperators().op(torch::RegisterOperators::options()\n"
+        '    .schema("torch_library_old::scale").kernel<decltype(f), &f>(c10::DispatchKey::CPU));\n'
+    )
+    with pytest.raises(BuildError) as caught:
+        operator(torch.ones(2), 3)
+    assert str(caught.value) == (
+        f"torch_library_old::scale (cpu): {source} does not register what it has: opsmith does not "
+        'take torch::RegisterOperators::options(). Write torch::RegisterOperators().op("ns::name", '
+        "&function), or a TORCH_LIBRARY block"
+    )
 
 
 STABLE = """

@@ -1,4 +1,4 @@
-"""C++ or CUDA with a ``TORCH_LIBRARY`` block of its own (``api="torch"``).
+"""C++ or CUDA with a ``TORCH_LIBRARY`` block of its own, or what came before (``api="torch"``).
 
 Such a source registers what it has when it is loaded, and is bound to this version of PyTorch. One
 source may serve several operators: it is compiled and loaded once.
@@ -80,7 +80,9 @@ class TorchLibrary(Language):
         _LOADED[path] = library
         problem = library.problem()
         if problem is not None:
-            raise BuildError(f"{source.what}: the TORCH_LIBRARY block of {source.path}: {problem}")
+            raise BuildError(
+                f"{source.what}: {source.path} does not register what it has: {problem}"
+            )
         return library
 
 

@@ -1,13 +1,18 @@
 // Included before a source with a TORCH_LIBRARY or STABLE_TORCH_LIBRARY block of its own: such a
-// block then defines only the operators that are not there yet. opsmith declares an operator before
-// it builds a kernel, and PyTorch admits one definition: a second one would end the process.
+// block then defines only the operators that are not there yet, and so does what came before such
+// blocks, torch::RegisterOperators. opsmith declares an operator before it builds a kernel, and
+// PyTorch admits one definition: a second one would end the process.
 #pragma once
 
+#include <ATen/core/op_registration/op_registration.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/library.h>
 
 #include <map>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 namespace opsmith::torch_library {
 
@@ -27,8 +32,8 @@ inline Definitions& definitions() {
 // What a TORCH_LIBRARY block gets in place of a torch::Library.
 class Block {
  public:
-  Block(const char* ns, const char* file, uint32_t line)
-      : ns_(ns), file_(file), line_(line), library_(fragment()) {}
+  Block(std::string ns, const char* file, uint32_t line)
+      : ns_(std::move(ns)), file_(file), line_(line), library_(fragment()) {}
 
   Block& def(c10::FunctionSchema&& schema, const std::vector<at::Tag>& tags = {}) {
     define(std::move(schema), tags);
@@ -92,7 +97,7 @@ class Block {
   }
 
   bool is_there(c10::OperatorName& name) const {
-    name.setNamespaceIfNotSet(ns_);
+    name.setNamespaceIfNotSet(ns_.c_str());
     return c10::Dispatcher::singleton().findSchema(name).has_value();
   }
 
@@ -106,7 +111,7 @@ class Block {
   }
 
   void skip(const c10::OperatorName& name, c10::FunctionSchema schema) const {
-    schema.setNamespaceIfNotSet(ns_);
+    schema.setNamespaceIfNotSet(ns_.c_str());
     definitions().skipped[toString(name)] = toString(schema);
   }
 
@@ -118,7 +123,7 @@ class Block {
     definitions().made.insert_or_assign(toString(name), std::move(library));
   }
 
-  const char* ns_;
+  std::string ns_;
   const char* file_;
   uint32_t line_;
   torch::Library library_;
@@ -146,19 +151,80 @@ class StableBlock {
   torch::stable::detail::StableLibrary library_;
 };
 
+// Runs what registers while a library is loaded, when nobody would catch what it throws.
+template <typename Register>
+void attempt(Register&& run) {
+  try {
+    run();
+  } catch (const c10::Error& error) {
+    definitions().problem = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    definitions().problem = error.what();
+  }
+}
+
 template <typename Block>
 struct Init {
   Init(void (*init)(Block&), const char* ns, const char* file, uint32_t line)
       : block(ns, file, line) {
-    try {
-      init(block);
-    } catch (const c10::Error& error) {
-      definitions().problem = error.what_without_backtrace();
-    } catch (const std::exception& error) {
-      definitions().problem = error.what();
-    }
+    attempt([&] { init(block); });
   }
   Block block;
+};
+
+// What a source gets in place of torch::RegisterOperators.
+class Operators {
+ public:
+  using Options = c10::RegisterOperators::Options;
+
+  Operators() = default;
+  template <typename Function>
+  Operators(const std::string& schema_or_name, Function&& function) {
+    add(schema_or_name, std::forward<Function>(function));
+  }
+  template <typename Function>
+  Operators&& op(const std::string& schema_or_name, Function&& function) && {
+    add(schema_or_name, std::forward<Function>(function));
+    return std::move(*this);
+  }
+  template <typename Function>
+  Operators& op(const std::string& schema_or_name, Function&& function) & {
+    add(schema_or_name, std::forward<Function>(function));
+    return *this;
+  }
+  Operators&& op(Options&&) && {
+    refuse();
+    return std::move(*this);
+  }
+  Operators& op(Options&&) & {
+    refuse();
+    return *this;
+  }
+  static Options options() { return c10::RegisterOperators::options(); }
+
+ private:
+  template <typename Function>
+  void add(const std::string& schema_or_name, Function&& function) {
+    if constexpr (std::is_same_v<std::decay_t<Function>, Options>) {
+      refuse();
+    } else {
+      attempt([&] {
+        const std::string name = schema_or_name.substr(0, schema_or_name.find('('));
+        const size_t end = name.find("::");
+        TORCH_CHECK(end != std::string::npos, "'", name, "' has no namespace");
+        blocks_.emplace_back(name.substr(0, end), "torch::RegisterOperators", 0);
+        blocks_.back().def(schema_or_name.c_str(), std::forward<Function>(function));
+      });
+    }
+  }
+  // They tell nobody what is in them.
+  static void refuse() {
+    definitions().problem =
+        "opsmith does not take torch::RegisterOperators::options(). Write "
+        "torch::RegisterOperators().op(\"ns::name\", &function), or a TORCH_LIBRARY block";
+  }
+
+  std::vector<Block> blocks_;
 };
 
 }  // namespace opsmith::torch_library
@@ -193,6 +259,17 @@ __attribute__((visibility("default"), weak)) void opsmith_torch_library_forget(c
                                          C10_STRINGIZE(ns), __FILE__, __LINE__);             \
   void C10_CONCATENATE(opsmith_library_##ns##_,                                              \
                        uid)([[maybe_unused]] opsmith::torch_library::block & m)
+
+namespace c10 {
+using OpsmithOperators = opsmith::torch_library::Operators;
+}
+namespace torch {
+using OpsmithOperators = opsmith::torch_library::Operators;
+}
+namespace torch::jit {
+using OpsmithOperators = RegisterOperators;
+}
+#define RegisterOperators OpsmithOperators
 
 #undef TORCH_LIBRARY
 #undef TORCH_LIBRARY_FRAGMENT
