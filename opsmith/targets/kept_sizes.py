@@ -17,7 +17,8 @@ def kept_sizes() -> Iterator[None]:
     """Let ``len`` of a tensor, and ``math.sqrt`` of a size, be symbols in a block.
 
     References are full of them, ``x.new_zeros(len(y))`` and ``scores / math.sqrt(q.shape[-1])``,
-    and Python wants numbers of both. In TorchScript's traces sizes are tensors.
+    and Python wants numbers of both. In TorchScript's traces sizes are tensors. See also
+    `einsum_in_order`.
     """
     plain_len: Callable[[Any], int] = builtins.len
     plain_sqrt = math.sqrt
@@ -34,6 +35,23 @@ def kept_sizes() -> Iterator[None]:
 
     builtins.len, math.sqrt = len, sqrt
     try:
-        yield
+        with einsum_in_order():
+            yield
     finally:
         builtins.len, math.sqrt = plain_len, plain_sqrt
+
+
+@contextmanager
+def einsum_in_order() -> Iterator[None]:
+    """Let ``torch.einsum`` of three tensors contract from left to right in a block.
+
+    Where opt_einsum is installed, which comes with JAX, it chooses the order by the sizes, and
+    PyTorch fixes all of them to numbers for it.
+    """
+    settings = torch.backends.opt_einsum
+    before = settings.enabled
+    settings.enabled = False
+    try:
+        yield
+    finally:
+        settings.enabled = before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from opsmith.errors import DifferentiationError, ExportError
 from opsmith.targets.artifact import unnamed_size
+from opsmith.targets.kept_sizes import einsum_in_order
 from opsmith.targets.model import Model
 
 
@@ -40,12 +41,15 @@ def prepare(
         raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
     args, kwargs = _told_apart(model, tuple(args), dict(kwargs or {}))
     try:
-        try:
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
-        except DifferentiationError:
-            # No exported program records: parameters that ask for a gradient get none there.
-            with torch.no_grad():
+        with einsum_in_order() if dynamic_shapes else nullcontext():
+            try:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+            except DifferentiationError:
+                # No exported program records: parameters that ask for a gradient get none there.
+                with torch.no_grad():
+                    program = torch.export.export(
+                        model, args, kwargs, dynamic_shapes=dynamic_shapes
+                    )
     except Exception as error:
         hint = ""
         if "specialized it to be a constant (1)" in str(error):

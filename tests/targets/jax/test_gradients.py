@@ -457,6 +457,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(-1),
     "attention": lambda x: (x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5).softmax(-1) @ x,
     "square root": lambda x: x / math.sqrt(x.shape[-1]),
+    "einsum of three": lambda x: torch.einsum("abcd,cd,ab->bcd", x, x.sum((0, 1)), x[..., 0, 0]),
     "log_softmax": lambda x: x.log_softmax(1),
     "logsumexp": lambda x: x.logsumexp((1, 2)),
     "length": lambda x: x.sum((1, 2, 3)) * torch.arange(len(x)),

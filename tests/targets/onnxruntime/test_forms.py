@@ -152,6 +152,32 @@ def test_the_length_and_the_root_of_a_size_stay_dynamic(export, exporter):
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
+def test_sizes_that_einsum_contracts_stay_dynamic(export, exporter):
+    pytest.importorskip("opt_einsum")  # it would fix them
+
+    @opsmith.op("ort_test::weighted")
+    def weighted(
+        x: Float[Tensor, "N C"], y: Float[Tensor, "N S"], z: Float[Tensor, "N S C"]
+    ) -> Float[Tensor, "N"]:
+        return torch.einsum("nc,ns,nsc->n", x, y, z)
+
+    def twice(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return weighted(x, y, z) + torch.einsum("nc,ns,nsc->n", x, y, z)
+
+    n, s, c = (torch.export.Dim(name, min=2) for name in ("n", "s", "c"))
+    loaded = export(
+        Call(twice),
+        (torch.randn(4, 3), torch.randn(4, 5), torch.randn(4, 5, 3)),
+        form="inline",
+        exporter=exporter,
+        dynamic_shapes=(({0: n, 1: c}, {0: n, 1: s}, {0: n, 1: s, 2: c}),),
+    )
+    arguments = torch.randn(2, 6), torch.randn(2, 7), torch.randn(2, 7, 6)
+    torch.testing.assert_close(loaded(*arguments), twice(*arguments))
+    assert torch.backends.opt_einsum.enabled
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_windows_along_any_dimension(export, exporter, dim):
     export(Call(lambda x: x.unfold(dim, 2, 1) + 0), (torch.randn(3, 4, 5),), exporter=exporter)
