@@ -24,6 +24,10 @@ from torch.utils._pytree import tree_leaves
 _aten, _prims = torch.ops.aten, torch.ops.prims
 #: Reductions that are a sum of the first argument's elements, or their mean.
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
+#: Sums of products. PyTorch takes others apart to these: ``addmm``, ``einsum``, ``linear``.
+_PRODUCTS = (_aten.mm, _aten.bmm)
+#: So many products are looked at one by one.
+_MOST_PRODUCTS = 1 << 20
 #: What PyTorch takes apart to a square of their length, which large arguments leave no memory for.
 _RUNNING = (_aten.cumsum, _aten.cumprod)
 
@@ -40,7 +44,8 @@ class StepByStep(TorchDispatchMode):
         """Call an operator, and change its results in place."""
         args, named = self.takes(args, dict(kwargs or {}))
         packet = func.overloadpacket
-        parts = None if packet in (*_SUMS, *_RUNNING) else _formula(func, args, named)
+        whole = (*_SUMS, *_PRODUCTS, *_RUNNING)
+        parts = None if packet in whole else _formula(func, args, named)
         if parts is not None:
             with self:
                 return parts(*args, **named)
@@ -70,7 +75,8 @@ class StepByStep(TorchDispatchMode):
 class RandomRounding(StepByStep):
     """Round what every operator gives in double precision to a coarser dtype, at random.
 
-    Sums, running ones too, have the roundings of their partial sums. So is each number that an
+    Sums have the roundings of their partial sums: running ones too, and those of products in
+    single and double precision. Rounded is each number that an
     operator is given beside tensors: a kernel keeps ``1 / 3`` in its own dtype.
 
     Args:
@@ -117,6 +123,8 @@ class RandomRounding(StepByStep):
         packet = func.overloadpacket
         if packet in _SUMS and args[0].dtype == torch.float64:
             self._round_partial_sums(packet, args, returned)
+        if packet in _PRODUCTS and returned.dtype == torch.float64:
+            self._round_products(args[0], args[1], returned)
         if packet is _aten.cumsum and is_wide(returned):
             returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
 
@@ -146,13 +154,30 @@ class RandomRounding(StepByStep):
         last = [dim % terms.dim() for dim in dims] if terms.dim() else []
         first = [dim for dim in every if dim not in last]
         rows = terms.permute(first + last).reshape(total.numel(), -1)
-        if self._in_order and rows.shape[1]:
-            error = self._times * _error_in_order(rows)
-        else:
-            partial = rows.cumsum(1)
-            error = (self._rounded(partial) - partial).sum(1)
-        error = error.view(total.shape)
+        error = self._error_of_sums(rows).view(total.shape)
         total.add_(error / max(rows.shape[1], 1) if packet is _aten.mean else error)
+
+    def _round_products(self, first: Tensor, second: Tensor, total: Tensor) -> None:
+        """Let rows that are alike be rounded otherwise.
+
+        What a matrix product is multiplied with may cancel again, where the terms of two rows are
+        the same: another right formula adds up all of them, and their roundings do not cancel.
+        """
+        # Kernels in half precision are to add up in single precision.
+        coarse = self._eps > torch.finfo(torch.float32).eps
+        if coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
+            return
+        products = first.unsqueeze(-1) * second.unsqueeze(-3)
+        rows = products.transpose(-1, -2).reshape(total.numel(), -1)
+        each = (self._rounded(rows) - rows).sum(1)
+        total.add_((each + self._error_of_sums(rows)).view(total.shape))
+
+    def _error_of_sums(self, rows: Tensor) -> Tensor:
+        """What is off where each row's numbers are added."""
+        if self._in_order and rows.shape[1]:
+            return self._times * _error_in_order(rows)
+        partial = rows.cumsum(1)
+        return (self._rounded(partial) - partial).sum(1)
 
 
 def _error_in_order(rows: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from jaxtyping import Complex, Float, Float32, Int8, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Between
+from opsmith import Between, Index
 
 OPERATORS: list[opsmith.Operator] = []
 
@@ -280,3 +280,39 @@ def conjugated(z: Complex[Tensor, "N"], w: Complex[Tensor, "N"]) -> Complex[Tens
 @opsmith.op("sound::spectrum", autograd="reference")
 def spectrum(z: Complex[Tensor, "N C"]) -> tuple[Complex[Tensor, "N C"], Complex[Tensor, "N"]]:
     return torch.fft.fft(z, dim=1) if z.shape[1] else z.clone(), (z * z.conj()).sum(1)
+
+
+@sound
+@opsmith.op("sound::weighted_products")
+def weighted_products(
+    x: Annotated[Float[Tensor, "E C"], Between(-9, 9)],
+    weight: Annotated[Float[Tensor, "K C"], Between(-9, 9)],
+    share: Annotated[Float[Tensor, "E S"], Between(-9, 9)],
+    which: Annotated[Int64[Tensor, "E S"], Index("K")],
+) -> Float[Tensor, "E"]:
+    chosen = weight.index_select(0, which.flatten()).reshape(*which.shape, x.shape[1])
+    return torch.einsum("es,ec,esc->e", share, x, chosen)
+
+
+@weighted_products.register_kernel("cpu")
+def _(x: Tensor, weight: Tensor, share: Tensor, which: Tensor) -> Tensor:
+    chosen = wide(weight).index_select(0, which.flatten()).reshape(*which.shape, x.shape[1])
+    # The reference rounds products of the same rows alike. Where one is next to nothing, and so are
+    # its shares together, the sum of all terms is further off.
+    terms = chosen * (wide(share)[:, :, None] * wide(x)[:, None, :])
+    return terms.flatten(1).sum(1).to(x.dtype)
+
+
+@weighted_products.register_cases
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    x, weight = (torch.randn(rows, 9, generator=generator) for rows in (512, 1))
+    x -= (x @ weight.T) / (weight * weight).sum() * weight * 0.999
+    share = torch.randn(512, 1, generator=generator)
+    which = torch.zeros(512, 2, dtype=torch.int64)
+    yield {
+        "x": x.to(dtype),
+        "weight": weight.to(dtype),
+        "share": torch.cat([share, 1e-3 - share], 1).to(dtype),
+        "which": which,
+    }
