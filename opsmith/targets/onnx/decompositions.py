@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor
 
+#: Alpha and scale of SELU.
+SELU = (1.6732632423543772, 1.0507009873554805)
 _aten = torch.ops.aten
 
 
@@ -41,7 +43,7 @@ def _scatter_mean(
 
 def _log_sigmoid(input: Tensor) -> Tensor:
     """Without the exponential that is infinite from -89 down."""
-    return input.clamp(max=0) - torch.log1p(torch.exp(-input.abs()))
+    return input.clamp(max=0) - _log1p(torch.exp(-input.abs()))
 
 
 def _bce_with_logits(
@@ -88,10 +90,47 @@ def _cross_entropy(
     return (1 - label_smoothing) * right + smoothing * others
 
 
+def _log1p(input: Tensor) -> Tensor:
+    """Without losing what is small beside 1 (W. Kahan)."""
+    near = 1 + input
+    step = near - 1
+    exact = torch.where(step == 0, input, near.log() * (input / step))
+    return torch.where(input.abs() < 1, exact, near.log())
+
+
+def _expm1(input: Tensor) -> Tensor:
+    """As `_log1p`."""
+    power = input.exp()
+    step = power - 1
+    exact = torch.where(step == 0, input, step * (input / power.log()))
+    return torch.where(input.abs() < 1, exact, step)
+
+
+def _elu(input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    """By `_expm1`; ONNX Runtime subtracts 1 from the exponential."""
+    below = _expm1(input * input_scale) * (alpha * scale)
+    return torch.where(input > 0, input * scale, below)
+
+
+def _selu(input: Tensor) -> Tensor:
+    return _elu(input, *SELU)
+
+
+def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return _elu(input, alpha, 1.0, 1 / alpha)
+
+
+def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Any:
+    """In the dtype of its arguments; the exporter leaves it in single precision."""
+    if x1.dtype not in (torch.float16, torch.bfloat16):
+        return NotImplemented
+    return _aten.cosine_similarity(x1.float(), x2.float(), dim, eps).to(x1.dtype)
+
+
 def _log_add_exp(input: Tensor, other: Tensor) -> Tensor:
     """From the larger on, so that no exponential is infinite."""
     larger = torch.maximum(input, other)
-    both = larger + torch.log1p(torch.exp(-(input - other).abs()))
+    both = larger + _log1p(torch.exp(-(input - other).abs()))
     return torch.where((input == other) & larger.isinf(), larger, both)
 
 
@@ -196,6 +235,14 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.log_sigmoid.default: _log_sigmoid,
     _aten.binary_cross_entropy_with_logits.default: _bce_with_logits,
     _aten.cross_entropy_loss.default: _cross_entropy,
+    _aten.log1p.default: _log1p,
+    _aten.expm1.default: _expm1,
+    _aten.special_expm1.default: _expm1,
+    _aten.special_log1p.default: _log1p,
+    _aten.elu.default: _elu,
+    _aten.selu.default: _selu,
+    _aten.celu.default: _celu,
+    _aten.cosine_similarity.default: _cosine_similarity,
     _aten.logaddexp.default: _log_add_exp,
     _aten.signbit.default: _sign_bit,
     _aten.atan2.default: _atan2,

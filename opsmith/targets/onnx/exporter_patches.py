@@ -10,6 +10,7 @@ import torch
 
 from opsmith.errors import ExportError
 from opsmith.operators.arguments import dtype_name
+from opsmith.targets.onnx import decompositions
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 
@@ -95,10 +96,53 @@ def _number(g: Any, value: float, like: Any) -> Any:
     return g.op("CastLike", g.op("Constant", value_t=torch.tensor(value)), like)
 
 
+def _log1p(g: Any, data: Any) -> Any:
+    """Without losing what is small beside 1 (W. Kahan)."""
+    one = _number(g, 1.0, data)
+    near = g.op("Add", data, one)
+    return _exact_near_zero(g, data, g.op("Log", near), g.op("Sub", near, one))
+
+
+def _expm1(g: Any, data: Any) -> Any:
+    """As `_log1p`."""
+    power = g.op("Exp", data)
+    step = g.op("Sub", power, _number(g, 1.0, data))
+    return _exact_near_zero(g, data, step, g.op("Log", power))
+
+
+def _exact_near_zero(g: Any, data: Any, image: Any, rounded: Any) -> Any:
+    """The image of `rounded`, which is `data` after rounding, brought to `data` by their ratio."""
+    exact = g.op("Mul", image, g.op("Div", data, rounded))
+    exact = g.op("Where", g.op("Equal", rounded, _number(g, 0.0, data)), data, exact)
+    near = g.op("Less", g.op("Abs", data), _number(g, 1.0, data))
+    return g.op("Where", near, exact, image)
+
+
+def _elu(g: Any, data: Any, alpha: Any, scale: Any, input_scale: Any) -> Any:
+    """By `_expm1`; ONNX Runtime subtracts 1 from the exponential."""
+    from torch.onnx import symbolic_helper
+
+    def times(value: Any, factor: Any) -> Any:
+        number = symbolic_helper._get_const(factor, "f", "factor")
+        return value if number == 1 else g.op("Mul", value, _number(g, number, data))
+
+    below = times(times(_expm1(g, times(data, input_scale)), alpha), scale)
+    return g.op("Where", g.op("Greater", data, _number(g, 0.0, data)), times(data, scale), below)
+
+
+def _selu(g: Any, data: Any) -> Any:
+    return _elu(g, data, *decompositions.SELU, 1.0)
+
+
+def _celu(g: Any, data: Any, alpha: Any) -> Any:
+    from torch.onnx import symbolic_helper
+
+    return _elu(g, data, alpha, 1.0, 1 / symbolic_helper._get_const(alpha, "f", "alpha"))
+
+
 def _log_sigmoid(g: Any, data: Any) -> Any:
     """Without the exponential that is infinite from -89 down."""
-    small = g.op("Exp", g.op("Neg", g.op("Abs", data)))
-    rest = g.op("Log", g.op("Add", _number(g, 1.0, data), small))
+    rest = _log1p(g, g.op("Exp", g.op("Neg", g.op("Abs", data))))
     return g.op("Sub", g.op("Min", data, _number(g, 0.0, data)), rest)
 
 
@@ -144,16 +188,57 @@ def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
     return symbolic_opset9.cdist(g, x1, x2, p, compute_mode)
 
 
+def _pairwise_distance(g: Any, x1: Any, x2: Any, p: Any, eps: Any, keepdim: Any) -> Any:
+    """With its epsilon in each difference; the exporter's own leaves it out."""
+    from torch.onnx import symbolic_helper
+
+    power = symbolic_helper._get_const(p, "f", "p")
+    if not 0 < power < math.inf:
+        raise ExportError(
+            f"aten::pairwise_distance: the TorchScript exporter has none with p={power}. Write it "
+            'out, or export with exporter="dynamo".'
+        )
+    small = _number(g, symbolic_helper._get_const(eps, "f", "eps"), x1)
+    difference = g.op("Abs", g.op("Add", g.op("Sub", x1, x2), small))
+    powers = g.op("Pow", difference, _number(g, power, x1))
+    kept = symbolic_helper._get_const(keepdim, "b", "keepdim")
+    total = symbolic_helper._reducesum_helper(g, powers, axes_i=[-1], keepdims_i=int(kept))
+    return g.op("Pow", total, _number(g, 1 / power, x1))
+
+
+def _cosine_similarity(g: Any, x1: Any, x2: Any, dim: Any, eps: Any) -> Any:
+    """With each length bounded by epsilon; the exporter's own bounds their product."""
+    from torch.onnx import symbolic_helper
+
+    axis = symbolic_helper._get_const(dim, "i", "dim")
+    small = _number(g, symbolic_helper._get_const(eps, "f", "eps"), x1)
+
+    def total(value: Any, kept: int) -> Any:
+        return symbolic_helper._reducesum_helper(g, value, axes_i=[axis], keepdims_i=kept)
+
+    def direction(x: Any) -> Any:
+        return g.op("Div", x, g.op("Max", g.op("Sqrt", total(g.op("Mul", x, x), 1)), small))
+
+    return total(g.op("Mul", direction(x1), direction(x2)), 0)
+
+
 PATCHES: dict[str, Callable[..., Any]] = {
     "aten::__rshift_": _shift_right,
     "aten::atan2": _atan2,
     "aten::binary_cross_entropy_with_logits": _bce_with_logits,
     "aten::cdist": _cdist,
+    "aten::celu": _celu,
     "aten::copy": _copy,
+    "aten::cosine_similarity": _cosine_similarity,
+    "aten::elu": _elu,
+    "aten::expm1": _expm1,
     "aten::floor_divide": _floor_divide,
     "aten::index_add": _index_add,
     "aten::index_put": _index_put,
+    "aten::log1p": _log1p,
     "aten::log_sigmoid": _log_sigmoid,
+    "aten::pairwise_distance": _pairwise_distance,
+    "aten::selu": _selu,
     "aten::unfold": _unfold,
 }
 """The functions that make nodes, by operator."""

@@ -19,6 +19,9 @@ X, Y = (one.flatten() for one in torch.meshgrid(_VALUES, _VALUES, indexing="ij")
 ROWS = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
 #: The second element twice, the third not at all.
 INDEX = torch.tensor([[0, 1, 1], [1, 1, 0]])
+#: Of all sizes, of both signs.
+SMALL = torch.logspace(-9, 1, 41)
+SMALL = torch.cat([SMALL, -SMALL])
 COUNTS = torch.tensor([7, -7, 3, -3, 0, 1, -1, 2**33, -(2**33)])
 BYTES = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
 
@@ -32,7 +35,7 @@ class Called(nn.Module):
         return self.function(x, y, r, i, n, b)
 
 
-def compare(function: Callable[..., Any], folder: Path, exporter: str) -> None:
+def compare(function: Callable[..., Any], folder: Path, exporter: str, **tolerances: float) -> None:
     args = (X, Y, ROWS, INDEX, COUNTS, BYTES)
     model = Called(function)
     opsmith.export(
@@ -48,7 +51,11 @@ def compare(function: Callable[..., Any], folder: Path, exporter: str) -> None:
     assert given.keys() == right.keys()
     for name, value in right.items():
         torch.testing.assert_close(
-            given[name], value, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
+            given[name],
+            value,
+            equal_nan=True,
+            msg=lambda text, name=name: f"{name}: {text}",
+            **tolerances,
         )
 
 
@@ -106,6 +113,45 @@ def test_what_the_other_exporter_translates_wrongly(tmp_path):
         }
 
     compare(function, tmp_path / "model", "torchscript")
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_what_is_small_is_not_lost_beside_1(exporter, tmp_path):
+    def function(x, y, r, i, n, b):
+        part = SMALL * r[0, 0] / r[0, 0]
+        return {
+            "log1p": torch.log1p(part.clamp(min=-0.99)),
+            "expm1": torch.expm1(part),
+            "expm1_everywhere": torch.expm1(x),
+            "log1p_everywhere": torch.log1p(x),
+            "elu": F.elu(part),
+            "elu_scaled": F.elu(part, 0.3),
+            "elu_everywhere": F.elu(x),
+            "selu": F.selu(part),
+            "celu": F.celu(part, 1.7),
+            "log_sigmoid": F.logsigmoid(part * 5),
+            "cosine": F.cosine_similarity(part[:40].view(10, 4), part[1:41].view(10, 4)),
+            "distance": F.pairwise_distance(part[:40].view(10, 4), part[1:41].view(10, 4)),
+            "distance_1": F.pairwise_distance(r * 1e-6, r.flip(0) * 1e-6, p=1.0, keepdim=True),
+        }
+
+    compare(function, tmp_path / "model", exporter, rtol=1e-6, atol=0)
+
+
+def test_a_similarity_has_the_dtype_of_its_arguments(tmp_path):
+    def function(x, y, r, i, n, b):
+        return {"cosine": F.cosine_similarity(r.half(), r.half().flip(0))}
+
+    compare(function, tmp_path / "model", "dynamo", rtol=1e-2, atol=1e-3)
+
+
+def test_a_power_that_the_other_exporter_does_not_have_is_refused(tmp_path):
+    with pytest.raises(ExportError, match=r"has none with p=inf\. Write it out, or export with "):
+        compare(
+            lambda x, y, r, i, n, b: {"d": F.pairwise_distance(r, r, INF)},
+            tmp_path / "m",
+            "torchscript",
+        )
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
