@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_library_operators import SOURCE, mymul, mymuladd, mypick
 
 import opsmith
+from opsmith import checks
 from opsmith.errors import ArgumentError, BuildError, DeclarationError
 from opsmith.operators import registry
 
@@ -292,6 +293,114 @@ def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
         f"torch_library_old::scale (cpu): {source} does not register what it has: opsmith does not "
         'take torch::RegisterOperators::options(). Write torch::RegisterOperators().op("ns::name", '
         "&function), or a TORCH_LIBRARY block"
+    )
+
+
+MODULE = """
+#include <torch/extension.h>
+namespace py = pybind11;
+static std::vector<at::Tensor> parts(const at::Tensor& x, int by) { return {x.mul(by), x.add(by)}; }
+static int change(at::Tensor& x, float by, const std::optional<at::Tensor>& shift, bool twice,
+                  const std::string& how, std::vector<int64_t> pads, at::TensorList more) {
+  x.mul_(by);
+  if (shift) x.add_(*shift);
+  if (twice) x.mul_(2);
+  if (how == "padded") x.add_(pads.at(0));
+  for (const auto& tensor : more) x.add_(tensor);
+  return 1;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "what Python is told";
+  m.attr("version") = 1;
+  m.def("parts", &parts, "in two", py::arg("x"), py::arg("by") = 2);
+  m.def("change", &change, py::call_guard<py::gil_scoped_release>());
+  m.def("beside", [](py::object) { return 1; });
+}
+"""
+
+
+def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text(MODULE)
+
+    @opsmith.op("torch_module::parts", autograd="reference")
+    def parts(
+        x: Float32[Tensor, "N"], by: int = 2
+    ) -> tuple[Float32[Tensor, "N"], Float32[Tensor, "N"]]:
+        return x * by, x + by
+
+    @opsmith.op("torch_module::change", mutates_args=("x",))
+    def change(
+        x: Float32[Tensor, "N"],
+        by: float,
+        shift: Float32[Tensor, "N"] | None,
+        twice: bool,
+        how: str,
+        pads: list[int],
+        more: list[Tensor],
+    ) -> None:
+        raise AssertionError("the reference")
+
+    for operator in (parts, change):
+        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+    x = torch.ones(2, requires_grad=True)
+    assert [part.tolist() for part in parts(x, 3)] == [[3, 3], [4, 4]]
+    assert torch.autograd.grad(parts(x)[0].sum(), x)[0].tolist() == [2, 2]
+    y = torch.ones(2)
+    assert change(y, 2.0, torch.ones(2), True, "padded", [5, 6], [torch.ones(2)] * 2) is None
+    assert y.tolist() == [13, 13]
+    change(y, 0.5, None, False, "", [], [])
+    assert y.tolist() == [6.5, 6.5]
+    for operator in (parts, change):
+        assert operator.kernels["cpu"].calls and not operator.kernels["reference"].calls
+    with pytest.raises(ArgumentError, match="argument 'x' has dtype float64"):
+        parts(x.double())
+    with pytest.raises(RuntimeError, match="does not fit into the type that the source's function"):
+        parts(x, 2**40)
+    report = checks.run(parts, select=["aotinductor"], isolate=False)
+    assert [row.message for row in report.rows if row.check == "aotinductor"] == [
+        "a package runs without Python, and the kernel's source has a PYBIND11_MODULE alone"
+    ]
+
+
+def test_functions_of_a_module_serve_operators_declared_later_and_fit_or_are_refused(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text(
+        "#include <ATen/core/Tensor.h>\n"
+        "#include <pybind11/pybind11.h>\n"
+        "PYBIND11_MODULE(anything, m) {\n"
+        '  m.def("twice", [](at::Tensor x) { return x.mul(2); });\n'
+        '  m.def("pick", [](at::Tensor x, int i) { return x.select(0, i); });\n'
+        '  m.def("call", [](pybind11::object f) { return f(); });\n'
+        "}\n"
+    )
+
+    def declared(name: str) -> Any:
+        def reference(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+            raise AssertionError("the reference")
+
+        operator = opsmith.op(f"torch_module_later::{name}")(reference)
+        operator.register_kernel("cpu", source=source, api="torch", flags=("-O0",))
+        return operator
+
+    for _ in range(2):  # declared again, it is as before
+        assert declared("twice")(torch.ones(2)).tolist() == [2, 2]
+
+    def refusal(name: str) -> str:
+        operator = declared(name)
+        with pytest.raises(BuildError) as caught:
+            operator(torch.ones(2))
+        start = f"torch_module_later::{name} (cpu): {source} does not register what it has: "
+        assert str(caught.value).startswith(start)
+        return str(caught.value).removeprefix(start)
+
+    assert refusal("pick") == "its function takes 2 arguments, and the declaration has 1"
+    assert refusal("call") == "its function takes an argument of a type that no operator has"
+    assert refusal("triple") == (
+        "its PYBIND11_MODULE has no function 'triple'. It has call, pick, twice: a function "
+        "becomes the kernel of the operator that has its name"
     )
 
 

@@ -65,6 +65,11 @@ class Language(ABC):
             MissingError: something is not there; says what, and how to get it.
         """
 
+    def needs_python(self, source: KernelSource) -> bool:
+        """Whether the code of a source runs in a process of Python's alone."""
+        del source
+        return False
+
     def emulated(self, source: KernelSource) -> KernelSource | None:
         """A source as it is compiled for the host in place of its device; `None` if it is not."""
         del source

@@ -1,7 +1,8 @@
-"""C++ or CUDA with a ``TORCH_LIBRARY`` block of its own, or what came before (``api="torch"``).
+"""C++ or CUDA that registers itself, as PyTorch's users write it (``api="torch"``).
 
-Such a source registers what it has when it is loaded, and is bound to this version of PyTorch. One
-source may serve several operators: it is compiled and loaded once.
+By a ``TORCH_LIBRARY`` block, by ``torch::RegisterOperators``, or as functions of a module of
+Python's (``PYBIND11_MODULE``). Such a source registers what it has when it is loaded, and is bound
+to this version of PyTorch. One source may serve several operators: it is compiled and loaded once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from opsmith.kernels.library import KernelSource
 
 _BLOCKS = INCLUDE / "opsmith" / "detail" / "torch_library.h"
+_MODULES = INCLUDE / "opsmith" / "detail" / "torch_module.h"
+_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\w*\s*\(|\bRegisterOperators\b")
+_MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
 _CUDA_SUFFIX = ".cu"
 
 
@@ -44,6 +49,10 @@ class TorchLibrary(Language):
             require_cuda(source, torch=torch)
         toolchain.find_compiler(source.what)
 
+    def needs_python(self, source: KernelSource) -> bool:
+        """See `Language.needs_python`: what describes a function to Python is Python's."""
+        return _is_module(source)
+
     def unit(self, source: KernelSource) -> Unit:
         """See `Language.unit`; it exports no kernel symbol, and no adapter is linked with it."""
         return Unit(
@@ -55,7 +64,7 @@ class TorchLibrary(Language):
                 *source.device_row.compile_definitions,
                 f"OPSMITH_DISPATCH_KEY={source.device_row.dispatch_key}",
             ),
-            flags=("-include", str(_BLOCKS), *source.flags),
+            flags=("-include", str(_MODULES if _is_module(source) else _BLOCKS), *source.flags),
             language=compiled_by_nvcc(source) if _is_cuda(source) else None,
             full_torch=True,
         )
@@ -78,7 +87,7 @@ class TorchLibrary(Language):
         """See `Language.load`."""
         library = SelfRegistering(source, path)
         _LOADED[path] = library
-        problem = library.problem()
+        problem = library.problem() or library.become_kernel()
         if problem is not None:
             raise BuildError(
                 f"{source.what}: {source.path} does not register what it has: {problem}"
@@ -88,6 +97,26 @@ class TorchLibrary(Language):
 
 def _is_cuda(source: KernelSource) -> bool:
     return source.path.suffix == _CUDA_SUFFIX
+
+
+def _is_module(source: KernelSource) -> bool:
+    """Whether a module of Python's is all that the source registers its functions in."""
+    text = _with_included(source.path)
+    return _MODULE.search(text) is not None and _REGISTERS.search(text) is None
+
+
+def _with_included(path: Path) -> str:
+    """The text of a source and of the files that it includes from beside it."""
+    texts: dict[Path, str] = {}
+    waiting = [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        if file in texts:
+            continue
+        texts[file] = file.read_text(errors="replace")
+        found = (file.parent / name for name in _INCLUDED.findall(texts[file]))
+        waiting += [one.resolve() for one in found if one.is_file()]
+    return "\n".join(texts.values())
 
 
 def _name(source: KernelSource) -> str:
@@ -121,6 +150,15 @@ class SelfRegistering(Library):
     def problem(self) -> str | None:
         """Why a block of the source failed, `None` where none did."""
         return self._text("opsmith_torch_library_problem")
+
+    def become_kernel(self) -> str | None:
+        """Register the function of a module of Python's that has the operator's name.
+
+        Returns:
+            Why it cannot be the kernel, `None` where it is or where there is no module.
+        """
+        signature = self.source.signature
+        return self._text("opsmith_torch_module_become_kernel", signature.namespace, signature.name)
 
     def forget(self, qualname: str) -> None:
         """Take back the definition of an operator that the source made, if it did."""
