@@ -420,17 +420,16 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """Keep the compiler's trace, thousands of empty lines, out of what pytest shows."""
+    """Have PyTorch trace nothing where nobody asked for it: it writes down a stack a guard."""
     logger = logging.getLogger("torch.__trace")
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return "TORCH_TRACE" in os.environ
-
-    logger.addFilter(wanted)
+    handlers = [] if "TORCH_TRACE" in os.environ else list(logger.handlers)
+    for handler in handlers:
+        logger.removeHandler(handler)
     try:
         yield
     finally:
-        logger.removeFilter(wanted)
+        for handler in handlers:
+            logger.addHandler(handler)
 
 
 def _build(check: Check, subject: Subject) -> None:
