@@ -28,7 +28,7 @@ help:
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
 	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 	@echo "make wheels  install Zig's compiler, and test wheels for every Linux and for Arm"
-	@echo "make arm     call the gallery from its wheel for Arm, in QEMU (Debian, Ubuntu; 200 MB)"
+	@echo "make arm     call operators from wheels for Arm, by gates too, in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
 	@echo "make npu     compile Ascend C's host code against the headers of torch_npu's wheel"
 	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"

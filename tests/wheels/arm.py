@@ -1,4 +1,4 @@
-"""Call the gallery's operators on Arm, from the wheel that is made for it on any machine.
+"""Call the gallery's operators, and such that gates record, on Arm, from wheels made for it.
 
 ``make arm`` runs this. Python, from Debian, and PyTorch, from PyPI, are those for Arm; they lie in
 a folder of their own and run in QEMU's emulation. Nothing of them is installed.
@@ -12,13 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gate_calls import prove
 from test_gallery_wheel import CALL, GALLERY, MODULES
 from wheel_samples import WITHOUT
 
 from opsmith.wheels import build_wheel
 
 #: The newest PyTorch whose wheel for Arm on PyPI runs without CUDA's libraries.
-TORCH = "torch==2.10.0"
+RELEASE = "2.10.0"
 #: What PyTorch and the gallery need.
 BESIDE = "filelock fsspec jaxtyping jinja2 networkx numpy sympy typing-extensions".split()
 DEBIAN = ("python3-minimal", "libpython3-stdlib", "libgomp1", "libstdc++6")
@@ -26,7 +27,7 @@ PYTHON = "usr/bin/python3"
 
 
 def main() -> None:
-    """Make the wheel, and everything that it needs on Arm; then call every operator."""
+    """Make the wheels, and everything that they need on Arm; then call every operator."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="keeps what is downloaded, 200 MB")
     folder = parser.parse_args().folder.resolve()
@@ -36,14 +37,23 @@ def main() -> None:
     version = _python(root, "import sys; print('%d.%d' % sys.version_info[:2])").strip()
     site = folder / f"site-{version}"
     if not (site / "torch").exists():
-        _pip(site, version, "--no-deps", TORCH)
+        _pip(site, version, "--no-deps", f"torch=={RELEASE}")
         _pip(site, version, *BESIDE)
-    wheel = build_wheel(GALLERY, folder, platform="aarch64")
-    ours = folder / "gallery"
-    _pip(ours, version, "--no-deps", "--upgrade", str(wheel))
+
+    def install(wheel: Path, ours: Path) -> None:
+        _pip(ours, version, "--no-deps", "--upgrade", str(wheel))
+
+    wheel = build_wheel(GALLERY, folder, platform="aarch64", gates=[RELEASE])
+    install(wheel, folder / "gallery")
     text = WITHOUT + f"import sys; sys.argv[1:] = {MODULES!r}; sys.path.remove('')\n" + CALL
-    machine = "import platform; print(platform.machine(), torch.__version__)\n"
-    print(_python(root, text + machine, f"{ours}:{site}"), end="")
+    text += "import platform; print(platform.machine(), torch.__version__)\n"
+    text += "from gallery._opsmith.operators import gate_libraries; print(gate_libraries.say())\n"
+
+    def run(ours: Path, text: str) -> str:
+        return _python(root, text, f"{ours}:{site}")
+
+    print(run(folder / "gallery", text), end="")
+    print(*prove(folder / "recorded", "aarch64", [RELEASE], install, run), sep="\n")
 
 
 def _debian(apt: Path, root: Path) -> None:
