@@ -31,7 +31,7 @@ help:
 	@echo "make arm     call operators from wheels for Arm, by gates too, in QEMU (Debian, Ubuntu; 200 MB)"
 	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
 	@echo "make npu     compile Ascend C's host code against the headers of torch_npu's wheel"
-	@echo "make abi     load and check libraries in environments with other PyTorch versions (long)"
+	@echo "make abi     load and check libraries, and wheels' gates, with other PyTorch versions (long)"
 	@echo "make lint    the same without the tests"
 	@echo "make format  let ruff and clang-format rewrite the files"
 	@echo "make bench   measure what the README states"
@@ -129,8 +129,10 @@ nvcc: .venv/installed
 npu: .venv/installed
 	$(BIN)/python tests/npu/headers.py
 
+# Zig's compiler builds wheels with gates for these versions, beside this machine's.
 .PHONY: abi
 abi: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cross]'
 	$(BIN)/python tests/abi.py --versions 2.10.0 2.14.1
 
 # Without it the tests of a report in a browser are skipped, and say so.

@@ -5,6 +5,8 @@ python tests/abi.py --versions 2.10.0 2.14.1
 For each version an environment is made beside this one (``.abi/<version>``, kept for the next run;
 PyPI's builds of PyTorch take gigabytes). The gallery's operators are built here, once. There, the
 core of ``opsmith check`` runs on the same libraries; that nothing was built is looked at, too.
+Then wheels with gates for all versions are installed there, compiled by this machine's compiler and
+by Zig's, and such without.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "wheels")]
+
+from gate_calls import prove as prove_gates  # noqa: E402
+
 OPERATORS = tuple(
     ROOT / "gallery" / name / f"{name}.py"
     for name in ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
@@ -34,18 +42,20 @@ class Proof:
         version: PyTorch's, as it says itself.
         libraries: how many were loaded that were built here.
         rows: how many passed, failed, and did not apply.
+        gates: what a wheel's package says of its calls, with gates for this version and without.
         problems: why it is no proof; none where it is one.
     """
 
     version: str
     libraries: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    gates: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {status}" for status, count in self.rows.items())
         said = f"PyTorch {self.version}: {self.libraries} libraries loaded as built; {counts}"
-        return "\n  ".join([said, *self.problems])
+        return "\n  ".join([said, *self.gates, *self.problems])
 
 
 def libraries(cache: Path) -> set[str]:
@@ -110,6 +120,34 @@ def prove(version: str, python: Path, cache: Path, built: set[str]) -> Proof:
     return proof
 
 
+def gates(versions: Sequence[str], python: Path, folder: Path) -> list[str]:
+    """Call operators from wheels with gates for all versions, and from those that have none for it.
+
+    Raises:
+        AssertionError: calls do not pass by a gate, or give something else.
+        CalledProcessError: pip cannot install one; it said why.
+    """
+
+    def install(wheel: Path, site: Path) -> None:
+        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-deps", "--upgrade", "--target", site, wheel]
+        subprocess.run(command, check=True)
+
+    def run(site: Path, text: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(site), "PATH": ""}
+        done = subprocess.run(
+            [python, "-c", text], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert done.returncode == 0, f"Python ended with {done.returncode}: {done.stdout}"
+        return done.stdout
+
+    return [
+        f"wheel for {kind}: {said}"
+        for kind in ("native", platform.machine())
+        for said in prove_gates(folder, kind, versions, install, run)
+    ]
+
+
 def main() -> int:
     """Print what was proved; 1 where something was not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -124,7 +162,13 @@ def main() -> int:
     built = libraries(cache)
     proofs = []
     for version in options.versions:
-        proofs.append(prove(version, environment(version, options.folder), cache, built))
+        python = environment(version, options.folder)
+        proofs.append(prove(version, python, cache, built))
+        try:
+            wheels = options.folder / "wheels" / version
+            proofs[-1].gates += gates(options.versions, python, wheels)
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            proofs[-1].problems.append(f"gates: {error}")
         print(proofs[-1], flush=True)
     return 1 if any(proof.problems for proof in proofs) else 0
 
