@@ -1,5 +1,14 @@
-"""`python -m opsmith` is the `opsmith` command."""
+"""`python -m opsmith` is the `opsmith` command.
 
-from opsmith.cli import main
+``python -m <package>._opsmith`` comes here too, where opsmith serves an installed package: it is
+imported in place of what came with that. It says how calls run, as it does without opsmith.
+"""
 
-main()
+if (__package__ or "").endswith("._opsmith"):
+    from opsmith.operators import gate_libraries
+
+    print(gate_libraries.say())
+else:
+    from opsmith.cli import main
+
+    main()

@@ -73,6 +73,22 @@ def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
                 futures.wait(loading)
 
 
+def say() -> str:
+    """A sentence on how calls of installed packages run outside ``torch.inference_mode``."""
+    release = shipped.release_of(torch.__version__)
+    for folder in shipped.served:
+        if _came_with(folder) is not None:
+            package = folder.parent.name
+            return (
+                f"opsmith is installed, and calls run in C++, by the gates of {package} for "
+                f"PyTorch {release}"
+            )
+    return (
+        f"opsmith is installed, and builds gates for PyTorch {release}, since none that came with "
+        "a package fit: opsmith doctor says whether it can"
+    )
+
+
 def sources() -> str:
     """A digest of what the libraries are made from."""
     files = sorted(Path(__file__).parent.glob("*.h"))

@@ -115,6 +115,15 @@ def test_opsmith_takes_the_gates_that_came_with_a_package(
         assert wanted in said[0] and said[0].endswith("is damaged"), done.stderr
     assert len(said) == (problem == "damaged"), done.stderr
 
+    told = run(place, SAY, **nowhere)
+    by_its_own = f"calls run in C++, by the gates of recorded_ops for PyTorch {HERE}"
+    by_opsmith = (
+        f"builds gates for PyTorch {HERE}, since none that came with a package fit: opsmith doctor "
+        "says whether it can"
+    )
+    expected = by_opsmith if problem else by_its_own
+    assert told.stdout == f"opsmith is installed, and {expected}\n", told.stderr
+
 
 @pytest.mark.slow
 def test_of_all_libraries_the_gates_alone_use_what_changes_with_pytorch(
