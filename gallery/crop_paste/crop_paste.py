@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Shaped
-from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -77,6 +76,8 @@ def _grey(tensor: Tensor) -> np.ndarray:
 
 @crop.register_kernel("cpu")
 def _crop_by_pil(image: Tensor, box: tuple[int, int, int, int]) -> Tensor:
+    from PIL import Image  # as long to import as everything else here
+
     left, upper, right, lower = box
     size = image.element_size()
     wide = (left * size, upper, right * size, lower)
@@ -90,6 +91,8 @@ def _crop_by_pil(image: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 
 @paste.register_kernel("cpu")
 def _paste_by_pil(image: Tensor, patch: Tensor, position: tuple[int, int]) -> Tensor:
+    from PIL import Image
+
     left, upper = position
     out = image.clone(memory_format=torch.contiguous_format)
     if out.numel() and patch.numel():

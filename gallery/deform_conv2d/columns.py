@@ -1,7 +1,7 @@
 """Where deformable convolution samples, in plain PyTorch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +10,7 @@ from torch.nn import functional
 from opsmith import ArgumentError
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """How many groups the shapes of one call imply.
 
     Attributes:
@@ -62,8 +61,7 @@ def groups_of(name: str, channels: int, offset: Tensor, weight_shape: Sequence[i
     return Groups(max(weights, 1), max(offsets, 1))
 
 
-@dataclass(frozen=True)
-class Corner:
+class Corner(NamedTuple):
     """One of the four pixels around every sampled position.
 
     Each tensor is (N, offset groups, taps * output pixels).
