@@ -32,6 +32,7 @@ from opsmith.kernels.devices import (
 )
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
+from opsmith.kernels.languages.torch_library import forget_definition
 from opsmith.kernels.library import KernelSource, defines_operator
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
@@ -54,6 +55,7 @@ __all__ = [
     "dtypes_symbol",
     "entry_symbol",
     "find_device",
+    "forget_definition",
     "generated_key",
     "get_device",
     "raw_type",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from opsmith import kernels
-from opsmith.operators.arguments import each_tensor
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
     ]
 
     def target(arguments: dict[str, Any]) -> torch.dtype | None:
+        from opsmith.operators.arguments import each_tensor
+
         dtypes = [
             tensor.dtype
             for name in names

@@ -28,7 +28,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import DifferentiationError
-from opsmith.operators.data_dependent import asks_for_values
+from opsmith.operators.late import late
 from opsmith.operators.written import line_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Rule:
 def kernel(operator: Operator) -> Callable[..., Any]:
     """The kernel for the Autograd key, taking the keyset first."""
     overload = operator.overload
-    slow = derivative_kernel(operator)
+    slow = late(lambda: derivative_kernel(operator))
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if _needs_derivative(args, kwargs):
@@ -339,6 +339,8 @@ def _by_reference(
         try:
             returned = operator.reference(**call.flat.fill(inputs))
         except RuntimeError as error:
+            from opsmith.operators.data_dependent import asks_for_values
+
             if not asks_for_values(error):
                 raise
             raise DifferentiationError(_decides_by_values(operator, error)) from error

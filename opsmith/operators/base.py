@@ -6,20 +6,20 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators import autograd
-from opsmith.operators.cost import Cost, CostRule
 from opsmith.operators.kernel import Kernel, PythonKernel
-from opsmith.operators.refusal import refusal
-from opsmith.operators.translation import OnnxTranslation
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
-from opsmith.signature.calls import named
+
+if TYPE_CHECKING:
+    from opsmith.operators.cost import Cost, CostRule
+    from opsmith.operators.translation import OnnxTranslation
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
 
@@ -54,7 +54,6 @@ class Operator(CustomOpDef):
         self.signature = signature
         self.reference = reference
         self.rule = autograd.Rule()
-        self.arguments = named(signature)
         self.cases: list[Cases] = []
         self.only_registered_cases = False
         self.sizes: list[Mapping[str, int]] = []
@@ -76,10 +75,19 @@ class Operator(CustomOpDef):
         except OpsmithError:
             raise
         except Exception as error:
+            from opsmith.operators.refusal import refusal
+
             refused = refusal(self.signature, args, kwargs, error)
             if refused is None:
                 raise
             raise refused from None
+
+    @functools.cached_property
+    def arguments(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
+        """From a call's ``(args, kwargs)`` to its arguments by name, defaults filled in."""
+        from opsmith.signature.calls import named
+
+        return named(self.signature)
 
     # Models hold operators; copying or pickling one must not copy the operator.
     def __copy__(self) -> Operator:
@@ -182,6 +190,8 @@ class Operator(CustomOpDef):
                     f"{self.name}: register_onnx names {name!r}, which is not a parameter; "
                     f"there are {', '.join(self.signature.by_name)}"
                 )
+        from opsmith.operators.translation import OnnxTranslation
+
         caller = sys._getframe(1)
         where = where_written(how) or f"{caller.f_code.co_filename}:{caller.f_lineno}"
         self.onnx_translations.append(
@@ -265,5 +275,7 @@ class Operator(CustomOpDef):
         if function is None:
             return self.register_cost
         self._require_function("register_cost", function)
+        from opsmith.operators.cost import CostRule
+
         self.cost = CostRule.read(self.signature, function)
         return function

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from torch import Tensor
 
 from opsmith.errors import DeclarationError
-from opsmith.operators.arguments import holds_tensors
 from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
 from opsmith.signature import Signature
@@ -80,6 +79,8 @@ class DeclaredBackward:
         def setup_context(
             ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Mapping[str, Any] | None = None
         ) -> None:
+            from opsmith.operators.arguments import holds_tensors
+
             values = dict(zip((p.name for p in positional), inputs, strict=True))
             values.update(keyword_only_inputs or {})
             arguments = [values[p.name] for p in signature.parameters]

@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 
 from opsmith.errors import DeclarationError
-from opsmith.operators import registry, written_schema
+from opsmith.operators import registry
 from opsmith.operators.autograd import Rule
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.written import shown_path, where_written
@@ -115,8 +115,13 @@ def op(
                 f'{qualname}: autograd={autograd!r}; there is "reference", or register_autograd '
                 "for a backward written by hand"
             )
+        declared = function
+        if schema is not None:
+            from opsmith.operators import written_schema
+
+            declared = written_schema.annotated(function, qualname, schema)
         signature = signature_of(
-            function if schema is None else written_schema.annotated(function, qualname, schema),
+            declared,
             qualname,
             mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
             data_dependent=data_dependent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,8 @@ import torch
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
-from opsmith.operators import argument_gate, gate, registry
-from opsmith.operators.overlap import keep_apart
-from opsmith.operators.validation import Validator, checked_results, result_test
+from opsmith.operators import registry
+from opsmith.operators.late import late
 from opsmith.operators.written import where_written
 
 if TYPE_CHECKING:
@@ -140,6 +140,12 @@ class PythonKernel:
 
     def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: validates, runs, compares results with the signature."""
+        return late(lambda: self._implementation(operator))
+
+    def _implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+        from opsmith.operators.overlap import keep_apart
+        from opsmith.operators.validation import Validator, checked_results, result_test
+
         signature, function = operator.signature, self.function
         validate, apart = Validator(signature), keep_apart(signature)
         arguments_of, split = operator.arguments, operator.split
@@ -297,6 +303,8 @@ class NativeKernel:
 
 def _load(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
     """Build kernels that one library holds, load it, and make each its operator's."""
+    from opsmith.operators import argument_gate, gate
+
     with gate.built_beside([operator for operator, _ in loading]):
         # Which may fail; whatever is registered stays until it has not.
         for operator, kernel in loading:
@@ -323,14 +331,15 @@ def source_path(source: str | Path, function: Callable[..., Any], qualname: str)
     Raises:
         DeclarationError: there is no such file.
     """
-    path = Path(source).expanduser()
-    if not path.is_absolute():
+    path = os.path.expanduser(source)
+    if not os.path.isabs(path):
         code = getattr(function, "__code__", None)
-        here = Path(code.co_filename).parent if code is not None else Path.cwd()
+        here = os.path.dirname(code.co_filename) if code is not None else ""
         # A notebook's cell has no folder of its own.
-        path = (here if here.is_dir() and not str(here).startswith("<") else Path.cwd()) / path
-    if not path.is_file():
+        known = os.path.isdir(here) and not here.startswith("<")
+        path = os.path.join(here if known else os.getcwd(), path)
+    if not os.path.isfile(path):
         raise DeclarationError(
             f"{qualname}: register_kernel(source={str(source)!r}): there is no file {path}"
         )
-    return path.resolve()
+    return Path(os.path.realpath(path))

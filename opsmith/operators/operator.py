@@ -6,25 +6,14 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device
-from opsmith.operators import (
-    autocast,
-    autograd,
-    declared_backward,
-    graph_caches,
-    registry,
-    triton_kernel,
-    vmap,
-)
-from opsmith.operators.arguments import every_tensor_in
+from opsmith.operators import autocast, autograd, graph_caches, registry
 from opsmith.operators.base import Operator
-from opsmith.operators.declared_backward import DeclaredBackward
-from opsmith.operators.fake import checked_fake, fake_kernel
 from opsmith.operators.kernel import (
     Kernel,
     NativeKernel,
@@ -32,9 +21,13 @@ from opsmith.operators.kernel import (
     dispatch_key,
     source_path,
 )
+from opsmith.operators.late import late
 from opsmith.operators.registration import Registration
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
+
+if TYPE_CHECKING:
+    from opsmith.operators.declared_backward import DeclaredBackward
 
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
@@ -72,13 +65,15 @@ class DefinedOperator(Operator):
             implementation = self._or_on_the_host(implementation)
         for key in keys:
             self._registration.implement(key, implementation)
-        self._registration.fake(fake_kernel(signature))
-        self._registration.vmap(vmap.batching_rule(self))
+        self._registration.fake(late(lambda: _derived_fake(signature)))
+        self._registration.vmap(late(lambda: _derived_rule(self)))
         self._registration.autograd(self)
         if autocast.needs_promotion(signature):
             for key in autocast.autocast_keys():
                 self._registration.implement(
-                    key, autocast.promoting_kernel(self, key), with_keyset=True
+                    key,
+                    late(functools.partial(autocast.promoting_kernel, self, key)),
+                    with_keyset=True,
                 )
         names = sorted(str(tag) for tag in self.overload.tags)
         graph_caches.begin(self.name, reference, repr((signature, rule.reference)), *names)
@@ -91,6 +86,8 @@ class DefinedOperator(Operator):
         """
 
         def run(*args: Any, **kwargs: Any) -> Any:
+            from opsmith.operators.arguments import every_tensor_in
+
             if HOST not in self.kernels or not self.is_enabled(HOST):
                 return reference(*args, **kwargs)
             if any(True for _ in every_tensor_in(self.arguments(args, kwargs))):
@@ -155,13 +152,18 @@ class DefinedOperator(Operator):
         """
         devices = self._device_types(device_types)
         keys = {device: dispatch_key(device, self.signature) for device in devices}
-        triton_kernel.check_arguments(self.name, triton, grid, meta, args, function, source)
-        if triton and triton is not True:
-            for device in devices:
-                self._register(
-                    triton_kernel.launching(self, device, triton, grid, meta, args, strided)
-                )
-            return None
+        made: type[PythonKernel] = PythonKernel
+        if triton or (grid, meta, args) != (None, None, None):
+            from opsmith.operators import triton_kernel
+
+            triton_kernel.check_arguments(self.name, triton, grid, meta, args, function, source)
+            made = triton_kernel.TritonLauncher
+            if triton and triton is not True:
+                for device in devices:
+                    self._register(
+                        triton_kernel.launching(self, device, triton, grid, meta, args, strided)
+                    )
+                return None
         if source is not None:
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
@@ -179,7 +181,6 @@ class DefinedOperator(Operator):
             )
         self._require_function("register_kernel", function)
         for device in devices:
-            made = triton_kernel.TritonLauncher if triton else PythonKernel
             self._register(made(device, function))
         return function
 
@@ -197,6 +198,8 @@ class DefinedOperator(Operator):
         self.kernels[kernel.device] = kernel
         self.install_kernel(kernel.device)
         if kernel.dissolves:
+            from opsmith.operators import triton_kernel
+
             triton_kernel.see_through(self)
 
     def _register_source(
@@ -347,6 +350,8 @@ class DefinedOperator(Operator):
         """
         if function is None:
             return self.register_fake
+        from opsmith.operators.fake import checked_fake
+
         self._require_function("register_fake", function)
         self.written_fake = function
         self._registration.fake(checked_fake(self.signature, function))
@@ -434,6 +439,8 @@ class DefinedOperator(Operator):
             >>> x.grad
             tensor([2., 2.])
         """
+        from opsmith.operators import declared_backward
+
         self._refuse_a_gradient_of_mutation()
         declared = declared_backward.declared(self, backward, saves, grads)
         self._differentiate(declared.rule(self.rule), declared)
@@ -473,3 +480,15 @@ class DefinedOperator(Operator):
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
         graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))
+
+
+def _derived_fake(signature: Signature) -> Callable[..., Any]:
+    from opsmith.operators.fake import fake_kernel
+
+    return fake_kernel(signature)
+
+
+def _derived_rule(operator: Operator) -> Callable[..., Any]:
+    from opsmith.operators.vmap import batching_rule
+
+    return batching_rule(operator)

@@ -13,14 +13,14 @@ from torch.library import Library
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
-from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.operators import autograd, gate, registry
-from opsmith.operators.argument_gate import ArgumentGate
+from opsmith.operators import autograd, registry
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
+    from opsmith.operators.argument_gate import ArgumentGate
     from opsmith.operators.base import Operator
+    from opsmith.operators.gate import Gate
     from opsmith.operators.kernel import NativeKernel
     from opsmith.operators.operator import DefinedOperator
 
@@ -47,7 +47,7 @@ class Registration:
         if earlier is not None:
             earlier.withdraw()
         # A source that registers itself may have been loaded for another of its operators.
-        forget_definition(signature.qualname)
+        kernels.forget_definition(signature.qualname)
         if _has_schema(signature.qualname):
             raise DeclarationError(
                 f"{signature.qualname}: PyTorch already has an operator of this name, "
@@ -56,7 +56,7 @@ class Registration:
             )
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
-        self._gate: gate.Gate | None = None
+        self._gate: Gate | None = None
         self._argument_gate: ArgumentGate | None = None
         definition = Library(signature.namespace, "FRAGMENT")
         definition.define(signature.schema(), tags=_tags(signature, tags))
@@ -90,11 +90,13 @@ class Registration:
         return library
 
     def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
+        from opsmith.operators import argument_gate
+
         before = {}
         if self._argument_gate is not None:
             before = self._argument_gate.kernels
             self._argument_gate.close()
-        self._argument_gate = ArgumentGate(self.signature, {**before, key: source})
+        self._argument_gate = argument_gate.ArgumentGate(self.signature, {**before, key: source})
 
     def guarded_calls(self, key: str) -> int:
         """How often a kernel was called that does not count its calls itself."""
@@ -154,6 +156,8 @@ class Registration:
 
         Those do that need no derivative, and those whose backward is declared and can be recorded.
         """
+        from opsmith.operators import gate
+
         if self._gate is not None:
             return
         declared = operator.declared_backward
@@ -204,9 +208,12 @@ class Registration:
             native.unregister()
         guarded = self._argument_gate
         if guarded is not None and key in guarded.kernels:
+            from opsmith.operators import argument_gate
+
             guarded.close()
             rest = {other: source for other, source in guarded.kernels.items() if other != key}
-            self._argument_gate = ArgumentGate(self.signature, rest) if rest else None
+            again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
+            self._argument_gate = again
 
 
 def _has_schema(qualname: str) -> bool:

@@ -1,5 +1,9 @@
 """What a declaration says: names, types, symbolic shapes, value ranges. No torch, no compiler."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from opsmith.signature.annotations import (
     Between,
     Extent,
@@ -10,7 +14,6 @@ from opsmith.signature.annotations import (
     Starts,
     Total,
 )
-from opsmith.signature.binding import Bindings, TensorInfo, bind, result_shapes
 from opsmith.signature.constraints import (
     Bound,
     Constraint,
@@ -30,6 +33,9 @@ from opsmith.signature.model import (
     TensorListType,
     TensorType,
 )
+
+if TYPE_CHECKING:
+    from opsmith.signature.binding import Bindings, TensorInfo, bind, result_shapes
 
 __all__ = [
     "NO_DEFAULT",
@@ -61,3 +67,14 @@ __all__ = [
     "signature_of",
     "split_qualname",
 ]
+
+_OF_CALLS = ("Bindings", "TensorInfo", "bind", "result_shapes")
+
+
+def __getattr__(name: str) -> Any:
+    # No declaration needs them, and importing a package of operators is nothing else.
+    if name not in _OF_CALLS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from opsmith.signature import binding
+
+    return getattr(binding, name)

@@ -14,7 +14,6 @@ from opsmith.targets import vendor
 _RUNTIME = Path(__file__).with_name("runtime")
 _INSTEAD = {
     "kernels": "kernels.py",
-    "kernels.languages.torch_library": "torch_library.py",
     "kernels.version": "version.py",
     "operators.gate_libraries": "gate_libraries.py",
     "operators.argument_gate": "argument_gate.py",

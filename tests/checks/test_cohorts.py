@@ -183,7 +183,7 @@ def test_what_is_read_where_the_call_writes_is_tried(monkeypatch):
     assert any("written and read 3" in note for note in row.notes)
     # Without the copy that the library makes.
     monkeypatch.setattr(
-        "opsmith.operators.kernel.keep_apart", lambda signature: lambda given: given
+        "opsmith.operators.overlap.keep_apart", lambda signature: lambda given: given
     )
     row = run(mirroring())
     assert row.status == "failed"

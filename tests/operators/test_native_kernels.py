@@ -16,7 +16,7 @@ from torch.library import Library
 import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingError
 from opsmith.kernels import KernelSource
-from opsmith.operators import argument_gate, gate, registration
+from opsmith.operators import argument_gate, gate
 
 # PyTorch says it where a kernel takes another's place that was not withdrawn.
 pytestmark = pytest.mark.filterwarnings("error:Warning only once for all operators")
@@ -99,7 +99,7 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(KernelSource, "build", lambda source: found.build(source))
     monkeypatch.setattr(KernelSource, "load", lambda source: found.load(source))
     monkeypatch.setattr(argument_gate, "build", lambda signature: None)
-    monkeypatch.setattr(registration, "ArgumentGate", Guard)
+    monkeypatch.setattr(argument_gate, "ArgumentGate", Guard)
     for loader in ("load", "load_recorder"):
         cached: Any = lambda: None  # noqa: E731
         cached.cache_info = getattr(gate, loader).cache_info

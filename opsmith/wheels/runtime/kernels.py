@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opsmith.errors import BuildError
-from opsmith.kernels import shipped
 from opsmith.kernels.devices import DEVICES, HOST, Device, dispatch_key, find_device, get_device
-from opsmith.kernels.loaded import Library
 from opsmith.signature.model import Signature
+
+if TYPE_CHECKING:
+    from opsmith.kernels.loaded import Library
 
 __all__ = [
     "DEVICES",
     "HOST",
     "Device",
     "KernelSource",
-    "Library",
     "dispatch_key",
     "find_device",
+    "forget_definition",
     "get_device",
 ]
+
+
+def forget_definition(qualname: str) -> None:
+    """No source defines operators."""
+    del qualname
 
 
 class _Language:
@@ -66,6 +72,8 @@ class KernelSource:
             BuildError: none came for this kernel.
             MissingError: none of them runs on this machine.
         """
+        from opsmith.kernels import shipped
+
         found = shipped.find(self.path, self.signature.qualname, self.device)
         if found is None and self.api == "torch":
             raise BuildError(
@@ -81,4 +89,6 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
+        from opsmith.kernels.loaded import Library
+
         return Library(self, self.build())  # type: ignore[arg-type]  # stands for opsmith's own

@@ -35,7 +35,16 @@ else:
         # What a declaration imports; more of it than that does no harm here.
         from .errors import *
         from .operators.base import Operator
-        from .operators.cost import Cost
         from .operators.decorator import op
-        from .signature import *
-        from .targets.torch_onnx import onnx_translations
+        from .signature.annotations import *
+
+
+def __getattr__(name: str) -> object:
+    # Few packages need them to be imported.
+    if name == "Cost":
+        from .operators.cost import Cost as found
+    elif name == "onnx_translations":
+        from .targets.torch_onnx import onnx_translations as found
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
