@@ -11,7 +11,7 @@ from torch import Tensor
 from opsmith.errors import DeclarationError
 from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
-from opsmith.signature import Signature
+from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
 from opsmith.signature.model import NO_DEFAULT, Parameter, TensorListType, TensorType
 
@@ -156,10 +156,12 @@ def declared(
             "registered by register_autograd."
         )
     theirs = backward.signature
+    # Of what was checked before, no shape is parsed to compare it.
+    known = checking.was_checked(name) and checking.was_checked(backward.name)
     given = tuple(
         one
         for parameter in theirs.parameters
-        if (one := _given(forward.signature, parameter, backward.name)) is not None
+        if (one := _given(forward.signature, parameter, backward.name, known)) is not None
     )
     kept = [one.name for one in given if one.kind != "gradient"]
     if saves is not None and sorted(saves) != sorted(kept):
@@ -174,7 +176,7 @@ def declared(
         )
     found: dict[str, int] = {}
     for argument, result in grads.items():
-        found[argument] = _result(forward.signature, backward, argument, result)
+        found[argument] = _result(forward.signature, backward, argument, result, known)
     gradients = tuple(found.get(p.name) for p in forward.signature.parameters)
     return DeclaredBackward(forward, backward, given, gradients)
 
@@ -185,32 +187,32 @@ def _names_for(kind: str, signature: Signature) -> list[str]:
     return [kind] if len(several) == 1 else several
 
 
-def _given(signature: Signature, parameter: Parameter, backward: str) -> Given | None:
+def _given(signature: Signature, parameter: Parameter, backward: str, known: bool) -> Given | None:
     """What of a call one parameter of the backward is given."""
     what = f"{signature.qualname}: register_backward: {backward} takes {parameter.name!r}"
     names = [p.name for p in signature.parameters]
     results, gradients = _names_for(_RESULT, signature), _names_for(_GRAD, signature)
+
+    def compare(type_: Any, whose: str) -> None:
+        if not known and not _fits(parameter.type, type_):
+            raise DeclarationError(f"{what} as {parameter.type}, and {whose} is {type_}")
+
     if parameter.name in names:
         position = names.index(parameter.name)
-        _compare(what, parameter, signature.parameters[position].type, "the argument")
+        compare(signature.parameters[position].type, "the argument")
         return Given(parameter.name, "argument", position)
     if parameter.name in gradients:
         position = gradients.index(parameter.name)
-        _compare(what, parameter, signature.results[position].type, "the result")
+        compare(signature.results[position].type, "the result")
         return Given(parameter.name, "gradient", position)
     if parameter.name in results:
         position = results.index(parameter.name)
-        _compare(what, parameter, signature.results[position].type, "the result")
+        compare(signature.results[position].type, "the result")
         return Given(parameter.name, "result", position)
     if parameter.default is not NO_DEFAULT:
         return None
     there = ", ".join([*names, *results, *gradients])
     raise DeclarationError(f"{what}, and a call has nothing of that name; there are {there}")
-
-
-def _compare(what: str, parameter: Parameter, type_: Any, whose: str) -> None:
-    if not _fits(parameter.type, type_):
-        raise DeclarationError(f"{what} as {parameter.type}, and {whose} is {type_}")
 
 
 def _fits(one: Any, other: Any) -> bool:
@@ -231,7 +233,9 @@ def _rank(type_: TensorType) -> int | None:
     return None if shape is None or shape.variadic is not None else shape.rank
 
 
-def _result(forward: Signature, backward: Operator, argument: str, result: int | str) -> int:
+def _result(
+    forward: Signature, backward: Operator, argument: str, result: int | str, known: bool
+) -> int:
     """The position of the backward's result that is an argument's gradient."""
     what = f"{forward.qualname}: register_backward: grads"
     results = backward.signature.results
@@ -251,7 +255,7 @@ def _result(forward: Signature, backward: Operator, argument: str, result: int |
             f"{what}[{argument!r}] is {result!r}, and {backward.name} gives "
             f"{', '.join(f'{i} ({name})' for i, name in enumerate(names))}"
         )
-    if not _fits(results[result].type, parameter.type):
+    if not known and not _fits(results[result].type, parameter.type):
         raise DeclarationError(
             f"{what}[{argument!r}] is {results[result].type}, and the argument is {parameter.type}"
         )

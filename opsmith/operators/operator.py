@@ -76,7 +76,8 @@ class DefinedOperator(Operator):
                     with_keyset=True,
                 )
         names = sorted(str(tag) for tag in self.overload.tags)
-        graph_caches.begin(self.name, reference, repr((signature, rule.reference)), *names)
+        how = repr(rule.reference)
+        graph_caches.begin(self.name, reference, signature.facts(), how, *names)
         registry.add(self)
 
     def _or_on_the_host(self, reference: Callable[..., Any]) -> Callable[..., Any]:

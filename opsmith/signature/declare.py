@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import inspect
 import keyword
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
-from opsmith.signature import hints, validity
+from opsmith.signature import checking, hints
 from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.model import (
@@ -27,8 +26,6 @@ from opsmith.signature.model import (
     TensorType,
 )
 
-_QUALNAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
-
 
 def split_qualname(qualname: str) -> tuple[str, str]:
     """``"ns::name"`` as a pair.
@@ -36,21 +33,21 @@ def split_qualname(qualname: str) -> tuple[str, str]:
     Raises:
         DeclarationError: it is anything else.
     """
-    match = _QUALNAME.fullmatch(qualname) if isinstance(qualname, str) else None
-    if match is None:
+    parts = qualname.split("::") if isinstance(qualname, str) else []
+    if len(parts) != 2 or not all(part.isidentifier() and part.isascii() for part in parts):
         hint = ""
         if isinstance(qualname, str) and "." in qualname:
             hint = " (overloads are not declared: give each its own name)"
         raise DeclarationError(
             f"an operator is named 'namespace::name', both identifiers; got {qualname!r}{hint}"
         )
-    for part in match.groups():
+    for part in parts:
         # PyTorch reads a schema much as Python would, and stops at these.
         if keyword.iskeyword(part):
             raise DeclarationError(
                 f"{qualname}: {part!r} is a keyword of Python; choose another name"
             )
-    return match[1], match[2]
+    return parts[0], parts[1]
 
 
 def signature_of(
@@ -107,7 +104,7 @@ def signature_of(
     parameters: list[Parameter] = []
     for python_parameter in python_signature.parameters.values():
         parameters.append(
-            _parameter(python_parameter, raw, scalars, frozenset(mutates_args), refuse)
+            _parameter(python_parameter, raw, stripped, scalars, frozenset(mutates_args), refuse)
         )
     known = {parameter.name for parameter in parameters}
     for mutated in mutates_args:
@@ -136,7 +133,7 @@ def signature_of(
         tuple(parallel_dims),
         inspect.getdoc(function) or "",
     )
-    validity.check(signature, refuse)
+    checking.check(signature, refuse)
     return signature
 
 
@@ -146,6 +143,8 @@ def _list(names: Collection[str]) -> str:
 
 def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """`parameters`, where `Starts` of shapes and `Starts` of sizes are told apart."""
+    if not any(isinstance(c, PartStarts) for p in parameters for c in p.constraints):
+        return tuple(parameters)
     rank = {
         p.name: p.type.shape.rank
         for p in parameters
@@ -167,6 +166,7 @@ def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...
 def _parameter(
     parameter: inspect.Parameter,
     raw: dict[str, Any],
+    stripped: dict[str, hints.Stripped],
     scalars: Collection[str],
     mutated: frozenset[str],
     refuse: Callable[[str], NoReturn],
@@ -186,7 +186,7 @@ def _parameter(
         )
     text = hints.show(annotation)
     try:
-        part = hints.strip(annotation)
+        part = stripped[name]
         type_ = hints.type_of(part.base, scalars)
         constraints = hints.constraints_of(part.constraints, type_, scalars)
     except AnnotationProblem as problem:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import keyword
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,8 @@ def parse(text: str, scalars: Collection[str] = ()) -> Expression:
 
 @functools.lru_cache(1024)  # operators use the same few names again and again
 def _parsed(text: str, scalars: frozenset[str]) -> Expression:
+    if text.isidentifier() and text.isascii() and not keyword.iskeyword(text):  # as most are
+        return Scalar(text) if text in scalars else Name(text)
     # Braces only mark arguments; as parentheses they parse, and the names inside are remembered.
     braced = _braced_names(text)
     source = text.replace("{", "(").replace("}", ")").strip()

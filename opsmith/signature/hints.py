@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import jaxtyping
 
-from opsmith.signature import expressions, shapes
+from opsmith.signature import checking, expressions
 from opsmith.signature.annotations import (
     Annotation,
     Between,
@@ -26,7 +26,7 @@ from opsmith.signature.annotations import (
     Total,
 )
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, INTEGRAL, DTypes, known_dtypes
+from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtypes
 from opsmith.signature.expressions import ExpressionError
 from opsmith.signature.model import (
     Kind,
@@ -35,6 +35,7 @@ from opsmith.signature.model import (
     TensorListType,
     TensorType,
     Type,
+    is_integral,
     quoted,
 )
 from opsmith.signature.shapes import ShapeError
@@ -178,7 +179,7 @@ def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
     if not _is_tensor(base.array_type):
         raise AnnotationProblem(f"is an array of {show(base.array_type)}; write torch.Tensor there")
     try:
-        shape = shapes.parse(base.dim_str, scalars)
+        shape = checking.shape_of(base.dim_str, scalars)
     except ShapeError as error:
         raise AnnotationProblem(str(error)) from None
     label = base.__name__.partition("[")[0]
@@ -299,10 +300,12 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
     def some(value: str | float) -> Bound:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise AnnotationProblem(f"{item!r}: a bound is a number or an expression")
+        if isinstance(value, int):
+            return Bound(expressions.Integer(value))
         if isinstance(value, float):
             return Bound(value)
         try:
-            return Bound(expressions.parse(str(value), scalars))
+            return Bound(expressions.parse(value, scalars))
         except ExpressionError as error:
             raise AnnotationProblem(f"{item!r}: {error}") from None
 
@@ -327,15 +330,6 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
             return Sum(some(total), of == "shapes")
         case Starts(of):
             return PartStarts(of)
-
-
-def is_integral(type_: Type) -> bool:
-    """Whether the values are ints and nothing else."""
-    match type_:
-        case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
-            return set(dtypes.names) <= set(INTEGRAL)
-        case ScalarType(kind) | SequenceType(kind):
-            return kind == "int"
 
 
 def show(annotation: Any) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, ValueRange
-from opsmith.signature.dtypes import DTypes
-from opsmith.signature.shapes import Fixed, Shape, Variadic
+from opsmith.signature.dtypes import INTEGRAL, DTypes
+from opsmith.signature.shapes import Fixed, Shape, Variadic, bound_by
 
 Kind = Literal["int", "float", "bool", "str"]
 
@@ -83,6 +83,15 @@ class SequenceType:
 
 
 Type = TensorType | TensorListType | ScalarType | SequenceType
+
+
+def is_integral(type_: Type) -> bool:
+    """Whether the values are ints and nothing else."""
+    match type_:
+        case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
+            return set(dtypes.names) <= set(INTEGRAL)
+        case ScalarType(kind) | SequenceType(kind):
+            return kind == "int"
 
 
 @dataclass(frozen=True)
@@ -314,8 +323,7 @@ class Signature:
                 for expression in constraint.expressions():
                     found |= expressions.names(expression)
                 if constraint.along and type_ is not None and type_.shape is not None:
-                    looked_along = Shape(type_.shape.dims[-constraint.along :], "")
-                    found |= set(looked_along.binds())
+                    found |= set(bound_by(type_.shape.dims[-constraint.along :]))
         return frozenset(found)
 
     @cached_property
@@ -339,6 +347,14 @@ class Signature:
         from opsmith.signature.schema import schema_of
 
         return schema_of(self)
+
+    def facts(self) -> str:
+        """All that it says but the documentation, as a text; no shape is parsed for it."""
+        dtypes = [p.tensor_type and p.tensor_type.dtypes.names for p in self.parameters]
+        results = [(str(result.type), result.tensor_type.dtypes.names) for result in self.results]
+        annotations = [parameter.annotation for parameter in self.parameters]
+        claims = self.data_dependent, self.parallel_dims
+        return repr((self.namespace, self.schema(), annotations, dtypes, results, claims))
 
     def result_dims(self, result: Result) -> tuple[Fixed | Variadic, ...]:
         """The dimensions of a result; only for a signature that is `shaped`."""

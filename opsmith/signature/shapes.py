@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from opsmith.signature import expressions
@@ -47,12 +47,21 @@ class Shape:
     """The dimensions of one tensor, at most one of them variadic.
 
     Attributes:
-        dims: the dimensions in order.
         text: the annotation's own words.
+        scalars: names of the operator's int and sequence arguments, in their order as words.
     """
 
-    dims: tuple[Dim, ...]
     text: str
+    scalars: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions in order.
+
+        Raises:
+            ShapeError: the text is not a shape; whoever declares is told by `parse`.
+        """
+        return _parsed(self.text, self.scalars)
 
     @property
     def variadic(self) -> int | None:
@@ -76,20 +85,26 @@ class Shape:
 
     def binds(self) -> tuple[str, ...]:
         """The names that a tensor of this shape gives a size to, in order."""
-        found: list[str] = []
-        for dim in self.dims:
-            match dim:
-                case Fixed(Name(name)) | Variadic(str(name)) if name not in found:
-                    found.append(name)
-        return tuple(found)
+        return bound_by(self.dims)
+
+
+def bound_by(dims: Iterable[Dim]) -> tuple[str, ...]:
+    """The names that a tensor of these dimensions gives a size to, in order."""
+    found: list[str] = []
+    for dim in dims:
+        match dim:
+            case Fixed(Name(name)) | Variadic(str(name)) if name not in found:
+                found.append(name)
+    return tuple(found)
 
 
 class ShapeError(ValueError):
     """The text is not a shape; says why."""
 
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_DOCUMENTED = re.compile(r"[A-Za-z_]\w*=(.+)")
+# Compiled when they are first used: a declaration of an installed package needs none.
+_NAME = r"[A-Za-z][A-Za-z0-9_]*"
+_DOCUMENTED = r"[A-Za-z_]\w*=(.+)"
 _UNSUPPORTED = {
     "#": "broadcasting dimensions (#) are not supported: write the dimension's name, and let the "
     "caller expand",
@@ -108,15 +123,17 @@ def parse(text: str, scalars: Collection[str] = ()) -> Shape:
     Raises:
         ShapeError: with the offending dimension quoted.
     """
-    return _parsed(text, frozenset(scalars))
+    shape = Shape(text, tuple(sorted(scalars)))
+    _parsed(text, shape.scalars)
+    return shape
 
 
 @functools.lru_cache(256)  # results, gradients and gradients' operators have arguments' shapes
-def _parsed(text: str, scalars: frozenset[str]) -> Shape:
+def _parsed(text: str, scalars: tuple[str, ...]) -> tuple[Dim, ...]:
     dims = tuple(_dim(word, scalars) for word in _words(text))
     if sum(isinstance(dim, Variadic) for dim in dims) > 1:
         raise ShapeError("has more than one '*name' or '...'; one is the most that can be matched")
-    return Shape(dims, text)
+    return dims
 
 
 def _words(text: str) -> list[str]:
@@ -137,7 +154,7 @@ def _dim(word: str, scalars: Collection[str]) -> Dim:
     if word == "...":
         return Variadic(None)
     # jaxtyping lets a name document an integer: "rows=4".
-    documented = _DOCUMENTED.fullmatch(word)
+    documented = re.fullmatch(_DOCUMENTED, word)
     if documented:
         word = documented[1]
     if word[0] in _UNSUPPORTED:
@@ -146,7 +163,7 @@ def _dim(word: str, scalars: Collection[str]) -> Dim:
         name = word[1:]
         if name.startswith("_"):
             return Variadic(None)
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise ShapeError(f"dimension {word!r}: a name must follow the *")
         return Variadic(name)
     if word.startswith("_"):

@@ -8,7 +8,6 @@ from typing import NoReturn
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.signature.hints import is_integral
 from opsmith.signature.model import (
     Parameter,
     Result,
@@ -16,6 +15,7 @@ from opsmith.signature.model import (
     SequenceType,
     Signature,
     TensorType,
+    is_integral,
 )
 from opsmith.signature.shapes import Fixed, Unnamed, Variadic
 

@@ -122,7 +122,7 @@ def _python(found: Project) -> dict[str, bytes]:
         if place.suffix == ".py":
             data = carried.adapted(data.decode(), place).encode()
         files[place.as_posix()] = data
-    for name, text in carried.modules().items():
+    for name, text in carried.modules([one.name for one in found.operators]).items():
         files[name] = text.encode()
     return files
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opsmith.errors import ExportError
@@ -18,12 +18,17 @@ _INSTEAD = {
     "operators.gate_libraries": "gate_libraries.py",
     "operators.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
+    "signature.checking": "checking.py",
 }
 _DATACLASSES = re.compile(r"^from dataclasses import", re.MULTILINE)
 
 
-def modules() -> dict[str, str]:
-    """The text of each module by its path within the package."""
+def modules(operators: Sequence[str] = ()) -> dict[str, str]:
+    """The text of each module by its path within the package.
+
+    Args:
+        operators: the names of what the package declares, which was checked here.
+    """
     found = vendor.modules(
         ["operators.decorator", "signature", "targets.torch_onnx"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
@@ -37,6 +42,8 @@ def modules() -> dict[str, str]:
     for name in ("__init__.py", "kernels/version.py"):
         place = f"{vendor.FOLDER}/{name}"
         found[place] = found[place].replace("{version}", version())
+    place = f"{vendor.FOLDER}/signature/checking.py"
+    found[place] = found[place].replace("{operators}", " ".join(sorted(operators)))
     return found
 
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +59,11 @@ def test_compiles_without_a_graph_break() -> None:
 
     image = torch.randn(3, 6, 7)
     torch.testing.assert_close(torch.compile(swap, fullgraph=True)(image), swap(image))
+
+
+def test_importing_it_imports_no_pil() -> None:
+    text = "import sys, gallery.crop_paste.crop_paste; assert 'PIL' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 def test_a_box_that_ends_before_it_begins_is_refused() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import declarations
+import jaxtyping
 import pytest
 import torch
+from jaxtyping import AbstractDtype
+from torch import Tensor
 
-from opsmith.signature import expressions, shapes, signature_of
+from opsmith.signature import Between, NonDifferentiable, expressions, shapes, signature_of
 from opsmith.signature.class_model import ClassModel, MethodModel, is_number
 from opsmith.signature.constraints import Bound, Order, PartStarts, Sum, ValueRange, range_text
 from opsmith.signature.declare import split_qualname
@@ -213,6 +216,34 @@ def test_the_words_of_a_shape_are_what_spaces_separate() -> None:
         with pytest.raises(shapes.ShapeError) as caught:
             shapes.parse(text)
         assert str(caught.value) == said
+
+
+def test_the_facts_tell_any_two_declarations_apart() -> None:
+    def declared(x: Any, k: Any, result: Any, default: Any = 1, **more: Any) -> str:
+        def function(x, k=default): ...
+
+        function.__annotations__ = {"x": x, "k": k, "return": result}
+        return signature_of(function, "ns::f", **more).facts()
+
+    class Float(AbstractDtype):
+        dtypes = ("float16", "float32")
+
+    taken, vector = jaxtyping.Float[Tensor, "N M"], jaxtyping.Float[Tensor, "N"]
+    found = [
+        declared(taken, int, vector),
+        declared(taken, int, vector, 2),
+        declared(taken, int, jaxtyping.Float[Tensor, "M"]),
+        declared(taken, int, jaxtyping.Float32[Tensor, "N"]),
+        declared(jaxtyping.Float[Tensor, "M N"], int, vector),
+        declared(Float[Tensor, "N M"], int, vector),
+        declared(Annotated[taken, NonDifferentiable()], int, vector),
+        declared(taken, Annotated[int, Between(0, "N")], vector),
+        declared(taken, Annotated[int, Between(0, "M")], vector),
+        declared(taken, int, vector, mutates_args=("x",)),
+        declared(taken, int, vector, parallel_dims=("N",)),
+    ]
+    assert len(set(found)) == len(found)
+    assert found[0] == declared(taken, int, vector)
 
 
 def test_dtypes_come_in_one_order() -> None:
