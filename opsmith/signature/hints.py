@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import functools
 import inspect
 import types
 import typing
@@ -183,16 +184,23 @@ def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
     except ShapeError as error:
         raise AnnotationProblem(str(error)) from None
     label = base.__name__.partition("[")[0]
-    declared = base.dtypes
-    names = known_dtypes(declared) if isinstance(declared, list | tuple) else COMMON
-    if len(names) > 1 and base.dtype.__module__.split(".")[0] == "jaxtyping":
+    declared = tuple(base.dtypes) if isinstance(base.dtypes, list | tuple) else None
+    by_jaxtyping = base.dtype.__module__.split(".")[0] == "jaxtyping"
+    return TensorType(_dtypes(declared, label, by_jaxtyping), shape)
+
+
+@functools.lru_cache(64)  # an operator has few kinds of tensors, and a package too
+def _dtypes(declared: tuple[str, ...] | None, label: str, by_jaxtyping: bool) -> DTypes:
+    """The dtypes among those of a class of arrays, `None` for any."""
+    names = COMMON if declared is None else known_dtypes(declared)
+    if len(names) > 1 and by_jaxtyping:
         # In the others PyTorch stores, and computes next to nothing: they are for who names them.
         names = tuple(name for name in names if name in COMMON)
     if not names:
         raise AnnotationProblem(
             f"{label} has no dtype that operators carry; there are {', '.join(ALL_DTYPES)}"
         )
-    return TensorType(DTypes(names, label), shape)
+    return DTypes(names, label)
 
 
 def _sequence_type(
