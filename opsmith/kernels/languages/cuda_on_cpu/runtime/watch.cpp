@@ -31,10 +31,10 @@ uint32_t stamped_thread() {
 bool is_ordered(const Stamp& stamp, uint32_t since) {
   const State& s = state();
   if (stamp.time < since) return true;
-  const uint32_t block = stamp.thread / s.threads_of_block;
-  const uint32_t number = stamp.thread % s.threads_of_block;
   if (stamp.time < s.current->acquired) return true;
-  if (block != s.block_number) return false;
+  // As `stamped_thread`, with no division.
+  const uint32_t number = stamp.thread - s.block_number * s.threads_of_block;
+  if (number >= s.threads_of_block) return false;  // of another block
   if (number == s.current->number || stamp.time < s.last_barrier) return true;
   return number / warp_size == s.current->warp() &&
          stamp.time < s.current->clock[number % warp_size];
@@ -65,8 +65,11 @@ Words race_words(const Watched& watched, const void* address, bool write, bool a
           "the other access"};
 }
 
-void meet(const Watched& watched, char* address, uint32_t bytes, bool write, bool atomic,
-          const void* place, const Stamp& other, bool other_write) {
+// What is said of a fault stands apart from what every access passes through, whose variables then
+// stay in registers.
+[[gnu::noinline, gnu::cold]] void meet(const Watched& watched, char* address, uint32_t bytes,
+                                       bool write, bool atomic, const void* place,
+                                       const Stamp& other, bool other_write) {
   State& s = state();
   const Words words = race_words(watched, address, write, atomic, other, other_write);
   if (write && !atomic && bytes <= sizeof s.pending.before) {
@@ -85,7 +88,8 @@ void meet(const Watched& watched, char* address, uint32_t bytes, bool write, boo
   stop("race", words.text, at(place), words.also, at_offset(other.place));
 }
 
-void remark_unwritten(const Watched& watched, const void* address, const void* place) {
+[[gnu::noinline, gnu::cold]] void remark_unwritten(const Watched& watched, const void* address,
+                                                   const void* place) {
   if (state().remarked) return;
   remark(name_of(*state().current) + " read " + watched.element(address) +
              ", which nothing had written",
@@ -133,11 +137,28 @@ void look(const Watched& watched, Granule& granule, char* address, uint32_t byte
   granule.known_time = std::max(known_since, granule.known_time);
 }
 
-[[noreturn]] void stop_outside(const Watched& watched, const void* address, uint64_t bytes,
-                               bool write, const void* place) {
+[[noreturn, gnu::noinline, gnu::cold]] void stop_outside(const Watched& watched,
+                                                         const void* address, uint64_t bytes,
+                                                         bool write, const void* place) {
   const State& s = state();
   const std::string who = s.in_device ? name_of(*s.current) : "the host";
   stop("bounds", who + (write ? " wrote " : " read ") + watched.outside(address, bytes), at(place));
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] void stop_host(const Watched& watched, const void* address,
+                                                      bool write, const void* place) {
+  stop("host",
+       std::string("the host ") + (write ? "wrote" : "read") + " " + watched.element(address) +
+           ", which is in " + kDevice,
+       at(place));
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] void stop_mutation(const Watched& watched,
+                                                          const void* address, const void* place) {
+  stop("mutation",
+       name_of(*state().current) + " wrote into " + watched.element(address) +
+           ", which the operator does not write",
+       at(place));
 }
 
 // Whether memory is a variable of the running thread, an argument of the kernel, or what CUDA
@@ -181,19 +202,9 @@ bool is_in_library(const void* address) {
   if (data + bytes > region.data + region.size) {
     stop_outside(watched, data, bytes, write, place);
   }
-  if (!s.in_device) {
-    stop("host",
-         std::string("the host ") + (write ? "wrote" : "read") + " " + watched.element(data) +
-             ", which is in " + kDevice,
-         at(place));
-  }
+  if (!s.in_device) stop_host(watched, data, write, place);
   if (region.read_only) {
-    if (write) {
-      stop("mutation",
-           name_of(*s.current) + " wrote into " + watched.element(data) +
-               ", which the operator does not write",
-           at(place));
-    }
+    if (write) stop_mutation(watched, data, place);
     return;
   }
   const auto begin = static_cast<uint64_t>(data - region.data);
