@@ -91,6 +91,7 @@ class Expected:
         arguments: the case's own arguments, in its own dtypes.
         derivative: whether these are gradients, which have two sides at a kink.
         undefined: for each result, where nothing is right or wrong; `None` where that is nowhere.
+        beside_one: operators whose results the runtime rounds as 1, by PyTorch's names.
     """
 
     names: list[str]
@@ -102,6 +103,7 @@ class Expected:
     arguments: Mapping[str, Any]
     derivative: bool = False
     undefined: list[Tensor] | None = None
+    beside_one: frozenset[str] = frozenset()
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
@@ -192,7 +194,14 @@ class Expected:
             fine = self._evaluate_wide(wide)
             any_size = _is_double(own)
             for way in (False, True) if in_order else (False,):
-                with RandomRounding(dtype, generator, steps, any_size=any_size, in_order=way):
+                with RandomRounding(
+                    dtype,
+                    generator,
+                    steps,
+                    any_size=any_size,
+                    in_order=way,
+                    beside_one=self.beside_one,
+                ):
                     rough = self._evaluate_wide(wide)
                 yield rough, fine, _SLACK / steps, False
 

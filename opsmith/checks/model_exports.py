@@ -157,6 +157,8 @@ class ModelExports:
         """
         first = list(cases[:1])
         truths = {id(case): self._trial.truth(case) for case in (*cases, *telling)}
+        for truth in truths.values():
+            truth.beside_one = self._proof.beside_one
         if telling:
             self._announce([*first, *telling])
         with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:

@@ -38,6 +38,9 @@ class StepByStep(TorchDispatchMode):
     An operator that stands for a formula (``native_layer_norm``) is taken apart first.
     """
 
+    #: Operators of PyTorch that are not, by name: ``aten::sigmoid``.
+    whole: frozenset[str] = frozenset()
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -45,7 +48,8 @@ class StepByStep(TorchDispatchMode):
         args, named = self.takes(args, dict(kwargs or {}))
         packet = func.overloadpacket
         whole = (*_SUMS, *_PRODUCTS, *_RUNNING)
-        parts = None if packet in whole else _formula(func, args, named)
+        kept = packet in whole or func._schema.name in self.whole
+        parts = None if kept else _formula(func, args, named)
         if parts is not None:
             with self:
                 return parts(*args, **named)
@@ -87,6 +91,7 @@ class RandomRounding(StepByStep):
             as well.
         in_order: whether single precision adds up one term after the other, each partial sum
             rounded to the nearest. Roundings of equal terms all go one way, and not at random.
+        beside_one: operators whose results are rounded as 1 is, however small they are.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class RandomRounding(StepByStep):
         *,
         any_size: bool = False,
         in_order: bool = False,
+        beside_one: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
+        self.whole = beside_one
         self._times = times
         self._dtype = dtype
         self._eps = torch.finfo(dtype).eps
@@ -125,6 +132,9 @@ class RandomRounding(StepByStep):
             self._round_partial_sums(packet, args, returned)
         if packet in _PRODUCTS and returned.dtype == torch.float64:
             self._round_products(args[0], args[1], returned)
+        if func._schema.name in self.whole and is_wide(returned):
+            noise = torch.rand(returned.shape, generator=self._generator, dtype=torch.float64)
+            returned.add_(self._times * self._eps * (noise - 0.5))
         if packet is _aten.cumsum and is_wide(returned):
             returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
 

@@ -88,6 +88,8 @@ class Route:
         about: what of the author's is wrong where the results are, and where it is written
             (``backward: file.py:7``); empty where that is the kernel.
         timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
+        beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
+            rounds as it rounds 1, however small they are.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Route:
     flag: str = ""
     about: Callable[[Operator], str] = _kernel
     timed: str = ""
+    beside_one: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

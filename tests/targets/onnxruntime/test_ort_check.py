@@ -7,7 +7,7 @@ import sys
 import ort_operators as ops
 import pytest
 import torch
-from jaxtyping import Complex64, Float
+from jaxtyping import Complex64, Float, Float32
 from torch import Tensor
 
 import opsmith
@@ -93,6 +93,27 @@ def test_what_onnx_runtime_itself_refuses_of_no_elements_is_not_the_reference_s_
     )
     with pytest.raises(OpsmithError, match=r"while running MatMul node[\s\S]*cannot broadcast"):
         opsmith.load(tmp_path / "model")(*arguments.values())
+
+
+def test_a_gate_is_as_accurate_as_onnx_runtime_computes_it():
+    @opsmith.op("ort_test::gated")
+    def gated(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return torch.tanh(x) * torch.sigmoid(x - 9)
+
+    @gated.register_cases(only=True)
+    def cases(dtype, seed):
+        for size in (400, 200):
+            yield {"x": torch.linspace(-9, 9, size)}
+
+    rows = run(gated, select=["onnx-inline", "onnx-inline-torchscript"])
+    assert {row.status for row in rows.values()} == {"passed"}, rows
+
+    @gated.register_kernel("cpu")  # of kernels as much is wrong
+    def kernel(x):
+        return torch.tanh(x) * (torch.sigmoid(x - 9) + 1e-7)
+
+    rows = run(gated, select=["reference"])
+    assert rows["ort_test::gated", "reference"].code == "OPS-VALUE-WRONG"
 
 
 @pytest.mark.usefixtures("brief_shrinking")
