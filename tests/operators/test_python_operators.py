@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, UInt64
 from torch import Tensor
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, Index
+from opsmith import ArgumentError, DeclarationError, Index, checks
 from opsmith.operators import autocast, written_schema
 from opsmith.operators.translation import OnnxTranslation
 
@@ -298,3 +298,20 @@ def test_numbers_without_a_sign_are_compared_as_they_are() -> None:
     for wrong in (3, 2**63, 2**64 - 1):
         with pytest.raises(ArgumentError, match=f"has value {wrong} at index 1, expected 0 <= "):
             picked(x, torch.tensor([0, wrong], dtype=torch.uint64))
+
+
+def test_an_argument_of_what_writes_may_be_called_mode():
+    @opsmith.op("python_operators::scaled_", mutates_args=("x",))
+    def scaled_(x: Float[Tensor, "N"], mode: Literal["twice", "thrice"] = "twice") -> None:
+        x.mul_(2 if mode == "twice" else 3)
+
+    def run(x: Tensor) -> Tensor:
+        own = x + 1
+        scaled_(own, mode="thrice")
+        scaled_(own)
+        return own
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert compiled(torch.ones(2)).tolist() == [12, 12]
+    report = checks.run(scaled_, select=["opcheck", "export"], isolate=False)
+    assert report.ok, report.explain()
