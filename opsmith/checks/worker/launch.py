@@ -71,11 +71,14 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
     """
 
     def launch(channel: Channel) -> Process:
+        cache = os.environ.get("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
         variables = {
             **(os.environ if environment is None else environment),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             # Threads that wait must not take the cores from those that work.
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+            # With symbolic sizes filling it runs a fake kernel twice, and little is found there.
+            "TORCH_FAKE_TENSOR_DISPATCH_CACHE": cache,
             "HYPOTHESIS_STORAGE_DIRECTORY": str(channel.folder / "hypothesis"),
         }
         with channel.output.open("ab") as output:
