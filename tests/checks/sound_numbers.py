@@ -316,3 +316,36 @@ def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
         "share": torch.cat([share, 1e-3 - share], 1).to(dtype),
         "which": which,
     }
+
+
+@sound
+@opsmith.op("sound::log_cosh", autograd="reference")
+def log_cosh(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> Float[Tensor, ""]:
+    # Autograd takes the second derivative of abs at 0 for 0, and this one's is 1 there.
+    away = (x - y).abs()
+    return (away + torch.log1p(torch.exp(-2 * away)) - 0.6931471805599453).mean()
+
+
+@log_cosh.register_kernel("cpu")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    away = (wide(x) - wide(y)).abs()
+    softened = torch.nn.functional.softplus(-2 * away)
+    return (away + softened - 0.6931471805599453).mean().to(x.dtype)
+
+
+@log_cosh.register_cases
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    x = torch.randn(3, dtype=dtype)
+    yield {"x": x, "y": x.clone()}
+
+
+@sound
+@opsmith.op("sound::straight_through", autograd="reference")
+def straight_through(x: Annotated[Float[Tensor, "N"], Between(-8, 8)]) -> Float[Tensor, "N"]:
+    # Its gradient is 1, as its author says, and not its slope.
+    return x + (torch.tanh(3 * x) - x).detach()
+
+
+@straight_through.register_kernel("cpu")
+def _(x: Tensor) -> Tensor:
+    return torch.tanh(3 * wide(x)).to(x.dtype)
