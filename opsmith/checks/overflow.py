@@ -27,6 +27,8 @@ _GROWING = _LINEAR | {"exp", "exp2", "expm1", "sinh", "cosh", "add", "sub", "mul
 _SHRINKING = {"exp", "exp2", "mul", "square", "pow", "div"}
 #: Up to how many steps every combination is tried, and how many alone and at random otherwise.
 _ALL, _SOME = 4, 16
+#: How many more are tried at random where sums may overflow with either sign, element by element.
+_EITHER = 48
 
 
 def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterator[list[Tensor]]:
@@ -39,8 +41,8 @@ def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterat
     first = Overflows(dtype, ())
     with first:
         evaluate()
-    for chosen in _combinations(sorted(first.too_large)):
-        with Overflows(dtype, chosen):
+    for number, chosen in enumerate(_combinations(sorted(first.too_large))):
+        with Overflows(dtype, chosen, number):
             found = evaluate()
         yield found
 
@@ -74,14 +76,16 @@ class _Exceeds(StepByStep):
 
 
 def _combinations(steps: list[int]) -> Iterator[tuple[int, ...]]:
+    at_random = _EITHER if steps and steps[0] < 0 else 0
     if len(steps) <= _ALL:
         for count in range(1, len(steps) + 1):
             yield from itertools.combinations(steps, count)
-        return
-    yield tuple(steps)
-    yield from ((step,) for step in steps[:_SOME])
+    else:
+        yield tuple(steps)
+        yield from ((step,) for step in steps[:_SOME])
+        at_random += _SOME
     rng = random.Random(0)
-    for _ in range(_SOME):
+    for _ in range(at_random):
         yield tuple(step for step in steps if rng.random() < 0.5)
 
 
@@ -90,14 +94,17 @@ class Overflows(StepByStep):
 
     Args:
         dtype: a floating dtype.
-        chosen: at which steps, by their numbers.
+        chosen: at which steps, by their numbers; by a negative one a sum is infinite with the other
+            sign, if at all: each element at random.
+        seed: decides which.
 
     Attributes:
         too_large: the numbers of the steps at which something is.
     """
 
-    def __init__(self, dtype: torch.dtype, chosen: Collection[int]) -> None:
+    def __init__(self, dtype: torch.dtype, chosen: Collection[int], seed: int = 0) -> None:
         super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
         self.too_large: set[int] = set()
         self._largest = torch.finfo(dtype).max
         self._chosen = chosen
@@ -109,24 +116,29 @@ class Overflows(StepByStep):
         if _name(func) not in _LINEAR or not is_wide(returned) or returned.is_complex():
             return
         sizes = [one.abs() if is_wide(one) else one for one in args]
-        self._overflow(returned, func(*sizes, **kwargs) * _terms(func, args, returned))
+        count = _terms(func, args, returned)
+        size = func(*sizes, **kwargs) * count
+        # So large may be a partial sum that has the other sign, and stays infinite.
+        self._overflow(returned, (size - returned.abs() * count) / 2, -self._step)
+        self._overflow(returned, size, self._step)
 
     def gave(self, tensor: Tensor) -> None:
         """Let a result overflow."""
         if not tensor.is_complex():
-            self._overflow(tensor, tensor)
+            self._overflow(tensor, tensor, self._step)
 
-    def _overflow(self, tensor: Tensor, size: Tensor) -> None:
+    def _overflow(self, tensor: Tensor, size: Tensor, step: int) -> None:
         beyond = tensor.isfinite() & (size.abs() > self._largest)
         if not bool(beyond.any()):
             return
-        self.too_large.add(self._step)
-        if self._step in self._chosen:
-            tensor.copy_(
-                torch.where(
-                    beyond, torch.copysign(torch.full_like(tensor, torch.inf), tensor), tensor
-                )
-            )
+        self.too_large.add(step)
+        if step not in self._chosen:
+            return
+        infinite = torch.copysign(torch.full_like(tensor, torch.inf), tensor)
+        if step < 0:
+            infinite = -infinite
+            beyond &= torch.rand(tensor.shape, generator=self._generator) < 0.5
+        tensor.copy_(torch.where(beyond, infinite, tensor))
 
 
 def _terms(func: Any, args: Any, returned: Tensor) -> float:

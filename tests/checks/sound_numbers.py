@@ -349,3 +349,24 @@ def straight_through(x: Annotated[Float[Tensor, "N"], Between(-8, 8)]) -> Float[
 @straight_through.register_kernel("cpu")
 def _(x: Tensor) -> Tensor:
     return torch.tanh(3 * wide(x)).to(x.dtype)
+
+
+@sound
+@opsmith.op("sound::gate")
+def gate(x: Float32[Tensor, "N K"], weight: Float32[Tensor, "K"]) -> Float32[Tensor, "N"]:
+    return torch.tanh((x * weight).sum(1))
+
+
+@gate.register_cases
+def _(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
+    yield {"x": torch.full((2, 3), 1e20), "weight": torch.tensor([1e20, 1.0, -3e20])}
+
+
+@gate.register_kernel("cpu")
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    # As fused multiplications and additions have it: a sum that was too large once stays so, though
+    # what follows would have made it negative.
+    total = torch.zeros(x.shape[0])
+    for column, factor in zip(x.double().unbind(1), weight.double(), strict=True):
+        total = (total.double() + column * factor).float()
+    return torch.tanh(total)
