@@ -163,7 +163,8 @@ class RandomRounding(StepByStep):
         dims = args[1] if len(args) > 1 and args[1] else list(every)
         last = [dim % terms.dim() for dim in dims] if terms.dim() else []
         first = [dim for dim in every if dim not in last]
-        rows = terms.permute(first + last).reshape(total.numel(), -1)
+        count = math.prod(terms.shape[dim] for dim in last)
+        rows = terms.permute(first + last).reshape(total.numel(), count)
         error = self._error_of_sums(rows).view(total.shape)
         total.add_(error / max(rows.shape[1], 1) if packet is _aten.mean else error)
 
@@ -178,7 +179,7 @@ class RandomRounding(StepByStep):
         if coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
             return
         products = first.unsqueeze(-1) * second.unsqueeze(-3)
-        rows = products.transpose(-1, -2).reshape(total.numel(), -1)
+        rows = products.transpose(-1, -2).reshape(total.numel(), first.shape[-1])
         each = (self._rounded(rows) - rows).sum(1)
         total.add_((each + self._error_of_sums(rows)).view(total.shape))
 

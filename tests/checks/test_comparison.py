@@ -623,3 +623,12 @@ def test_equal_terms_are_granted_the_roundings_of_one_order():
     # No order gives these.
     assert compare([given * (1 + 2e-5)], truth).problem is not None
     assert compare([given * (1 - 2e-5)], truth).problem is not None
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 3), (0, 0)])
+def test_sums_of_no_terms_are_rounded_as_others(shape):
+    x, w = torch.zeros(shape).double(), torch.zeros(2, shape[1]).double()
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        found = torch.nn.functional.linear(x, w, torch.ones(2).double() / 3), x.sum(1), x.sum(0)
+    assert [one.shape for one in found] == [(shape[0], 2), (shape[0],), (shape[1],)]
+    assert not found[0].numel() or bool((found[0] != 1 / 3).any())

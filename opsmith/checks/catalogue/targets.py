@@ -104,6 +104,7 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
                 truth = true_gradients(trial, case, cotangents, trial.operator)
             if truth is None:
                 return
+            truth.beside_one = proof.beside_one
             arguments, _ = leaves_of(case.make(), case.signature)
             try:
                 found = proof.differentiate(loaded, trial.operator, arguments, cotangents)
