@@ -14,6 +14,7 @@ import pytest
 import torch
 from jaxtyping import Float, Float32, Float64, Inexact, Int64
 from torch import Tensor
+from torch._subclasses import functional_tensor
 from torch.nn import functional
 
 import opsmith
@@ -615,6 +616,34 @@ def test_a_call_that_takes_a_known_path_is_not_traced_again(monkeypatch) -> None
     sizes = [(len(given["x"]), len(given["w"])) for given in traced]
     assert (5, 5) in sizes
     assert (5, 0) not in sizes
+
+
+def test_steps_that_write_into_nothing_are_taken_as_they_are(monkeypatch) -> None:
+    @opsmith.op("jax_test::summed", autograd="reference")
+    def summed(x: Float32[Tensor, "N M"]) -> Float32[Tensor, "N"]:
+        return (x.reshape(-1).detach() + x.T.reshape(-1)).view(x.shape).sum(1)
+
+    @opsmith.op("jax_test::filled", autograd="reference")
+    def filled(x: Float32[Tensor, "N M"]) -> Float32[Tensor, "N M"]:
+        out = torch.zeros_like(x)
+        out[:, 1:].view_as(x[:, 1:]).add_(x[:, 1:])
+        return out
+
+    functional: list[Any] = []
+    mode = functional_tensor.dispatch_functionalize
+    monkeypatch.setattr(
+        functional_tensor,
+        "dispatch_functionalize",
+        lambda *given: functional.append(given) or mode(*given),
+    )
+    assert not isinstance(derivative(summed), str)
+    assert not functional
+    traced = _traced(monkeypatch)
+    found = derivative(filled)
+    assert not isinstance(found, str)
+    # The first call tells of all.
+    assert len(functional) == len(traced)
+    same_by_reference(filled, torch.rand(3, 4))
 
 
 def _traced(monkeypatch) -> list[dict[str, Any]]:

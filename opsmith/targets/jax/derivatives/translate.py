@@ -67,6 +67,10 @@ _Traced = tuple[Callable[..., Any], list[str], list[Any]]
 """What is traced, and the names and values of what it takes after the arguments."""
 
 
+class _WritesError(Exception):
+    """What was traced writes into a tensor."""
+
+
 class _Translation:
     def __init__(self, operator: Operator, how: str) -> None:
         self.operator = operator
@@ -74,6 +78,8 @@ class _Translation:
         self.found = Derivative(how)
         #: The kinds of calls in which values are read.
         self.undecided: list[tuple[Any, ...]] = []
+        #: Whether steps write into tensors. PyTorch replaces those, and takes half as long again.
+        self.writes = False
 
     def run(self) -> Derivative:
         first, *others = generic_dtypes(self.operator)
@@ -192,6 +198,19 @@ class _Translation:
         self.found.paths.append(path)
 
     def _trace(self, arguments: dict[str, Any]) -> Path:
+        if not self.writes:
+            try:
+                return self._traced(arguments)
+            except _WritesError:
+                self.writes = True
+        return self._traced(arguments)
+
+    def _traced(self, arguments: dict[str, Any]) -> Path:
+        """The path of a call.
+
+        Raises:
+            _WritesError: a step writes into a tensor, and PyTorch was not told to replace such.
+        """
         from torch._subclasses.functional_tensor import (
             FunctionalTensorMode,
             dispatch_functionalize,
@@ -206,14 +225,17 @@ class _Translation:
             quiet = silenced(_FAKES, below=logging.CRITICAL)
             with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
-                graph = make_fx(
-                    dispatch_functionalize(traced, FunctionalTensorMode()),
-                    decomposition_table=_decompositions(),
-                )(*inputs, *more_inputs)
+                if self.writes:
+                    traced = dispatch_functionalize(traced, FunctionalTensorMode())
+                graph = make_fx(traced, decomposition_table=_decompositions())(
+                    *inputs, *more_inputs
+                )
         except RuntimeError as error:
             if asks_for_values(error):
                 raise ReadsValuesError(line_of(error, self._followed)) from error
             raise
+        if not self.writes and any(map(_writes, graph.graph.nodes)):
+            raise _WritesError
         graph.graph.eliminate_dead_code()
         every = [*names, *more_names]
         body = Writer(self.found, every).body(graph.graph, self._outputs)
@@ -271,6 +293,11 @@ class _Translation:
         names = [p.name for p in self.signature.parameters if not p.keyword_only]
         pairs = zip(names, texts, strict=False)
         return "{" + ", ".join(f'"{name}": {text}' for name, text in pairs) + "}"
+
+
+def _writes(step: Any) -> bool:
+    schema = getattr(step.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 @functools.cache
