@@ -48,14 +48,19 @@ def wide() -> Any:
 
 
 def to_jax(value: Any) -> Any:
-    """A tensor as an array, a list of them as a list; anything else as it is."""
-    import jax.numpy as jnp
+    """A tensor as an array that shares no memory with it, a list of them as a list.
+
+    Anything else is as it is.
+    """
+    import jax
 
     if isinstance(value, list | tuple):
         return [to_jax(item) for item in value]
     if not isinstance(value, Tensor):
         return value
-    return jnp.array(array_of(value.detach().resolve_conj().resolve_neg().contiguous()))
+    array = array_of(value.detach().resolve_conj().resolve_neg().contiguous())
+    # For `jax.numpy.array` JAX compiles a program for each shape; this may share memory.
+    return jax.device_put(array.copy())
 
 
 def to_torch(value: Any) -> Tensor:

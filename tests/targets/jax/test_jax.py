@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
@@ -23,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 import ort_operators as operators  # noqa: E402
 from ort_calls import CALLS, arguments, expected  # noqa: E402
 
-from opsmith.targets.jax.runner import wide  # noqa: E402
+from opsmith.targets.jax.runner import to_jax, wide  # noqa: E402
 
 EVERY = [operators.everything, operators.accumulate, operators.reverse]
 
@@ -37,6 +39,20 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> opsmith.Artifact:
 @pytest.fixture(scope="module")
 def loaded(artifact: opsmith.Artifact) -> Any:
     return opsmith.load(artifact.folder)
+
+
+@pytest.fixture
+def compiled() -> Iterator[list[str]]:
+    """Each program that XLA compiles during a test."""
+    events: list[str] = []
+
+    def note(event: str, seconds: float, **more: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    yield events
+    jax.monitoring.clear_event_listeners()
 
 
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
@@ -53,6 +69,16 @@ def test_what_an_operator_writes_into_is_returned(loaded) -> None:
     assert rows.tolist() == [3, 12]
     assert written.tolist() == [7, 11, 15]
     assert total.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_a_tensor_reaches_jax_as_a_copy_for_which_nothing_is_compiled(dtype, compiled) -> None:
+    tensor = torch.ones(7, 31, dtype=dtype)
+    array = to_jax(tensor)
+    tensor.zero_()
+    assert array.dtype == str(dtype).removeprefix("torch.")
+    assert (np.asarray(array) == 1).all()
+    assert not compiled
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "float16", "bfloat16"])
