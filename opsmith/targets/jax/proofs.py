@@ -52,7 +52,8 @@ def _batched(
     with wide():
         given, samples = ({k: to_jax(v) for k, v in each.items()} for each in (others, twice))
         call = jax.vmap(lambda every: loaded[operator.name](**every, **given), axis_size=2)
-        returned = call(samples)  # which holds no array where all are absent, or lists are empty
+        # `samples` holds no array where all are absent, or lists are empty.
+        returned = jax.jit(call, compiler_options=_QUICKLY)(samples)
         many = returned if isinstance(returned, tuple) else (returned,)
         return [to_torch(value)[1] for value in many]
 

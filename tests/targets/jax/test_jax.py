@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 import ort_operators as operators  # noqa: E402
 from ort_calls import CALLS, arguments, expected  # noqa: E402
 
+from opsmith.targets.jax import proofs  # noqa: E402
 from opsmith.targets.jax.runner import to_jax, wide  # noqa: E402
 
 EVERY = [operators.everything, operators.accumulate, operators.reverse]
@@ -141,6 +142,13 @@ def test_vmap_takes_a_named_dimension_whatever_the_sizes(shape) -> None:
     assert (found == 2).all()
     samples, channels, points = shape
     assert seen[-1] == ((channels, samples * points) if samples else (channels, points))
+
+
+def test_a_check_compiles_a_case_under_vmap_as_one_program(loaded, compiled) -> None:
+    given = arguments(torch.float32)
+    found = proofs._batched(loaded, operators.everything, given)
+    torch.testing.assert_close(found, expected(given))
+    assert len(compiled) == 1
 
 
 def test_vmap_without_a_parallel_dimension_calls_once_per_sample(loaded) -> None:
