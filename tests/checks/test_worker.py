@@ -302,6 +302,29 @@ def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch):
     assert report.ok, report.explain()
 
 
+@pytest.mark.parametrize(("asked", "kept"), [(None, 20000), ("5000", 5000)])
+def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
+    tmp_path, monkeypatch, asked, kept
+):
+    if asked is None:
+        monkeypatch.delenv("SYMPY_CACHE_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("SYMPY_CACHE_SIZE", asked)
+    name = f"keeping_{kept}"
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / f"{name}.py").write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "from sympy.core.cache import SYMPY_CACHE_SIZE\n"
+        f"@opsmith.op('crashing::{name}')\n"
+        "def keeping(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
+        "@keeping.register_kernel('cpu')\n"
+        f"def _(x: Tensor) -> Tensor:\n    return x * 2 if SYMPY_CACHE_SIZE == {kept} else x\n"
+    )
+    (operator,) = import_operators(str(tmp_path / f"{name}.py")).operators
+    report = checks.run(operator, select=["reference"], examples=3)
+    assert report.ok, report.explain()
+
+
 def test_an_operator_in_no_file_is_checked_here():
     @opsmith.op("crashing::local")
     def local(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:

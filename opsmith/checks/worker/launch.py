@@ -79,6 +79,8 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
             # With symbolic sizes filling it runs a fake kernel twice, and little is found there.
             "TORCH_FAKE_TENSOR_DISPATCH_CACHE": cache,
+            # PyTorch computes sizes by SymPy, which forgets all but 1000 results of each function.
+            "SYMPY_CACHE_SIZE": os.environ.get("SYMPY_CACHE_SIZE", "20000"),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(channel.folder / "hypothesis"),
         }
         with channel.output.open("ab") as output:
