@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import re
@@ -644,6 +645,20 @@ def test_steps_that_write_into_nothing_are_taken_as_they_are(monkeypatch) -> Non
     # The first call tells of all.
     assert len(functional) == len(traced)
     same_by_reference(filled, torch.rand(3, 4))
+
+
+def test_no_garbage_is_collected_during_a_trace() -> None:
+    collects: list[bool] = []
+
+    @opsmith.op("jax_test::tidy", autograd="reference")
+    def tidy(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        collects.append(gc.isenabled())
+        return x * 2
+
+    assert not isinstance(derivative(tidy), str)
+    assert collects
+    assert not any(collects)
+    assert gc.isenabled()
 
 
 def _traced(monkeypatch) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from opsmith.targets.jax.derivatives.model import (
 from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 from opsmith.targets.kept_sizes import kept_sizes
+from opsmith.uncollected import uncollected
 
 _MOST_TRACES = 12
 # Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,
@@ -227,9 +228,11 @@ class _Translation:
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 if self.writes:
                     traced = dispatch_functionalize(traced, FunctionalTensorMode())
-                graph = make_fx(traced, decomposition_table=_decompositions())(
-                    *inputs, *more_inputs
-                )
+                # Little of what there is by the million is garbage before the trace's end.
+                with uncollected():
+                    graph = make_fx(traced, decomposition_table=_decompositions())(
+                        *inputs, *more_inputs
+                    )
         except RuntimeError as error:
             if asks_for_values(error):
                 raise ReadsValuesError(line_of(error, self._followed)) from error
