@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args, get_origin
 
-import jaxtyping
-
 from opsmith.signature import checking, expressions
 from opsmith.signature.annotations import (
     Annotation,
@@ -162,7 +160,8 @@ def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _is_array(base: Any) -> bool:
-    return isinstance(base, type) and issubclass(base, jaxtyping.AbstractArray)
+    # By what it says, since packages made into wheels may have another class than jaxtyping's.
+    return isinstance(base, type) and hasattr(base, "array_type") and hasattr(base, "dim_str")
 
 
 def _is_tensor(base: Any) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError, MissingError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
+from opsmith.wheels import carried
 
 _LEFT_OUT = ("__pycache__", ".git")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")
-_NEEDED = ("torch>=2.10", "jaxtyping>=0.3", "numpy")
+_NEEDED = ("torch>=2.10", "numpy")
+_JAXTYPING = "jaxtyping>=0.3"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,18 @@ class Project:
             )
         return self.files[path.relative_to(self.root)]
 
+    @cached_property
+    def needs_jaxtyping(self) -> bool:
+        """Whether its annotations are jaxtyping's own wherever it is installed."""
+        texts = (
+            (self.root / path).read_text("utf-8")
+            for path, place in self.files.items()
+            if place.suffix == ".py"
+        )
+        return _named(self.table.get("dependencies", ()), "jaxtyping") or any(
+            map(carried.needs_jaxtyping, texts)
+        )
+
     def holds(self, path: Path) -> bool:
         """Whether a file is the package's."""
         return path.is_relative_to(self.root) and path.relative_to(self.root) in self.files
@@ -83,7 +98,8 @@ class Project:
         table = {"name": self.name, "version": self.version, **self.table}
         given = list(table.get("dependencies", []))
         kept = [one for one in given if needs_opsmith or not _is_opsmith(one)]
-        table["dependencies"] = [*kept, *_missing(given)]
+        needed = [_JAXTYPING] if needs_opsmith or self.needs_jaxtyping else []
+        table["dependencies"] = [*kept, *_missing([*_NEEDED, *needed], given)]
         table.setdefault("requires-python", ">=3.10")
         try:
             read = pyproject_metadata.StandardMetadata.from_pyproject(
@@ -207,16 +223,19 @@ def _of_folder(folder: Path) -> Project:
 
 
 def _is_opsmith(requirement: str) -> bool:
+    return _named([requirement], "opsmith")
+
+
+def _named(requirements: Iterable[str], name: str) -> bool:
     from packaging.requirements import Requirement
 
-    return Requirement(requirement).name == "opsmith"
+    return any(Requirement(one).name == name for one in requirements)
 
 
-def _missing(given: Sequence[str]) -> list[str]:
+def _missing(needed: Sequence[str], given: Sequence[str]) -> list[str]:
     from packaging.requirements import Requirement
 
-    named = {Requirement(one).name for one in given}
-    return [one for one in _NEEDED if Requirement(one).name not in named]
+    return [one for one in needed if not _named(given, Requirement(one).name)]
 
 
 def require_tools(*, cross: bool) -> None:

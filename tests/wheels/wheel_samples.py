@@ -17,7 +17,7 @@ USABLE_NVCC = nvcc.usable_nvcc
 LEVEL = find_platform("native").levels[0]
 WITHOUT = """
 import sys
-sys.modules["opsmith"] = None
+sys.modules["opsmith"] = sys.modules["jaxtyping"] = None
 """
 USE = """
 import torch
