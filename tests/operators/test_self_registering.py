@@ -297,7 +297,8 @@ def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
 
 
 MODULE = """
-#include <torch/extension.h>
+#include <ATen/core/Tensor.h>
+#include <pybind11/stl.h>  // or <torch/extension.h>, which takes four times as long to compile
 namespace py = pybind11;
 static std::vector<at::Tensor> parts(const at::Tensor& x, int by) { return {x.mul(by), x.add(by)}; }
 static int change(at::Tensor& x, float by, const std::optional<at::Tensor>& shift, bool twice,
