@@ -21,30 +21,49 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda x, **_: function(x)
 
 
+def _in_single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """In single precision at least, as PyTorch computes it.
+
+    XLA takes the function apart to steps, and each would be rounded to half precision, or too
+    large for it: the sigmoid of -12 would be 0.
+    """
+
+    def computed(x: Any, **named: Any) -> Any:
+        if _is_half(x):
+            return function(x.astype(jnp.float32), **named).astype(x.dtype)
+        return function(x, **named)
+
+    return computed
+
+
+def _is_half(x: Any) -> bool:
+    return x.dtype in (jnp.float16, jnp.bfloat16)
+
+
 abs = _unary(jnp.abs)
-acos = _unary(jnp.arccos)
-acosh = _unary(jnp.arccosh)
+acos = _in_single(jnp.arccos)
+acosh = _in_single(jnp.arccosh)
 alias = clone = detach = contiguous = lift_fresh_copy = _unary(lambda x: x)
-asin = _unary(jnp.arcsin)
-asinh = _unary(jnp.arcsinh)
+asin = _in_single(jnp.arcsin)
+asinh = _in_single(jnp.arcsinh)
 atan = _unary(jnp.arctan)
-atanh = _unary(jnp.arctanh)
+atanh = _in_single(jnp.arctanh)
 bitwise_not = _unary(jnp.bitwise_not)
 ceil = _unary(jnp.ceil)
 _conj = conj_physical = resolve_conj = _unary(jnp.conj)
 cos = _unary(jnp.cos)
 cosh = _unary(jnp.cosh)
-digamma = _unary(jax.scipy.special.digamma)
+digamma = _in_single(jax.scipy.special.digamma)
 erf = _unary(jax.scipy.special.erf)
 erfc = _unary(jax.scipy.special.erfc)
-erfinv = _unary(jax.scipy.special.erfinv)
+erfinv = _in_single(jax.scipy.special.erfinv)
 exp = _unary(jnp.exp)
 exp2 = _unary(jnp.exp2)
-expm1 = _unary(jnp.expm1)
+expm1 = _in_single(jnp.expm1)
 floor = _unary(jnp.floor)
 isinf = _unary(jnp.isinf)
 isnan = _unary(jnp.isnan)
-lgamma = _unary(jax.scipy.special.gammaln)
+lgamma = _in_single(jax.scipy.special.gammaln)
 log = _unary(jnp.log)
 log10 = _unary(jnp.log10)
 log1p = _unary(jnp.log1p)
@@ -54,11 +73,11 @@ neg = _unary(jnp.negative)
 reciprocal = _unary(jnp.reciprocal)
 relu = _unary(jax.nn.relu)
 rsqrt = _unary(jax.lax.rsqrt)
-sigmoid = _unary(jax.nn.sigmoid)
+sigmoid = _in_single(jax.nn.sigmoid)
 sign = _unary(jnp.sign)
 signbit = _unary(jnp.signbit)
 sin = _unary(jnp.sin)
-sinh = _unary(jnp.sinh)
+sinh = _in_single(jnp.sinh)
 sqrt = _unary(jnp.sqrt)
 tan = _unary(jnp.tan)
 tanh = _unary(jnp.tanh)
@@ -117,6 +136,7 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     return jnp.clip(x, min, max)
 
 
+@_in_single
 def gelu(x: Any, *, approximate: str = "none") -> Any:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
@@ -165,8 +185,7 @@ def _normalised(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def normalised(x: Any, dim: int, half_to_float: bool = False) -> Any:
-        narrow = x.dtype in (jnp.float16, jnp.bfloat16)
-        wide = x.astype(jnp.float32) if narrow else x
+        wide = x.astype(jnp.float32) if _is_half(x) else x
         found = function(wide, axis=dim) if x.size else wide
         return found if half_to_float else found.astype(x.dtype)
 
