@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -91,7 +91,8 @@ class Expected:
         arguments: the case's own arguments, in its own dtypes.
         derivative: whether these are gradients, which have two sides at a kink.
         undefined: for each result, where nothing is right or wrong; `None` where that is nowhere.
-        beside_one: operators whose results the runtime rounds as 1, by PyTorch's names.
+        beside_one: operators whose results the runtime rounds as 1, by PyTorch's names, and by up
+            to how many units.
     """
 
     names: list[str]
@@ -103,7 +104,7 @@ class Expected:
     arguments: Mapping[str, Any]
     derivative: bool = False
     undefined: list[Tensor] | None = None
-    beside_one: frozenset[str] = frozenset()
+    beside_one: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:

@@ -91,7 +91,9 @@ class RandomRounding(StepByStep):
             as well.
         in_order: whether single precision adds up one term after the other, each partial sum
             rounded to the nearest. Roundings of equal terms all go one way, and not at random.
-        beside_one: operators whose results are rounded as 1 is, however small they are.
+        beside_one: operators whose results are rounded as 1 is, however small they are, and by up
+            to how many units in the last place of 1; rounding to the nearest takes half a unit.
+            Whoever has coarser dtypes computes these in single precision.
     """
 
     def __init__(
@@ -102,10 +104,11 @@ class RandomRounding(StepByStep):
         *,
         any_size: bool = False,
         in_order: bool = False,
-        beside_one: frozenset[str] = frozenset(),
+        beside_one: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
-        self.whole = beside_one
+        self._beside_one = beside_one or {}
+        self.whole = frozenset(self._beside_one)
         self._times = times
         self._dtype = dtype
         self._eps = torch.finfo(dtype).eps
@@ -134,7 +137,9 @@ class RandomRounding(StepByStep):
             self._round_products(args[0], args[1], returned)
         if func._schema.name in self.whole and is_wide(returned):
             noise = torch.rand(returned.shape, generator=self._generator, dtype=torch.float64)
-            returned.add_(self._times * self._eps * (noise - 0.5))
+            unit = min(self._eps, torch.finfo(torch.float32).eps)
+            size = self._times * unit * self._beside_one[func._schema.name]
+            returned.add_(size * (2 * noise - 1))
         if packet is _aten.cumsum and is_wide(returned):
             returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
 

@@ -6,7 +6,7 @@ A target knows the routes; the checks draw cases, know what is right, and compar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -89,7 +89,8 @@ class Route:
             (``backward: file.py:7``); empty where that is the kernel.
         timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
-            rounds as it rounds 1, however small they are.
+            rounds as it rounds 1, however small they are, and by up to how many units in the last
+            place of 1; those of single precision for coarser dtypes, which runtimes widen.
     """
 
     name: str
@@ -100,7 +101,7 @@ class Route:
     flag: str = ""
     about: Callable[[Operator], str] = _kernel
     timed: str = ""
-    beside_one: frozenset[str] = frozenset()
+    beside_one: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
