@@ -105,6 +105,19 @@ def test_a_dtype_that_the_kernel_lacks(observed) -> None:
     )
 
 
+def read_absent(x: Float[Tensor, "N"], y: Float[Tensor, "N"] | None) -> Float[Tensor, "N"]: ...
+
+
+def test_the_value_of_an_absent_tensor_is_refused(build) -> None:
+    read = build(read_absent)
+    assert torch.equal(read(torch.ones(3), torch.arange(3.0)), torch.arange(3.0))
+    with pytest.raises(RuntimeError) as caught:
+        read(torch.ones(3), None)
+    assert str(caught.value) == (
+        "kernels_test::read_absent: an optional argument that is absent was read"
+    )
+
+
 class Every(AbstractDtype):
     dtypes = list(ALL_DTYPES)  # noqa: RUF012
 

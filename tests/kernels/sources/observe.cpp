@@ -11,6 +11,11 @@ void observe(const opsmith::Context&, const kernels_test::observe_args<T>& a) {
   const auto add = [&](auto value) { seen.push_back(static_cast<double>(value)); };
   for (int64_t i = 0; i < a.x.numel(); ++i) add(a.x[i]);
   add(a.y ? static_cast<double>(a.y(0, 0)) : -1.0);
+  if (a.y.has_value()) {
+    // As of a std::optional, each is the same element.
+    const auto& y = *a.y;
+    if (y(0, 0) != a.y->data()[0] || &y(0, 0) != &a.y.value()(0, 0)) add(-2);
+  }
   add(a.many.size());
   for (int64_t i = 0; i < a.many.size(); ++i) add(a.many[i].numel());
   add(a.anything.template is<uint8_t>() ? a.anything.template as<const uint8_t>()[0] : -1);
@@ -28,7 +33,7 @@ void observe(const opsmith::Context&, const kernels_test::observe_args<T>& a) {
   add(a.maybe_sizes ? static_cast<int64_t>(a.maybe_sizes->size()) : -1);
   add(a.maybe_pair ? (*a.maybe_pair)[1] : -1);
   add(a.maybe_text ? static_cast<int64_t>(a.maybe_text->size()) : -1);
-  add(a.maybe_many ? a.maybe_many.size() : -1);
+  add(a.maybe_many.has_value() ? a.maybe_many->size() : -1);
   add(a.default_);
   for (int64_t value : a.batch) add(value);
   add(a.N);

@@ -13,9 +13,30 @@
 
 namespace opsmith {
 
+namespace detail {
+
+// What std::optional has, for a view that is its own value where the argument is there: optional
+// tensors are read as optional numbers are.
+template <typename View>
+class MaybeAbsent {
+ public:
+  bool has_value() const { return static_cast<bool>(view()); }
+  const View& operator*() const { return view(); }
+  const View* operator->() const { return &view(); }
+  const View& value() const {
+    if (!has_value()) throw std::runtime_error("an optional argument that is absent was read");
+    return view();
+  }
+
+ private:
+  const View& view() const { return static_cast<const View&>(*this); }
+};
+
+}  // namespace detail
+
 // A view of one tensor. `T` is const for an argument that the operator does not write.
 template <typename T>
-class Tensor {
+class Tensor : public detail::MaybeAbsent<Tensor<T>> {
  public:
   using value_type = std::remove_const_t<T>;
 
@@ -67,7 +88,7 @@ class Tensor {
 };
 
 // A tensor whose dtype the declaration leaves open (a plain `Tensor`); see `dispatch`.
-class AnyTensor {
+class AnyTensor : public detail::MaybeAbsent<AnyTensor> {
  public:
   AnyTensor() = default;
   explicit AnyTensor(const DLTensor* tensor) : tensor_(tensor) {}
@@ -99,7 +120,7 @@ class AnyTensor {
 
 // A list of tensors; `View` is Tensor<T> or AnyTensor.
 template <typename View>
-class List {
+class List : public detail::MaybeAbsent<List<View>> {
  public:
   explicit List(raw_tensors list)
       : items_(list.items), count_(std::max<int64_t>(list.count, 0)), present_(list.count >= 0) {}
