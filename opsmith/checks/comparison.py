@@ -160,9 +160,7 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
         ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
         ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
-    if bool((ratio > 1).any()):
-        ratio = torch.minimum(ratio, _ignoring(value, truth, position))
-    return ratio
+    return _ignoring(ratio, value, truth, position)
 
 
 def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
@@ -179,17 +177,22 @@ def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where
     return ratio
 
 
-def _ignoring(value: Tensor, truth: Expected, position: int) -> Tensor:
-    """The error where the right value depends on no argument that is NaN or infinite."""
-    best = torch.full(value.shape, torch.inf, dtype=torch.float64)
-    for finite, independent in truth.ignoring:
+def _ignoring(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Take, where NaN is right, what is right without NaN and infinity that do not matter."""
+    asked = truth.values[position].isnan() & (ratio > 1)
+    if not bool(asked.any()):
+        return ratio
+    for finite, independent in truth.irrelevant.without(position, asked):
         if finite.values[position].shape != value.shape:
             continue
-        ratio = _ratios(value, finite.values[position], _allowed(finite, position, value))
-        if bool((ratio > 1).any()):
-            ratio = _forgive(ratio, value, finite, position)
-        best = torch.where(independent[position], torch.minimum(best, ratio), best)
-    return best
+        other = _ratios(value, finite.values[position], _allowed(finite, position, value))
+        if bool((asked & independent & (other > 1)).any()):
+            other = _forgive(other, value, finite, position)
+        ratio = torch.where(asked & independent, torch.minimum(ratio, other), ratio)
+        asked &= ratio > 1
+        if not bool(asked.any()):
+            break
+    return ratio
 
 
 def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:

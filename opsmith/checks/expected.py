@@ -39,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.irrelevant import Irrelevant
 from opsmith.checks.layouts import plain
 from opsmith.checks.overflow import exceeds_double, outcomes
 from opsmith.checks.rounding import RandomRounding, Widening, with_precision
@@ -58,8 +59,6 @@ _ROUNDING_SAMPLES = 12
 _SLACK = 4.0
 _NEARBY = 8
 _NUDGE = 1e-7
-#: What stands in for NaN and infinity, to see whether they matter.
-_STAND_INS = (1.0, -2.5, 200.0)
 _WIDE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -185,12 +184,12 @@ class Expected:
         """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
-            fine = self._evaluate_wide({name: widen(value) for name, value in narrowed.items()})
+            fine = self._evaluate_wide(_widened(narrowed))
             yield self.evaluate(narrowed), fine, _SLACK, True
         dtype = self._finest(narrowed)
         if dtype is None:
             return
-        wide = {name: widen(value) for name, value in own.items()}
+        wide = _widened(own)
         with contextlib.suppress(Exception):
             fine = self._evaluate_wide(wide)
             any_size = _is_double(own)
@@ -231,7 +230,7 @@ class Expected:
         if not self.exact or dtype is None or _is_double(self.arguments):
             return
         generator = torch.Generator().manual_seed(3)
-        wide = {name: widen(value) for name, value in self.arguments.items()}
+        wide = _widened(self.arguments)
         for sample in range(_ROUNDING_SAMPLES):
             steps = _SLACK if sample % 2 else 1.0
             with contextlib.suppress(Exception):
@@ -252,7 +251,7 @@ class Expected:
     @cached_property
     def overflows(self) -> list[list[Tensor]]:
         """What the reference gives where some of its steps are too large for the case's dtypes."""
-        wide = {name: widen(value) for name, value in self.arguments.items()}
+        wide = _widened(self.arguments)
         tensors = _tensors(self.arguments)
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
@@ -264,7 +263,7 @@ class Expected:
     @cached_property
     def unknown(self) -> bool:
         """Whether NaN says nothing of what is right, since double precision has too little room."""
-        wide = {name: widen(value) for name, value in self.arguments.items()}
+        wide = _widened(self.arguments)
         if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
             return False
         with contextlib.suppress(Exception):
@@ -275,7 +274,7 @@ class Expected:
     def nearby(self) -> list[tuple[Tensor, Tensor]]:
         """The least and the largest value that each real element has very near here."""
         generator = torch.Generator().manual_seed(2)
-        wide = {name: widen(value) for name, value in self.arguments.items()}
+        wide = _widened(self.arguments)
         ends = [(value, value) for value in self.values]
         for _ in range(_NEARBY):
             moved = {name: _nudge(value, generator) for name, value in wide.items()}
@@ -291,43 +290,16 @@ class Expected:
         return ends
 
     @cached_property
-    def ignoring(self) -> list[tuple[Expected, list[Tensor]]]:
-        """What is right where some infinite and NaN arguments do not matter, and where that is.
+    def irrelevant(self) -> Irrelevant:
+        """What is right where infinite and NaN arguments do not matter."""
+        return Irrelevant(self.arguments, lambda own: self._evaluate_wide(_widened(own)), self._at)
 
-        A reference may multiply what does not count by zero, and zero times NaN is NaN. An element
-        that stays the same whatever stands in their place does not depend on them. Tried for all
-        arguments together, and for each alone.
-        """
-        special = [
-            name
-            for name, value in self.arguments.items()
-            if any(is_inexact(t) and not t.isfinite().all() for t in _tensors({name: value}))
-        ]
-        groups = [special, *([name] for name in special)] if len(special) > 1 else [special]
-        return [found for names in groups if names and (found := self._without_special(names))]
-
-    def _without_special(self, names: list[str]) -> tuple[Expected, list[Tensor]] | None:
-        own = [
-            {
-                name: _replace_special(value, number) if name in names else value
-                for name, value in self.arguments.items()
-            }
-            for number in _STAND_INS
-        ]
-        wide = [{name: widen(value) for name, value in one.items()} for one in own]
+    def _at(self, own: Mapping[str, Any]) -> Expected | None:
+        """The same for other arguments; `None` where the reference does not take them."""
         try:
-            found = measure(self.evaluate, wide[0], own[0])
-            others = [self._evaluate_wide(one) for one in wide[1:]]
+            return measure(self.evaluate, _widened(own), own)
         except Exception:
             return None
-        independent = []
-        for position, value in enumerate(found.values):
-            same = [other[position] for other in others if other[position].shape == value.shape]
-            equal = torch.full(value.shape, len(same) == len(others))
-            for other in same:
-                equal &= other.detach() == value
-            independent.append(equal)
-        return found, independent
 
 
 def widen(value: Any) -> Any:
@@ -338,6 +310,10 @@ def widen(value: Any) -> Any:
         return own.to(_WIDE.get(own.dtype, own.dtype))
 
     return map_tensors(value, wide)
+
+
+def _widened(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: widen(value) for name, value in arguments.items()}
 
 
 def narrow(value: Any) -> Any:
@@ -375,7 +351,7 @@ def expected_of(operator: Operator, arguments: Mapping[str, Any]) -> Expected:
         RefusedError: the reference raises for these arguments.
     """
     own = {name: narrow(value) for name, value in arguments.items()}
-    wide = {name: widen(value) for name, value in arguments.items()}
+    wide = _widened(arguments)
     names: list[str] = []
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
@@ -401,7 +377,7 @@ def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
         run_reference(operator, own)
     except Exception as error:
         try:
-            run_reference(operator, {name: widen(value) for name, value in own.items()})
+            run_reference(operator, _widened(own))
         except Exception:
             raise RefusedError(f"{type(error).__name__}: {error}") from None
 
@@ -490,14 +466,6 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
     bits = torch.randint(-2, 3, value.shape, generator=generator)
     eps = torch.finfo(_HALVED.get(value.dtype, value.dtype)).eps
     return value * (1 + bits * eps).to(value.dtype)
-
-
-def _replace_special(value: Any, number: float) -> Any:
-    if holds_tensors(value):
-        return [_replace_special(item, number) for item in value]
-    if not isinstance(value, Tensor) or not is_inexact(value):
-        return value
-    return torch.where(value.isfinite(), value, number)
 
 
 def _nudge(value: Any, generator: torch.Generator) -> Any:

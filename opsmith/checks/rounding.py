@@ -141,7 +141,7 @@ class RandomRounding(StepByStep):
             size = self._times * unit * self._beside_one[func._schema.name]
             returned.add_(size * (2 * noise - 1))
         if packet is _aten.cumsum and is_wide(returned):
-            returned.add_((self._rounded(returned) - returned).cumsum(args[1]))
+            returned.add_(self._errors(returned).cumsum(args[1]))
 
     def gave(self, tensor: Tensor) -> None:
         """Round what an operator gave."""
@@ -185,15 +185,18 @@ class RandomRounding(StepByStep):
             return
         products = first.unsqueeze(-1) * second.unsqueeze(-3)
         rows = products.transpose(-1, -2).reshape(total.numel(), first.shape[-1])
-        each = (self._rounded(rows) - rows).sum(1)
+        each = self._errors(rows).sum(1)
         total.add_((each + self._error_of_sums(rows)).view(total.shape))
 
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """What is off where each row's numbers are added."""
         if self._in_order and rows.shape[1]:
             return self._times * _error_in_order(rows)
-        partial = rows.cumsum(1)
-        return (self._rounded(partial) - partial).sum(1)
+        return self._errors(rows.cumsum(1)).sum(1)
+
+    def _errors(self, real: Tensor) -> Tensor:
+        """What rounding adds; infinity and NaN stay as they are."""
+        return torch.where(real.isfinite(), self._rounded(real) - real, 0.0)
 
 
 def _error_in_order(rows: Tensor) -> Tensor:
@@ -201,7 +204,8 @@ def _error_in_order(rows: Tensor) -> Tensor:
     terms = rows.float()
     # PyTorch's running sums are in double precision on the CPU.
     added = np.add.accumulate(terms.numpy(), axis=1)[:, -1]
-    return torch.from_numpy(added).double() - terms.double().sum(1)
+    total = terms.double().sum(1)
+    return torch.where(total.isfinite(), torch.from_numpy(added).double() - total, 0.0)
 
 
 def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:

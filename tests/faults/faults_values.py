@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float32, Int32, Int64
+from jaxtyping import Bool, Float, Float32, Int32, Int64
 from pairs import pair
 from torch import Tensor
 
@@ -405,4 +405,54 @@ pair(
     softmax_of_single,
     wrong=lambda x: torch.nan_to_num(_naive_softmax(x)),
     right=_stable_softmax,
+)
+
+
+def found_inf(x: Float[Tensor, "*shape"]) -> Float32[Tensor, ""]:
+    """1 where a gradient is infinite or NaN, as a scaler of losses asks."""
+    return (~torch.isfinite(x)).any().float()
+
+
+pair(
+    KIND,
+    "a check for infinity that finds none",
+    found_inf,
+    wrong=lambda x: torch.zeros((), dtype=torch.float32),
+    right=lambda x: (x - x != 0).any().float(),
+)
+
+
+def total_of_single(x: Float32[Tensor, "N K"]) -> Float32[Tensor, "N"]:
+    return x.sum(1)
+
+
+def _compensated(x):
+    total, lost = x.new_zeros(x.shape[0]), x.new_zeros(x.shape[0])
+    for column in x.unbind(1):
+        term = column - lost
+        new = total + term
+        lost = (new - total) - term
+        total = new
+    return total
+
+
+pair(
+    KIND,
+    "a compensated sum that makes NaN of infinity",
+    total_of_single,
+    wrong=_compensated,
+    right=lambda x: torch.where(x.isfinite().all(1), _compensated(x), x.sum(1)),
+)
+
+
+def pooled(x: Float32[Tensor, "N K"], kept: Bool[Tensor, "K"]) -> Float32[Tensor, "N"]:
+    return (x * kept).sum(1)
+
+
+pair(
+    KIND,
+    "a mask that hides infinity, and what counts left out with it",
+    pooled,
+    wrong=lambda x, kept: torch.where(kept & x.isfinite(), x, 0).sum(1),
+    right=lambda x, kept: torch.where(kept, x, 0).sum(1),
 )
