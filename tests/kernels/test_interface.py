@@ -18,16 +18,19 @@ from opsmith.signature import signature_of
 KERNEL = """\
 #include <opsmith/kernel.h>
 #include "{name}.h"
-void {name}(const opsmith::Context&, const kernels_test::{name}_args& a) {{
-  for (int64_t i = 0; i < a.N; ++i) a.out[i] = 2 * a.x[i];
+void {name}(const opsmith::Context& ctx, const kernels_test::{name}_args& a) {{
+  ctx.parallel_for(0, a.N, 1, [&](int64_t begin, int64_t end) {{
+    for (int64_t i = begin; i < end; ++i) a.out[i] = 2 * a.x[i];
+  }});
 }}
 OPSMITH_KERNEL(kernels_test, {name}, cpu)
 """
 ABI = (INCLUDE / "opsmith/abi.h").read_text()
 
 
-STREAM = "  void* (*stream)(void* self);\n"
-LONGER = ABI.replace(STREAM, f"{STREAM}  void* later;\n")
+LAST = "  uint32_t every_loop = 0;\n"
+LEAST = "offsetof(opsmith_context, every_loop)"
+LONGER = ABI.replace(LAST, f"{LAST}  void* later;\n")
 
 
 def older(
@@ -75,14 +78,15 @@ def test_a_library_of_another_interface_says_which_two_do_not_fit(tmp_path: Path
     assert str(caught.value) == (
         "kernels_test::interface_seven: the kernel's library was built by opsmith 0.0.1 (kernel "
         f"interface 7, a context of 64 bytes), and is called by opsmith {version()} (kernel "
-        "interface 1, a context of 64 bytes). Build the library again with opsmith "
+        "interface 1, a context of 72 bytes). Build the library again with opsmith "
         f"{version()}, or call it by opsmith 0.0.1."
     )
 
 
 def test_a_library_that_needs_more_of_its_caller_says_so(tmp_path: Path) -> None:
-    call, _alive = older("longer_context", tmp_path, abi=LONGER)
-    with pytest.raises(RuntimeError, match=r"interface 1, a context of 72 bytes.* of 64 bytes"):
+    needs = LONGER.replace(LEAST, "sizeof(opsmith_context)")
+    call, _alive = older("longer_context", tmp_path, abi=needs)
+    with pytest.raises(RuntimeError, match=r"interface 1, a context of 80 bytes.* of 72 bytes"):
         call(torch.ones(3))
 
 
@@ -90,6 +94,43 @@ def test_a_library_that_needs_less_of_its_caller_runs(tmp_path: Path) -> None:
     assert LONGER != ABI
     call, _alive = older("shorter_context", tmp_path, caller=LONGER)
     assert call(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_a_library_runs_for_a_caller_of_before_the_last_field(tmp_path: Path) -> None:
+    size = "size = sizeof(opsmith_context)"
+    assert size in ABI
+    call, _alive = older("earlier_caller", tmp_path, caller=ABI.replace(size, "size = 64"))
+    assert call(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+LOOPS = """
+#include <opsmith/kernel.h>
+
+// How many of ten elements go through the runtime, where a hundred are worth a thread.
+extern "C" OPSMITH_EXPORT int64_t through_runtime(uint32_t size, uint32_t every_loop) {
+  static int64_t seen;
+  seen = 0;
+  opsmith::opsmith_context context{};
+  context.size = size;
+  context.every_loop = every_loop;
+  context.parallel_for = [](void*, int64_t begin, int64_t end, int64_t,
+                            void (*body)(int64_t, int64_t, void*), void* state) {
+    seen += end - begin;
+    body(begin, end, state);
+  };
+  opsmith::Context(&context).parallel_for(0, 10, 100, [](int64_t, int64_t) {});
+  return seen;
+}
+"""
+
+
+def test_small_loops_go_through_a_runtime_that_asks_for_every_one() -> None:
+    path = Recipe("every_loop", [], {"loops.cpp": LOOPS}, flags=("-O0",), torch="none").build()
+    through_runtime = ctypes.CDLL(str(path)).through_runtime
+    assert through_runtime(72, 1) == 10
+    assert through_runtime(72, 0) == 0
+    # What lies behind the context of an earlier caller is not its.
+    assert through_runtime(64, 1) == 0
 
 
 def test_a_library_of_another_declaration_says_so(tmp_path: Path) -> None:

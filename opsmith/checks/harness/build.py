@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from opsmith import kernels
-from opsmith.errors import MissingError
+from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import adapters, toolchain
 from opsmith.kernels.library import KernelSource
 from opsmith.kernels.program import build_program
@@ -33,12 +36,15 @@ class Build:
         library: the kernel and its adapter.
         source: the kernel's file.
         sanitizer: which one both were built with; empty for none.
+        with_lines: gives the library once more, with what its lines are told by; `None` where that
+            does not build.
     """
 
     program: Path
     library: Path
     source: Path
     sanitizer: str = ""
+    with_lines: Callable[[], Path | None] = field(default=lambda: None, compare=False, repr=False)
 
 
 def _require_runtime(clang: str, sanitizer: str) -> None:
@@ -81,7 +87,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         )
     if sanitizer and "clang" in Path(compiler.path).name:
         _require_runtime(compiler.path, sanitizer)
-    flags: tuple[str, ...] = ("-DOPSMITH_ANY_GRAIN",)
+    flags: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     settings = {}
     if sanitizer:
@@ -91,7 +97,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         if sanitizer == "memory":
             # What was never written shows where it is used: in the driver, if a result holds it.
             options.append("-fsanitize-memory-track-origins=2")
-        flags = (*flags, *options, "-O1")
+        flags = (*options, "-O1")
         # The sanitizer's own functions are in the program, where clang puts them alone.
         links = (asked, "-Wl,-z,undefs")
         settings["SANITIZE"] = ";".join(options)
@@ -105,21 +111,33 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
         )
 
     kind = "harness__emulated" if emulated else "harness"
-    instrumented = replace(
-        source,
-        # Faults are told by the kernel's lines; more than these takes a fifth longer to compile.
-        flags=(*source.flags, "-g1", "-fno-omit-frame-pointer", *flags),
-        link_libraries=(*links, *source.link_libraries),
-    )
-    library = adapters.build(
-        instrumented,
-        f"{kind}__{sanitizer}" if sanitizer else kind,
-        adapter,
-        title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
-        made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
-        include_dirs=[_INCLUDE],
-        # Calls are small here: the adapter is compiled as it is fastest to compile.
-        flags=(*flags, "-O1"),
-    )
+
+    def library(*more: str) -> Path:
+        kernel = replace(
+            source,
+            flags=(*source.flags, *more, *flags),
+            link_libraries=(*links, *source.link_libraries),
+        )
+        return adapters.build(
+            kernel,
+            f"{kind}__{sanitizer}" if sanitizer else kind,
+            adapter,
+            title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
+            made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
+            include_dirs=[_INCLUDE],
+            # Calls are small here: the adapter is compiled as it is fastest to compile.
+            flags=(*flags, "-O1"),
+        )
+
+    @cache
+    def with_lines() -> Path | None:
+        # To tell lines changes no code, and so no address.
+        with contextlib.suppress(BuildError):
+            return library("-g")
+        return None
+
+    # The kernel is the very object that other runtimes' libraries have. Its lines are asked for
+    # where it has a fault; a sanitizer prints them itself. More than these takes a fifth longer.
+    own = library(*(("-g1", "-fno-omit-frame-pointer") if sanitizer else ()))
     program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=[kernels.INCLUDE, _INCLUDE])
-    return Build(program, library, source.path, sanitizer)
+    return Build(program, own, source.path, sanitizer, with_lines)

@@ -28,12 +28,13 @@ def innermost(places: Sequence[str], build: Build) -> str:
         return known[0]
     tool = shutil.which("addr2line")
     own = [place.split(" ", 1)[0] for place in places if place.endswith(str(build.library))]
-    if tool is None or not own:
+    library = build.with_lines() if tool is not None and own else None
+    if tool is None or library is None:
         return ""
     # A frame's address is that of the next instruction.
     addresses = [f"{max(int(address, 16) - 1, 0):x}" for address in own]
     done = subprocess.run(
-        [tool, "-i", "-e", str(build.library), *addresses], capture_output=True, text=True
+        [tool, "-i", "-e", str(library), *addresses], capture_output=True, text=True
     )
     lines = [line.split(" (")[0] for line in done.stdout.splitlines() if not line.startswith("?")]
     users = [line for line in lines if _is_users(line, build)]

@@ -6,6 +6,7 @@
 // else changes raises `interface_version`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace opsmith {
@@ -133,6 +134,13 @@ struct opsmith_context {
   // The device's current stream, as its own library has it (a cudaStream_t, an aclrtStream); null
   // on the CPU, an error where PyTorch cannot tell.
   void* (*stream)(void* self);
+
+  // Not 0: `parallel_for` wants every loop, however small beside its grain. The checks do, to cut
+  // it. A caller whose context ends before this wants none that is not worth a thread.
+  uint32_t every_loop = 0;
 };
+
+// What a kernel needs of the context; a caller of an earlier release has no more.
+inline constexpr uint32_t least_context_size = offsetof(opsmith_context, every_loop);
 
 }  // namespace opsmith

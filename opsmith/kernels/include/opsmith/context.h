@@ -27,11 +27,7 @@ class Context {
   void parallel_for(int64_t begin, int64_t end, int64_t grain, Body&& body) const {
     if (begin >= end) return;
     grain = std::max<int64_t>(grain, 1);
-#ifdef OPSMITH_ANY_GRAIN  // the checks cut small loops too
-    const bool whole = false;
-#else
-    const bool whole = end - begin <= grain;
-#endif
+    const bool whole = end - begin <= grain && !wants_every_loop();
     if (whole || context_->parallel_for == nullptr) {
       body(begin, end);
       return;
@@ -87,6 +83,10 @@ class Context {
   const opsmith_context* raw() const { return context_; }
 
  private:
+  bool wants_every_loop() const {
+    return context_->size >= sizeof(opsmith_context) && context_->every_loop != 0;
+  }
+
   const opsmith_context* context_;
 };
 

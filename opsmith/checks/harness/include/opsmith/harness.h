@@ -28,6 +28,7 @@ class Argument<DLTensor*> : public Argument<const DLTensor*> {
 class Call : public detail::CallContext {
  public:
   explicit Call(Runtime& runtime) : runtime_(runtime) {
+    context_.every_loop = 1;
     context_.parallel_for = [](void* self, int64_t begin, int64_t end, int64_t,
                                void (*body)(int64_t, int64_t, void*), void* state) {
       runtime_of(self).parallel_for(begin, end, body, state);

@@ -20,11 +20,11 @@ template <typename Raw>
 void require_same_interface(const raw_head& caller, const opsmith_context& context) {
   // A caller of a later release may have more fields at the end of the context.
   const bool same = caller.version == interface_version && context.version == interface_version;
-  if (same && context.size >= sizeof(opsmith_context) && caller.size == sizeof(Raw)) [[likely]] {
+  if (same && context.size >= least_context_size && caller.size == sizeof(Raw)) [[likely]] {
     return;
   }
   const std::string_view kernel = Raw::opsmith_release;
-  if (same && context.size >= sizeof(opsmith_context)) {
+  if (same && context.size >= least_context_size) {
     throw std::runtime_error(
         join("the kernel was compiled for arguments that take ", sizeof(Raw),
              " bytes, and is called with ", caller.size,
@@ -34,8 +34,8 @@ void require_same_interface(const raw_head& caller, const opsmith_context& conte
   const std::string_view release = caller.opsmith;
   throw std::runtime_error(join("the kernel's library was built by opsmith ", kernel,
                                 " (kernel interface ", interface_version, ", a context of ",
-                                sizeof(opsmith_context), " bytes), and is called by opsmith ",
-                                release, " (kernel interface ", caller.version, ", a context of ",
+                                least_context_size, " bytes), and is called by opsmith ", release,
+                                " (kernel interface ", caller.version, ", a context of ",
                                 context.size, " bytes). Build the library again with opsmith ",
                                 release, ", or call it by opsmith ", kernel, "."));
 }
