@@ -6,6 +6,8 @@ sources save by that, and 80 MB: so it is done after the first few sources that 
 the same flags, and for a few sets of flags only.
 
 A source is given the header before its first line, and so only where it begins with it anyway.
+One header serves sources with other include folders of their own, as long as these have no file
+that would be included in place of another.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsmith.kernels import units
@@ -50,10 +52,26 @@ class Precompiled:
     Attributes:
         header: what to include first: a file beside which the compiler finds the precompiled one.
         included: what that holds, of the files that are neither the system's nor PyTorch's.
+        files: all that it holds.
     """
 
     header: Path
     included: tuple[Path, ...]
+    files: tuple[Path, ...]
+
+    def is_same_with(self, include_dirs: Sequence[Path]) -> bool:
+        """Whether a compiler that looks into some folders too includes the same files."""
+        for folder in include_dirs:
+            try:
+                own = {path.name for path in folder.iterdir()}
+            except OSError:
+                continue
+            for path in self.files:
+                parts = path.parts
+                for first, name in enumerate(parts):
+                    if name in own and folder.joinpath(*parts[first:]).is_file():
+                        return False
+        return True
 
     def given_to(self, flags: Sequence[str]) -> tuple[str, ...]:
         """Compiler flags, with which a source includes it first."""
@@ -74,11 +92,12 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
 
     Returns:
         `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
-        units have been compiled with the same flags so far.
+        units have been compiled with the same flags so far, or its include folders have other files
+        of the same names.
     """
     if not _may_have(unit, tools):
         return None
-    words = options_of(unit, tools).words()
+    words = options_of(replace(unit, include_dirs=()), tools).words()
     place = folder() / _key(words, tools)
     known = _find(place)
     if known is None:
@@ -88,6 +107,8 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
             if compiled.tell() <= AFTER:
                 return None
         known = once(place, lambda: _find(place), lambda: _make(place, words, tools))
+    if known is None or not known.is_same_with(unit.include_dirs):
+        return None
     with contextlib.suppress(OSError):
         os.utime(_built(place))
     return known
@@ -142,12 +163,13 @@ def _built(place: Path) -> Path:
 
 def _find(place: Path) -> Precompiled | None:
     try:
-        included = json.loads((place / "included.json").read_text())
-    except (OSError, ValueError):
+        known = json.loads((place / "included.json").read_text())
+        included, files = (tuple(map(Path, known[name])) for name in ("included", "files"))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     if not _built(place).is_file():
         return None
-    return Precompiled(place / "kernel.h", tuple(map(Path, included)))
+    return Precompiled(place / "kernel.h", included, files)
 
 
 def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | None:
@@ -165,10 +187,13 @@ def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | No
             _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stderr)
             (place / "compiled").unlink(missing_ok=True)
             return None
-        files = [path for path in _files(depends.read_text()) if not tools.owns(path)]
-        included = sorted({str(path) for path in files if path != header})
+        files = sorted({path for path in _files(depends.read_text()) if path != header})
+        found = {
+            "included": [str(path) for path in files if not tools.owns(path)],
+            "files": [str(path) for path in files],
+        }
         write_atomically(_built(place), made.read_bytes())
-        write_atomically(place / "included.json", json.dumps(included))
+        write_atomically(place / "included.json", json.dumps(found))
     _keep_few()
     return _find(place)
 

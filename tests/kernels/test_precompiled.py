@@ -67,19 +67,19 @@ def made() -> list[Path]:
 def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precompiled, "AFTER", 2)
+    monkeypatch.setattr(precompiled, "AFTER", 1)
     first = kernel(tmp_path / "source").build()
     assert not made(), "the kernel and its adapter alone"
     content, knows = first.read_bytes(), included_by(first)
     shutil.rmtree(tmp_path / "cache" / "libraries")
     shutil.rmtree(tmp_path / "cache" / "objects")
     second = kernel(tmp_path / "source").build()
-    assert len(made()) == 1
+    assert len(made()) == 2, "the adapter is compiled with another flag"
     assert second.read_bytes() == content
     assert included_by(second) == knows
     # That it is used: who reads the text instead does not complain of what is beside it.
-    (there,) = made()
-    there.write_bytes(b"not what GCC writes")
+    for there in made():
+        there.write_bytes(b"not what GCC writes")
     with pytest.raises(build.BuildError, match=r"kernel\.h\.gch"):
         kernel(tmp_path / "source", KERNEL + "// another\n").build()
 
@@ -99,7 +99,7 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
         header.write_text(f"{before}#define TWO {two}\n")
         built.append(kernel(tmp_path / "source", text).build())
     assert built[0].read_bytes() != built[1].read_bytes()
-    assert len(made()) == 2
+    assert len(made()) == 4, "two of each"
     header.write_text(f"{before}#define TWO 2\n")
     assert kernel(tmp_path / "source", text).build() == built[0]
 
@@ -114,6 +114,29 @@ def test_who_brings_a_header_of_opsmith_has_that_one(
     own = {**files, "opsmith/abi.h": f"{abi}#define TWO 2\n"}
     assert Recipe("own", [tmp_path / "half.cpp"], own, torch="none").build().exists()
     assert not made()
+
+
+def test_one_serves_sources_with_other_include_folders_that_have_no_such_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precompiled, "AFTER", 0)
+    (tmp_path / "a.cpp").write_text("#include <opsmith/kernel.h>\n")
+    tools = find_toolset("a test")
+
+    def given(*names: str) -> precompiled.Precompiled | None:
+        theirs = tmp_path / "-".join(name.replace("/", "-") for name in names)
+        for name in names:
+            (theirs / name).parent.mkdir(parents=True, exist_ok=True)
+            (theirs / name).touch()
+        unit = Unit("a", tmp_path / "a.cpp", Generated.of(None), include_dirs=(theirs,))
+        return precompiled.precompiled(unit, tools)
+
+    assert given() is not None
+    assert given("own.h", "bits/own.h", "opsmith/own.h") is not None
+    assert given("atomic") is None
+    assert given("bits/move.h") is None
+    assert given("include") is not None
+    assert len(made()) == 1
 
 
 GENERATED = {
@@ -172,7 +195,7 @@ def test_for_a_few_sets_of_flags_only_is_one_kept(
         place = folder() / str(number)
         place.mkdir(parents=True)
         for name in ("kernel.h", "kernel.h.gch", "included.json"):
-            (place / name).write_text("[]")
+            (place / name).write_text('{"included": [], "files": []}')
         moment = time.time() - 60 * number
         os.utime(place / "kernel.h.gch", (moment, moment))
     precompiled._keep_few()

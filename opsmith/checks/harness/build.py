@@ -125,8 +125,7 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
             title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
             made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
             include_dirs=[_INCLUDE],
-            # Calls are small here: the adapter is compiled as it is fastest to compile.
-            flags=(*flags, "-O1"),
+            flags=flags,
         )
 
     @cache
