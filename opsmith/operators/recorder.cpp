@@ -4,6 +4,9 @@
 // It is to autograd what PyTorch's own derivatives are, so that hooks on saved tensors, double
 // backward and torch.func see it as one. Like the other gate it uses PyTorch's C++ interface, is
 // built once per PyTorch version, and where it cannot be built the Python function does the same.
+// A sixth of the time to compile this goes into all of PyTorch's operators, which it calls none of.
+#define AT_PER_OPERATOR_HEADERS
+
 #include "gate.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
