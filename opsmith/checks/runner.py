@@ -118,7 +118,7 @@ def run(
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with borrowed() if isolate else Worker() as worker:
         # It is gone with the run, however that ends.
-        shared = replace(settings, shared=str(worker.folder / "shared"))
+        shared = replace(settings, shared=str(worker.folder / "shared"), truths=True)
         if cases:
             given = worker.folder / "given.pt"
             keep_given(cases, many[0], given)

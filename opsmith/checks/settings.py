@@ -16,6 +16,8 @@ class Settings:
         time_limit: the seconds that one case may take before it counts as hung.
         shared: a folder for what several checks of a run need, which ends with it; empty where
             there is none.
+        truths: whether what is right for the author's cases is kept in `shared`: never where
+            untrusted code runs, which could read it.
         stores: whether failing cases are kept for later runs.
         recalls: whether those that are kept are tried first.
         given: a file with the cases to run in place of all others, see `opsmith.checks.given`;
@@ -28,6 +30,7 @@ class Settings:
     seconds: float = 20.0
     time_limit: float = 60.0
     shared: str = ""
+    truths: bool = False
     stores: bool = False
     recalls: bool = False
     given: str = ""
