@@ -236,7 +236,11 @@ def true_gradients(
     function: Callable[..., Any] | None = None,
 ) -> Expected | None:
     """The gradients that the reference of a trial's operator has; see `expected_gradients`."""
-    return expected_gradients(trial.operator, case.values, cotangents, function)
+
+    def compute(known: Mapping[str, Any] | None) -> Expected | None:
+        return expected_gradients(trial.operator, case.values, cotangents, function, known)
+
+    return compute(None) if function is not None else trial.kept(case, compute, cotangents)
 
 
 def expected_gradients(
@@ -244,6 +248,7 @@ def expected_gradients(
     values: Mapping[str, Any],
     cotangents: Sequence[Tensor] | None = None,
     function: Callable[..., Any] | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> Expected | None:
     """The gradients that the reference has in double precision.
 
@@ -252,6 +257,7 @@ def expected_gradients(
         values: the arguments by name.
         cotangents: a gradient for each floating result; by default the result itself.
         function: what is differentiated in the reference's place.
+        known: see `expected_of`.
 
     Returns:
         They are in the order of `Backward.leaves`; `None` if the reference is not
@@ -294,15 +300,18 @@ def expected_gradients(
     if cotangents is not None:
         given[COTANGENTS] = list(cotangents)
     own = {name: narrow(value) for name, value in given.items()}
-    wide = {name: widen(value) for name, value in given.items()}
-    try:
-        evaluate(wide)
-    except _NotDifferentiableError:
-        return None
-    except Exception:
-        pass  # `measure` tries the case's own dtypes, and says what is wrong
-    truth = measure(evaluate, wide, own)
-    truth.names = list(names)
+    if known is not None:
+        truth = Expected(**known, evaluate=evaluate, arguments=own)
+    else:
+        wide = {name: widen(value) for name, value in given.items()}
+        try:
+            evaluate(wide)
+        except _NotDifferentiableError:
+            return None
+        except Exception:
+            pass  # `measure` tries the case's own dtypes, and says what is wrong
+        truth = measure(evaluate, wide, own)
+        truth.names = list(names)
     truth.derivative = True
     # Nothing has a slope at NaN, and PyTorch's own operators give what comes.
     _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)

@@ -44,7 +44,7 @@ from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
 from opsmith.checks.tally import Tally
 from opsmith.checks.threads import threads
-from opsmith.checks.truths import kept_truth
+from opsmith.checks.truths import Truth, kept_truth
 from opsmith.kernels import HOST
 from opsmith.kernels.files import key_of
 from opsmith.operators import Operator
@@ -394,19 +394,36 @@ class Trial:
         Raises:
             RefusedError: the reference does not take it.
         """
-        if self.settings.truths and self.settings.shared and not case.sampled:
-            truth = kept_truth(self._place_of_truth(case), self.operator, dict(case.values))
-        else:
-            truth = expected_of(self.operator, case.values)
+
+        def compute(known: Mapping[str, Any] | None) -> Expected:
+            return expected_of(self.operator, case.values, known)
+
+        truth = self.kept(case, compute)
         if not self._disagrees and any(how != layouts.CONTIGUOUS for how in case.layouts.values()):
             self._compare_reference(case, truth)
         return truth
 
-    def _place_of_truth(self, case: Case) -> Path:
+    def kept(
+        self,
+        case: Case,
+        compute: Callable[[Mapping[str, Any] | None], Truth],
+        beside: Sequence[Tensor] | None = None,
+    ) -> Truth:
+        """What is right for `case`, from another row of the run where that is allowed.
+
+        Args:
+            case: the arguments.
+            compute: see `kept_truth`.
+            beside: the incoming gradients, where gradients are asked for.
+        """
+        if not (self.settings.truths and self.settings.shared) or case.sampled:
+            return compute(None)
         # How it lies in memory makes no difference.
         plain = replace(case, layouts={}, same=(), shift=0)
-        name = key_of([self.operator.name, plain.digest])
-        return Path(self.settings.shared, "truths", name)
+        facts = [self.operator.name, plain.digest]
+        if beside is not None:
+            facts.append(replace(plain, values={"": list(beside)}).digest)
+        return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
 
     def _compare_reference(self, case: Case, truth: Expected) -> None:
         """Note where the reference itself gives something else for the case's layout."""

@@ -7,37 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from opsmith.checks.expected import Expected, expected_of
+from opsmith.checks.expected import Expected
 from opsmith.kernels.files import write_atomically
-from opsmith.operators import Operator
 
 #: What is kept of `Expected`; all else is made of the arguments.
 _FIELDS = ("names", "values", "spread", "terms", "exact")
 #: Of results with more elements nothing is kept.
 _LARGEST = 1 << 22
 
+Truth = TypeVar("Truth", Expected, Expected | None)
 
-def kept_truth(path: Path, operator: Operator, arguments: dict[str, Any]) -> Expected:
-    """What `expected_of` gives, from a file where another row left it there.
+
+def kept_truth(path: Path, compute: Callable[[Mapping[str, Any] | None], Truth]) -> Truth:
+    """What is right, from a file where another row left it there.
 
     Args:
-        path: the file, whose name stands for the operator and its arguments.
-        operator: see `expected_of`.
-        arguments: see `expected_of`.
+        path: the file, whose name stands for the operator, its arguments and what is asked of it.
+        compute: takes what was computed before, as `expected_of` does; `None` where nothing was.
 
     Raises:
         RefusedError: see `expected_of`.
     """
     found = _read(path)
     if found is not None:
-        return expected_of(operator, arguments, found)
-    truth = expected_of(operator, arguments)
-    if sum(value.numel() for value in truth.values) <= _LARGEST:
+        return compute(found)
+    truth = compute(None)
+    if truth is not None and sum(value.numel() for value in truth.values) <= _LARGEST:
         _write(path, truth)
     return truth
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.case import Case
+from opsmith.checks.gradients import true_gradients
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Trial
@@ -83,3 +84,29 @@ def test_nothing_is_kept_unasked_and_no_sample(tmp_path: Path, truths: bool, ori
         assert truth(settings, case(origin))[1] > 1
     assert not files(tmp_path)
     assert not Settings().truths, "a judge asks for none"
+
+
+def test_gradients_are_kept_beside_the_results_for_the_gradients_that_came_in(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(shared=str(tmp_path), truths=True)
+
+    def gradients(incoming: float):
+        before = CALLS[0]
+        trial = Trial(subjects_of(scaled)[0], "gradient", settings)
+        found = true_gradients(trial, case(), [torch.full((3,), incoming)])
+        assert found is not None
+        return found, CALLS[0] - before
+
+    first, calls = gradients(1.0)
+    assert calls > 1
+    again, calls = gradients(1.0)
+    assert calls == 0
+    assert again.derivative
+    assert again.names == first.names == ["the gradient of 'x'"]
+    assert torch.equal(again.values[0], first.values[0])
+    other, calls = gradients(3.0)
+    assert calls > 1
+    assert other.values[0].tolist() == [6.0, 6.0, 6.0]
+    truth(settings, case())
+    assert len(files(tmp_path)) == 3
