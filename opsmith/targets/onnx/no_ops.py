@@ -11,7 +11,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from opsmith.targets.onnx.replacement import Replacement
+from opsmith.targets.replacement import Replacement
 
 #: Less than from one float to the next, and more than such a number as 1/6 is rounded by.
 _CLOSE = 1e-7

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from opsmith.targets.onnx.replacement import Replacement
+from opsmith.targets.replacement import Replacement
 
 _read: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 

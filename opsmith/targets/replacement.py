@@ -1,4 +1,4 @@
-"""Something of the exporter's that is another while exports run."""
+"""Something of PyTorch's, or of an exporter's, that is another while exports run."""
 
 from __future__ import annotations
 
