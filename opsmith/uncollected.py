@@ -21,9 +21,22 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if collects:
-            # To count what is frozen takes as long as looking at it: only where Python is about to.
-            if gc.get_count()[0] > gc.get_threshold()[0] and not gc.get_freeze_count():
+            if gc.get_count()[0] > gc.get_threshold()[0] and not _is_something_frozen():
                 # Both at once count all objects as old ones, and look at none.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+#: Whether something was frozen when it was last asked.
+_frozen = False
+
+
+def _is_something_frozen() -> bool:
+    """Whether this process froze objects, which `gc.unfreeze` would thaw.
+
+    To count them takes as long as looking at them, so who froze some is not asked again.
+    """
+    global _frozen
+    _frozen = _frozen or gc.get_freeze_count() > 0
+    return _frozen

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
+from opsmith import uncollected as module
 from opsmith.uncollected import uncollected
 
 
@@ -18,7 +19,8 @@ def _declare() -> None:
         return x * 2
 
 
-def test_declaring_collects_nothing() -> None:
+def test_declaring_collects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_frozen", False)  # nor is it from here on
     found: list[int] = []
 
     def note(phase: str, about: dict[str, int]) -> None:
@@ -52,14 +54,31 @@ def test_it_leaves_the_collector_as_it_was() -> None:
     assert gc.isenabled()
 
 
-def test_what_was_frozen_stays_frozen() -> None:
+def test_what_was_frozen_stays_frozen_and_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    count = gc.get_freeze_count
+
+    def get_freeze_count() -> int:
+        counted.append(count())
+        return counted[-1]
+
+    monkeypatch.setattr(module, "_frozen", False)
+    monkeypatch.setattr(gc, "get_freeze_count", get_freeze_count)
+    before = gc.get_threshold()
     gc.freeze()
     try:
-        frozen = gc.get_freeze_count()
-        with uncollected():
-            pass
-        assert gc.get_freeze_count() >= frozen - 100
+        frozen = count()
+        for _ in range(3):
+            with uncollected():
+                made = [[] for _ in range(1000)]
+                # Python is about to look at them.
+                gc.set_threshold(100, *before[1:])
+            gc.set_threshold(*before)
+            del made
+        assert count() >= frozen - 100
+        assert len(counted) == 1
     finally:
+        gc.set_threshold(*before)
         gc.unfreeze()
 
 
