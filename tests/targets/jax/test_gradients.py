@@ -409,10 +409,16 @@ def same_by_reference(operator: opsmith.Operator, x: Tensor, **numbers: Any) -> 
     weights = torch.randn_like(out)
     (expected,) = torch.autograd.grad(out, x, weights)
     with wide():  # for the integers in between
-        arrays = {"x": jnp.asarray(x.detach().numpy()), **numbers}
         rule = ByReference(operator.signature, variants)
-        given = rule(arrays, (), (jnp.asarray(weights.numpy()),))
-        (value,) = rule.choose(arrays, inputs_of(operator.signature, arrays))(*arrays.values())
+
+        # Else each step is a program of its own, and XLA compiles for most of the time.
+        @jax.jit
+        def run(x: Any, weights: Any) -> Any:
+            arrays = {"x": x, **numbers}
+            chosen = rule.choose(arrays, inputs_of(operator.signature, arrays))
+            return rule(arrays, (), (weights,)), chosen(*arrays.values())
+
+        given, (value,) = run(jnp.asarray(x.detach().numpy()), jnp.asarray(weights.numpy()))
     torch.testing.assert_close(torch.tensor(np.asarray(given["x"])), expected)
     torch.testing.assert_close(torch.tensor(np.asarray(value)), out.detach())
 
