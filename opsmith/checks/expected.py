@@ -201,6 +201,7 @@ class Expected:
                     any_size=any_size,
                     in_order=way,
                     beside_one=self.beside_one,
+                    may_cancel=True,
                 ):
                     rough = self._evaluate_wide(wide)
                 yield rough, fine, _SLACK / steps, False

@@ -94,6 +94,8 @@ class RandomRounding(StepByStep):
         beside_one: operators whose results are rounded as 1 is, however small they are, and by up
             to how many units in the last place of 1; rounding to the nearest takes half a unit.
             Whoever has coarser dtypes computes these in single precision.
+        may_cancel: whether an infinite sum becomes NaN, as in a formula that takes one infinite
+            term from another; it stays infinite otherwise.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class RandomRounding(StepByStep):
         any_size: bool = False,
         in_order: bool = False,
         beside_one: Mapping[str, float] | None = None,
+        may_cancel: bool = False,
     ) -> None:
         super().__init__()
         self._beside_one = beside_one or {}
@@ -115,6 +118,7 @@ class RandomRounding(StepByStep):
         self._generator = generator
         self._any_size = any_size
         self._in_order = in_order and dtype == torch.float32
+        self._of_infinite = math.nan if may_cancel else 0.0
 
     def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Round the numbers that an operator is given."""
@@ -191,12 +195,13 @@ class RandomRounding(StepByStep):
     def _error_of_sums(self, rows: Tensor) -> Tensor:
         """What is off where each row's numbers are added."""
         if self._in_order and rows.shape[1]:
-            return self._times * _error_in_order(rows)
+            error = self._times * _error_in_order(rows)
+            return torch.where(rows.sum(1).isfinite(), error, self._of_infinite)
         return self._errors(rows.cumsum(1)).sum(1)
 
     def _errors(self, real: Tensor) -> Tensor:
-        """What rounding adds; infinity and NaN stay as they are."""
-        return torch.where(real.isfinite(), self._rounded(real) - real, 0.0)
+        """What rounding adds to sums."""
+        return torch.where(real.isfinite(), self._rounded(real) - real, self._of_infinite)
 
 
 def _error_in_order(rows: Tensor) -> Tensor:
@@ -204,8 +209,7 @@ def _error_in_order(rows: Tensor) -> Tensor:
     terms = rows.float()
     # PyTorch's running sums are in double precision on the CPU.
     added = np.add.accumulate(terms.numpy(), axis=1)[:, -1]
-    total = terms.double().sum(1)
-    return torch.where(total.isfinite(), torch.from_numpy(added).double() - total, 0.0)
+    return torch.from_numpy(added).double() - terms.double().sum(1)
 
 
 def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
