@@ -2,6 +2,7 @@
 #pragma once
 
 #include <opsmith/detail/dtypes.h>
+#include <opsmith/detail/maybe_absent.h>
 #include <opsmith/detail/text.h>
 
 #include <algorithm>
@@ -13,28 +14,8 @@
 
 namespace opsmith {
 
-namespace detail {
-
-// What std::optional has, for a view that is its own value where the argument is there: optional
-// tensors are read as optional numbers are.
-template <typename View>
-class MaybeAbsent {
- public:
-  bool has_value() const { return static_cast<bool>(view()); }
-  const View& operator*() const { return view(); }
-  const View* operator->() const { return &view(); }
-  const View& value() const {
-    if (!has_value()) throw std::runtime_error("an optional argument that is absent was read");
-    return view();
-  }
-
- private:
-  const View& view() const { return static_cast<const View&>(*this); }
-};
-
-}  // namespace detail
-
-// A view of one tensor. `T` is const for an argument that the operator does not write.
+// A view of one tensor. `T` is const for an argument that the operator does not write. Where the
+// argument is optional, `has_value()`, `*x`, `x->` and `value()` are those of a std::optional.
 template <typename T>
 class Tensor : public detail::MaybeAbsent<Tensor<T>> {
  public:
