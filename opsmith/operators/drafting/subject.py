@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
 import inspect
-import os
 import re
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -20,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import map_tensors
+from opsmith.operators.drafting.copy import Copy
 
 Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
 
@@ -173,39 +172,26 @@ class Subject:
         """
         answers: list[bool] = []
         while len(answers) < len(calls):
-            said = self._takes(calls[len(answers) :], traced)
+            said = self._copy.ask(self._says, [(one, traced) for one in calls[len(answers) :]])
             # A copy that said less than it was asked ended in the next call.
-            answers += [answer == ord("y") for answer in said] + [False]
+            answers += [*said, False]
         return answers[: len(calls)]
 
     def survives(self, calls: Sequence[Mapping[str, Any]]) -> bool:
         """Whether no call ends its process: one that reads where a number points may."""
-        return len(self._takes(calls, traced=False)) == len(calls)
+        said = self._copy.ask(self._says, [(one, False) for one in calls])
+        self._copy.end()  # they may have written there
+        return len(said) == len(calls)
 
-    def _takes(self, calls: Sequence[Mapping[str, Any]], traced: bool) -> bytes:
-        """What a copy of this process says of each call, ``y`` or ``n``, until one ends it."""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            faulthandler.disable()  # that an operator ends its process is an answer
-            signal.alarm(_SECONDS)
-            # A copy has none of the threads that its parent computed with, and would wait for them.
-            torch.set_num_threads(1)
-            try:
-                for values in calls:
-                    given = self.results(values, HOST)
-                    good = given is not None
-                    if traced:
-                        good = good and given == self.results(values, "meta")
-                    os.write(writer, b"y" if good else b"n")
-            finally:
-                os._exit(0)
-        os.close(writer)
-        with open(reader, "rb") as pipe:
-            said = pipe.read()
-        os.waitpid(child, 0)
-        return said
+    @cached_property
+    def _copy(self) -> Copy:
+        return Copy(_SECONDS)
+
+    def _says(self, call: tuple[Mapping[str, Any], bool]) -> bool:
+        """Whether the operator takes a call; and its fake kernel the same, if that is asked."""
+        values, traced = call
+        given = self.results(values, HOST)
+        return given is not None and (not traced or given == self.results(values, "meta"))
 
 
 def _spec(tensor: Tensor) -> Spec:
