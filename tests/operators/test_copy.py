@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -46,10 +48,29 @@ def test_a_call_that_never_returns_is_one_that_ends_it(copy):
     assert copy.ask(ends, [2]) == [False]
 
 
-def test_nothing_is_left_of_a_copy_that_nobody_holds():
+def test_nothing_is_left_of_a_copy_that_was_ended():
     copy = Copy(1)
-    copy.ask(ends, [1])
     child = process_of(copy)
-    del copy
+    copy.end()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+    copy.end()
+
+
+def test_nothing_is_left_of_a_copy_that_nobody_holds():
+    # In a process of its own: here, what looks at frames may hold it for longer.
+    script = (
+        "import os\n"
+        "from opsmith.operators.drafting.copy import Copy\n"
+        "copy = Copy(1)\n"
+        "assert copy.ask(lambda call: True, [1]) == [True]\n"
+        "child = copy._running[2].peek()[2][0]\n"
+        "os.kill(child, 0)\n"
+        "del copy\n"
+        "try:\n"
+        "    os.kill(child, 0)\n"
+        "except ProcessLookupError:\n"
+        "    print('ended')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "ended\n", done.stderr
