@@ -18,18 +18,20 @@ from opsmith.signature import bind, result_shapes
 MODEST = 50_000
 
 
-def author_cases(operator: Operator, dtype: str | None, seed: int, seeds: int = 1) -> list[Case]:
+def author_cases(
+    operator: Operator, dtype: str | None, seed: int, offsets: Sequence[int] = (0,)
+) -> list[Case]:
     """The author's cases, the smallest first.
 
     Args:
         operator: whose `register_cases` functions are asked.
         dtype: the generic dtype.
         seed: what the functions are given.
-        seeds: with how many seeds, from that one on, they are asked.
+        offsets: what is added to the seed; for each they are asked once.
     """
     found: list[Case] = []
     names = [function.__name__ for function in operator.cases]
-    for offset in range(seeds):
+    for offset in offsets:
         for number, arguments in enumerate(registered(operator, dtype, seed + offset), 1):
             origin = f"no. {number} of {', '.join(names)}"
             if offset:
@@ -41,10 +43,14 @@ def author_cases(operator: Operator, dtype: str | None, seed: int, seeds: int = 
 def few_of(cases: Sequence[Case], most: int) -> list[Case]:
     """At most `most` of some cases, from small to large; none that is huge."""
     # Where few cases are run, each is slow.
-    kept = [case for case in cases if case.numel <= MODEST] or list(cases[:1])
-    if len(kept) > most:
-        kept = [kept[n * (len(kept) - 1) // max(most - 1, 1)] for n in range(most)]
-    return kept
+    return spread([case for case in cases if case.numel <= MODEST] or list(cases[:1]), most)
+
+
+def spread(cases: Sequence[Case], most: int) -> list[Case]:
+    """At most `most` of some cases, the first and the last among them."""
+    if len(cases) <= most:
+        return list(cases)
+    return [cases[n * (len(cases) - 1) // max(most - 1, 1)] for n in range(most)]
 
 
 def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | None:

@@ -22,6 +22,7 @@ from opsmith.checks.author import (
     pair_of,
     shapes_of,
     size_of,
+    spread,
 )
 from opsmith.checks.case import FAILED_BEFORE, Case
 from opsmith.checks.comparison import compare, same_bits
@@ -182,16 +183,17 @@ class Trial:
         total = self.settings.examples if examples is None else examples
         self.family += 1
         self._recall(body, every, keep)
+        share = max(1, round(total / len(every))) if total else 0
         for dtype in every:
             if registered_cases:
-                self._author(body, dtype, most, keep, adapt)
+                self._author(body, dtype, most, keep, adapt, share)
             if not self.only_registered and total:
                 strategy = cases(self.signature, replace(wanted or Wanted(), dtype=dtype))
                 kept = strategy.filter(keep) if keep is not None else strategy
                 self._sampled(
                     kept,
                     lambda case: self._one(body, case),
-                    max(1, round(total / len(every))),
+                    share,
                     dtype,
                     size_of,
                 )
@@ -225,12 +227,12 @@ class Trial:
             )
         return self.count > before
 
-    def author_cases(self, dtype: str | None, seeds: int = 1) -> list[Case]:
+    def author_cases(self, dtype: str | None) -> list[Case]:
         """The author's cases, the smallest first, or those that are given in their place."""
         if self.settings.given:
             given = given_cases(self.operator, self.settings.given)
             return [case for case in given if case.dtype in (dtype, None)]
-        return author_cases(self.operator, dtype, self.settings.seed, seeds)
+        return author_cases(self.operator, dtype, self.settings.seed)
 
     def _recall(
         self,
@@ -252,12 +254,16 @@ class Trial:
         most: int | None,
         keep: Callable[[Case], bool] | None,
         adapt: Callable[[Case], Case] | None,
+        sampled: int,
     ) -> None:
-        # Where nothing is sampled, the author's cases of other seeds take its place.
         given = bool(self.settings.given)
-        seeds = 3 if self.operator.only_registered_cases and most is None and not given else 1
-        kept = [c for c in self.author_cases(dtype, seeds) if keep is None or keep(c)]
-        if most is not None:
+        kept = [case for case in self.author_cases(dtype) if keep is None or keep(case)]
+        if self.operator.only_registered_cases and most is None and not given:
+            # Where nothing is sampled, the author's cases of other seeds take its place.
+            more = author_cases(self.operator, dtype, self.settings.seed, (1, 2))
+            more = spread([case for case in more if keep is None or keep(case)], sampled)
+            kept = sorted([*kept, *more], key=size_of)
+        elif most is not None:
             kept = few_of(kept, most)
         for case in kept:
             self._one(body, adapt(case) if adapt is not None and not given else case)

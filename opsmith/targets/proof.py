@@ -88,6 +88,7 @@ class Route:
         about: what of the author's is wrong where the results are, and where it is written
             (``backward: file.py:7``); empty where that is the kernel.
         timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
+        compiles: whether the runtime compiles every call anew, so that a check makes half as many.
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
             rounds as it rounds 1, however small they are, and by up to how many units in the last
             place of 1; those of single precision for coarser dtypes, which runtimes widen.
@@ -101,6 +102,7 @@ class Route:
     flag: str = ""
     about: Callable[[Operator], str] = _kernel
     timed: str = ""
+    compiles: bool = False
     beside_one: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -168,6 +168,9 @@ def test_registered_cases_alone():
     assert cases[0].origin == "no. 2 of some"
     assert {float(case.values["x"][0]) for case in cases} == {0.0, 1.0, 2.0}
     assert "no. 2 of some, seed 2" in {case.origin for case in cases}
+    # Of the other seeds no more than would be sampled.
+    few = [(case.numel, float(case.values["x"][0])) for case in sampled(registered, examples=2)]
+    assert few == [(2, 0.0), (2, 1.0), (3, 0.0), (3, 2.0)]
 
 
 @opsmith.op("sampling::refuses")

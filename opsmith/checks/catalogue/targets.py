@@ -185,8 +185,9 @@ def _each(
             ) from error
         trial.compare(found, truth, f"in {proof.what}")
 
+    part, most = (6, _MOST // 2) if proof.compiles else (3, _MOST)
     trial.each(
-        one, dtypes=dtypes, examples=trial.some(3), most=_MOST, keep=_writes_are_there(trial)
+        one, dtypes=dtypes, examples=trial.some(part), most=most, keep=_writes_are_there(trial)
     )
 
 

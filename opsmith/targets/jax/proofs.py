@@ -189,6 +189,7 @@ PROOFS: tuple[Route, ...] = (
         what="jax.vmap",
         obstacle=_no_batch,
         run=_batched,
+        compiles=True,
     ),
     GradientProof(
         name="jax-gradient",
