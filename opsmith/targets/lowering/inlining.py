@@ -18,6 +18,7 @@ from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.targets.composite import found_once
 from opsmith.targets.kept_sizes import kept_sizes
+from opsmith.targets.layouts import layouts_unasked
 from opsmith.targets.lowering.assumptions import Assumptions, raised_at
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser
 from opsmith.targets.lowering.constants import MakesConstants
@@ -28,7 +29,7 @@ from opsmith.targets.lowering.functional import (
     twin,
     without_mutation,
 )
-from opsmith.targets.model import Model
+from opsmith.targets.model import Model, operator_behind
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,15 @@ def _decomposed(
     decompositions: Decompositions | None = None,
 ) -> ExportedProgram:
     twins = CallsTwins(None if pure else operators)
-    table = dict(decompositions or {})
+    given = (decompositions or {}).items()
+    # PyTorch would take apart whatever is made of other operators, also what keeps a form.
+    table = {target: made for target, made in given if operator_behind(target) is None}
     for operator in operators:
         reference = operator.reference
         if operator.signature.mutated:
             reference = _results(functional(operator, reference))
         table[overload_of(operator)] = _traceable(operator, reference, twins, assumptions)
-    with found_once():
+    with found_once(), layouts_unasked():
         return program.run_decompositions(table)
 
 

@@ -15,6 +15,7 @@ from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.silenced import silenced
 from opsmith.targets.composite import found_once
+from opsmith.targets.layouts import layouts_unasked
 from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
 from opsmith.targets.onnx import torchlib
@@ -88,7 +89,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot translate something, in its own words.
     """
     table = translation_table(lowered.kept, opset)
-    with quietly(), torchlib.read_once(), found_once(), only_no_ops():
+    with quietly(), torchlib.read_once(), found_once(), layouts_unasked(), only_no_ops():
         try:
             program = torch.onnx.export(
                 lowered.program,
