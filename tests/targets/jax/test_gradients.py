@@ -596,6 +596,37 @@ def test_a_dtype_takes_the_paths_of_the_one_whose_steps_it_has(monkeypatch) -> N
     assert widened == {(name, twice) for name in ("float16", "bfloat16") for twice in (False, True)}
 
 
+@pytest.mark.parametrize("limit", [True, False])
+def test_a_dtype_with_limits_of_its_own_takes_them_into_every_path_of_another(
+    monkeypatch, limit: bool
+) -> None:
+    def bound(dtype: torch.dtype) -> float:
+        if limit:
+            return torch.finfo(dtype).max
+        return 7.0 if dtype == torch.float16 else 5.0
+
+    def body(x: Float[Tensor, "N"], twice: bool) -> Float[Tensor, "N"]:
+        return x.clamp(max=bound(x.dtype)) * (2.0 if twice else 1.0)
+
+    limited = opsmith.op(f"jax_test::limited_{limit}", autograd="reference")(body)
+    traced = _traced(monkeypatch)
+    found = derivative(limited)
+    assert not isinstance(found, str)
+    # Any other number may be there for a reason that another path does not have.
+    assert ([given["x"].dtype for given in traced].count(torch.float16) == 1) is limit
+    bounds = {
+        (kinds[0][1], kinds[1], number)
+        for path in found.paths
+        for kinds in path.kinds
+        for number in re.findall(r"clamp\(.*?([\d.]+(?:e[+-]?\d+)?)\)", "\n".join(path.body))
+    }
+    assert bounds == {
+        (name, twice, repr(bound(getattr(torch, name))))
+        for name in ("float16", "bfloat16", "float32", "float64")
+        for twice in (False, True)
+    }
+
+
 def test_what_pytorchs_kernels_ask_of_sizes_makes_no_condition() -> None:
     @opsmith.op("jax_test::squared", autograd="reference")
     def squared(x: Float32[Tensor, "B N M"]) -> Float32[Tensor, "B N N"]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from opsmith.operators import Operator
+from opsmith.operators.arguments import DTYPES
+
+#: A float as `repr` writes it, without its sign.
+_NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+_LIMITS = ("max", "eps", "tiny", "smallest_normal", "resolution")
 
 
 class UntranslatableError(Exception):
@@ -52,14 +60,48 @@ class Path:
             for text, minor in self.conditions
         ]
 
-    def in_dtype(self, before: str, after: str) -> Path:
-        """The same path where tensors of one dtype have another; it is for no calls yet."""
+    def in_dtype(self, before: str, after: str, numbers: Mapping[str, str] | None = None) -> Path:
+        """The same path where tensors of one dtype have another; it is for no calls yet.
+
+        Args:
+            before: the one.
+            after: the other.
+            numbers: what takes the place of numbers; see `limits_by`.
+        """
         body = [line.replace(repr(before), repr(after)) for line in self.body]
+        if numbers:
+            body = [_NUMBER.sub(lambda found: numbers.get(found[0], found[0]), s) for s in body]
         return replace(self, kinds=[], body=body)
 
     def is_same(self, other: Path) -> bool:
         """Whether both do the same, and ask the same but for what is PyTorch's own concern."""
         return (self.inputs, self.body, self._asked()) == (other.inputs, other.body, other._asked())
+
+    def limits_by(self, other: Path, dtype: str) -> dict[str, str]:
+        """The limits of a dtype that another path has in the places of numbers of this one.
+
+        References name such limits (``torch.finfo(x.dtype).min`` for what a mask hides), and of
+        each dtype they are others.
+
+        Args:
+            other: the other path.
+            dtype: its dtype.
+
+        Returns:
+            The numbers of the other, by those of this one; none where anything else is different,
+            or one number has several.
+        """
+        pairs: dict[str, str] = {}
+        for own, its in zip(self.body, other.body, strict=False):
+            for one, another in zip(_NUMBER.findall(own), _NUMBER.findall(its), strict=False):
+                if pairs.setdefault(one, another) != another:
+                    return {}
+        changed = {one: another for one, another in pairs.items() if one != another}
+        if not DTYPES[dtype].is_floating_point:
+            return {}
+        known = torch.finfo(DTYPES[dtype])
+        limits = {repr(float(getattr(known, name))) for name in _LIMITS}
+        return changed if limits.issuperset(changed.values()) else {}
 
     def _asked(self) -> set[str]:
         return {text for text, minor in self.conditions if not minor}

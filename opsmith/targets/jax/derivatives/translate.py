@@ -32,6 +32,7 @@ from opsmith.targets.jax.derivatives.model import (
 from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 from opsmith.targets.kept_sizes import kept_sizes
+from opsmith.targets.layouts import layouts_unasked
 from opsmith.uncollected import uncollected
 
 _MOST_TRACES = 12
@@ -88,13 +89,14 @@ class _Translation:
         followed = [first]
         for name in others:
             hindered = self._trace_all(examples(self.operator, name), most=1)
-            like = next((one for one in followed if self._takes_paths_of(one, name)), None)
+            ways = ((one, self._limits_by(one, name)) for one in followed)
+            like = next((way for way in ways if self._takes_paths_of(*way, name)), None)
             if like is None:
                 hindered = self._trace_all(examples(self.operator, name))
                 followed.append(name)
             else:
-                for path, kinds in self._paths_of(like):
-                    self._add(self._in_dtype(kinds, name), path.in_dtype(like, name))
+                for path, kinds in self._paths_of(like[0]):
+                    self._add(self._in_dtype(kinds, name), path.in_dtype(like[0], name, like[1]))
             problem = problem or hindered
         for path in self.found.paths:
             path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
@@ -104,13 +106,25 @@ class _Translation:
         self.found.lacking = str(problem or "")
         return self.found
 
-    def _takes_paths_of(self, other: str, name: str) -> bool:
-        """Whether the first call in a dtype does what is done in another, as the others then do."""
-        alike = [path.in_dtype(other, name) for path, _ in self._paths_of(other)]
+    def _takes_paths_of(self, other: str, numbers: Mapping[str, str], name: str) -> bool:
+        """Whether the first call in a dtype does what is done in another, as the others then do.
+
+        Args:
+            other: the other dtype.
+            numbers: see `_limits_by`.
+            name: the dtype.
+        """
+        alike = [path.in_dtype(other, name, numbers) for path, _ in self._paths_of(other)]
         own = [path for path, _ in self._paths_of(name)]
         # Complex numbers may be conjugated in any of the others.
         same = all(any(map(path.is_same, alike)) for path in own)
         return bool(own) and same and not DTYPES[name].is_complex
+
+    def _limits_by(self, other: str, name: str) -> Mapping[str, str]:
+        """The limits of a dtype, by the numbers that have their places in another's first path."""
+        first = next((path for path, _ in self._paths_of(other)), None)
+        own = next((path for path, _ in self._paths_of(name)), None)
+        return {} if first is None or own is None else first.limits_by(own, name)
 
     def _paths_of(self, name: str) -> list[tuple[Path, tuple[Any, ...]]]:
         """The paths of calls whose generic dtype is `name`, and for which kinds they are."""
@@ -229,7 +243,7 @@ class _Translation:
                 if self.writes:
                     traced = dispatch_functionalize(traced, FunctionalTensorMode())
                 # Little of what there is by the million is garbage before the trace's end.
-                with uncollected():
+                with layouts_unasked(), uncollected():
                     graph = make_fx(traced, decomposition_table=_decompositions())(
                         *inputs, *more_inputs
                     )
