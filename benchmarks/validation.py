@@ -2,6 +2,7 @@
 
 The same empty kernel is called under two declarations: one with bev_pool_v2's shapes and dtypes,
 one with plain tensors, of which nothing is checked. Calls go below autograd, the same for both.
+A third declares indices, a million of which are looked at, beside `torch.aminmax` of them.
 
     python benchmarks/validation.py
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int32, Int64
 from sampling import interleave, machine
 from torch import Tensor
 
@@ -58,6 +60,13 @@ def unchecked(
     """Do nothing."""
 
 
+@opsmith.op("opsmith_bench::indexed", mutates_args=("table",))
+def indexed(
+    table: Float[Tensor, "M"], index: Annotated[Int64[Tensor, "N"], opsmith.Index("M")]
+) -> None:
+    """Do nothing."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=300)
@@ -65,7 +74,7 @@ def main() -> None:
     generic = {"template": "template <typename T>\n", "types": "<T>", "dtypes": ", float"}
     plain = {"template": "", "types": "", "dtypes": ""}
     with tempfile.TemporaryDirectory() as folder:
-        for operator, how in ((checked, generic), (unchecked, plain)):
+        for operator, how in ((checked, generic), (unchecked, plain), (indexed, generic)):
             name = operator.signature.name
             source = Path(folder, f"{name}.cpp")
             source.write_text(KERNEL.format(name=name, **how))
@@ -80,12 +89,24 @@ def main() -> None:
             rounds=rounds,
             calls=200,
         )
+    index = torch.randint(0, 1000, (1_000_000,))
+    table = torch.zeros(1000)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    looked = interleave(
+        {"declared": lambda: indexed(table, index), "aminmax": lambda: torch.aminmax(index)},
+        rounds=rounds,
+        calls=2,
+    )
+    torch.set_num_threads(threads)
     spent = {name: timings.median(name) * 1e6 for name in ("checked", "unchecked")}
     print(
         f"A call of an empty kernel with the arguments of bev_pool_v2: {spent['checked']:.2f} µs; "
         f"with nothing to check: {spent['unchecked']:.2f} µs.\n"
         f"Shapes and dtypes: {spent['checked'] - spent['unchecked']:.2f} µs, asked ≤ 1 µs.\n"
-        f"{rounds} interleaved rounds of 200 calls. {machine()}"
+        f"A million indices: {looked.median('declared') * 1e3:.2f} ms, "
+        f"{looked.median('declared') / looked.median('aminmax'):.2f} x torch.aminmax of them.\n"
+        f"{rounds} interleaved rounds. {machine()}"
     )
 
 

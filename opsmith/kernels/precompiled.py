@@ -117,8 +117,8 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
 def _may_have(unit: Unit, tools: Toolset) -> bool:
     others = unit.language or unit.compiler or unit.full_torch or tools.compiler.launcher
     # Of other compilers' precompiled headers there is none that is passed over where it does not
-    # fit. The words are in what GCC says of its version, in every language.
-    if others or "Free Software Foundation" not in tools.compiler.version:
+    # fit.
+    if others or not tools.compiler.is_gcc:
         return False
     if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
         return False

@@ -38,6 +38,12 @@ class Compiler:
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
 
+    @property
+    def is_gcc(self) -> bool:
+        """Whether it is GCC, under whatever name."""
+        # The words are in what GCC says of its version, in every language.
+        return "Free Software Foundation" in self.version
+
 
 def find_compiler(what: str) -> Compiler:
     """The compiler that ``CXX`` names, else the first of g++, clang++ and c++ on the PATH.

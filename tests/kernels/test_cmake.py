@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 import opsmith.kernels
 from opsmith.kernels import Generated, Unit
 from opsmith.kernels.build import Recipe
-from opsmith.kernels.cmake import cmake_lists
-from opsmith.kernels.toolchain import Compiler
+from opsmith.kernels.cmake import RELEASE, cmake_lists, options_of
+from opsmith.kernels.toolchain import Compiler, find_compiler
 from opsmith.kernels.torch_paths import TorchPaths
 from opsmith.kernels.units import CMakeLanguage
 
@@ -109,3 +110,29 @@ def test_only_devices_languages_and_nvcc_know_cuda() -> None:
         if re.search(r"cuda|nvcc", re.sub(r"``.*?``|#.*", "", line), re.IGNORECASE)
     }
     assert know == {"devices.py", "nvcc.py"}
+
+
+
+SCANS = """
+#include <opsmith/detail/values.h>
+namespace opsmith::detail {
+template bool all_inside<int64_t>(const int64_t*, int64_t, const Range&);
+template bool all_inside<float>(const float*, int64_t, const Range&);
+template bool runs_inside<int32_t>(const int32_t*, const int32_t*, int64_t, int64_t);
+template bool in_order<int32_t>(const int32_t*, int64_t, bool);
+}  // namespace opsmith::detail
+"""
+
+
+@pytest.mark.skipif(not find_compiler("a test").is_gcc, reason="asks GCC what it did")
+def test_loops_over_values_are_vectorized_in_what_is_written_around_kernels(
+    tmp_path: Path,
+) -> None:
+    made = Recipe("scans", generated={"scans.cpp": SCANS}, torch="stable")
+    (unit,) = made.units()
+    words = [*RELEASE, *options_of(unit, made.tools).words(), "-fopt-info-vec"]
+    command = [made.tools.compiler.path, *words, "-c", str(unit.path), "-o", str(tmp_path / "o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = re.findall(r"values\.h:(\d+):\S+ optimized: +loop vectorized", done.stderr)
+    # Of integers, of floats, of runs, and of what is sorted, strictly or not.
+    assert len(set(lines)) == 5, done.stderr
