@@ -112,7 +112,6 @@ def test_only_devices_languages_and_nvcc_know_cuda() -> None:
     assert know == {"devices.py", "nvcc.py"}
 
 
-
 SCANS = """
 #include <opsmith/detail/values.h>
 namespace opsmith::detail {
