@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,14 @@ from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
 from opsmith.targets.proof import GradientProof, OperatorProof, OwnCall, Route
 
-#: A case's program runs once, so that what LLVM would make of it does not matter.
-_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+#: A case's program runs once, so that what LLVM would make of it does not matter; nor does what
+#: XLA's fused loops would be, which take half of the time to compile.
+_QUICKLY = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 #: XLA computes it by a quotient of polynomials, off by up to 2.2 units of 1 (0.10.2, CPU).
 _BESIDE_ONE = {"aten::tanh": 2.2}
@@ -53,9 +60,24 @@ def _batched(
         given, samples = ({k: to_jax(v) for k, v in each.items()} for each in (others, twice))
         call = jax.vmap(lambda every: loaded[operator.name](**every, **given), axis_size=2)
         # `samples` holds no array where all are absent, or lists are empty.
-        returned = jax.jit(call, compiler_options=_QUICKLY)(samples)
+        returned = jax.jit(call, compiler_options=_quickly())(samples)
         many = returned if isinstance(returned, tuple) else (returned,)
         return [to_torch(value)[1] for value in many]
+
+
+@functools.cache
+def _quickly() -> dict[str, Any]:
+    """Those of `_QUICKLY` that this release of XLA knows."""
+    import jax
+
+    def is_known(name: str) -> bool:
+        try:
+            jax.jit(lambda: 0, compiler_options={name: _QUICKLY[name]}).lower().compile()
+        except RuntimeError:
+            return False
+        return True
+
+    return {name: value for name, value in _QUICKLY.items() if is_known(name)}
 
 
 def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
@@ -123,7 +145,7 @@ def _differentiated(
 
     with wide():
         # One program for a case: compiling it takes longer than all else.
-        compiled = jax.jit(gradients, compiler_options=_QUICKLY)
+        compiled = jax.jit(gradients, compiler_options=_quickly())
         arrays = [to_jax(leaf) for leaf in leaves]
         try:
             # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
