@@ -1,3 +1,4 @@
+import importlib
 import os
 import signal
 import subprocess
@@ -286,19 +287,27 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert not report.ok
 
 
-def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "select", "asked"),
+    [
+        ("collecting", ["fake", "opcheck"], "gc.isenabled()"),
+        # In a process of its own garbage is looked for as often as anywhere, too.
+        ("collecting_apart", ["reference", "history"], "gc.get_threshold() == usual"),
+    ],
+)
+def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, select, asked):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    (tmp_path / "collecting.py").write_text(
+    (tmp_path / f"{name}.py").write_text(
         "import gc\nimport opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
         "assert gc.isenabled()\n"
-        "@opsmith.op('crashing::collecting')\n"
+        "usual = gc.get_threshold()\n"
+        f"@opsmith.op('crashing::{name}')\n"
         "def collecting(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
         "@collecting.register_kernel('cpu')\n"
-        "def _(x: Tensor) -> Tensor:\n    return x * 2 if gc.isenabled() else x\n"
+        f"def _(x: Tensor) -> Tensor:\n    return x * 2 if {asked} else x\n"
     )
-    import collecting
-
-    report = checks.run(collecting.collecting, select=["reference", "fake", "opcheck"], examples=3)
+    module = importlib.import_module(name)
+    report = checks.run(module.collecting, select=select, examples=3)
     assert report.ok, report.explain()
 
 
