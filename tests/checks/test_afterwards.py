@@ -5,11 +5,12 @@ import threading
 
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
 from opsmith import checks
+from opsmith.checks.sampling import _Sampler
 
 
 def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
@@ -133,3 +134,23 @@ def test_two_calls_at_once_that_meet_are_found():
 
 def test_a_kernel_that_leaves_nothing_behind_passes():
     assert failures("right", lambda x: x * 2) == {}
+
+
+def test_few_pairs_of_many_dimensions_are_drawn_in_vain(monkeypatch):
+    @opsmith.op("afterwards::wide")
+    def wide(x: Float[Tensor, "A B C"], y: Float[Tensor, "D E F"]) -> Float[Tensor, "A D"]:
+        return x.sum((1, 2))[:, None] + y.sum((1, 2))
+
+    drawn = []
+    original = _Sampler.case
+
+    def case(self):
+        drawn.append(None)
+        return original(self)
+
+    monkeypatch.setattr(_Sampler, "case", case)
+    report = checks.run(wide, select=["afterwards"], isolate=False)
+    assert report.ok, report.explain()
+    (row,) = (row for row in report.rows if row.check == "afterwards")
+    # Two for each pair, and some whose shapes are equal.
+    assert row.cases <= len(drawn) < 5 * row.cases

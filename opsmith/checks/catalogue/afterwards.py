@@ -21,7 +21,7 @@ from opsmith.checks.expected import Expected
 from opsmith.checks.forks import forking_fails
 from opsmith.checks.harness import Phase
 from opsmith.checks.protocol import Failure, check
-from opsmith.checks.sampling import Wanted
+from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Trial
 from opsmith.operators.arguments import every_tensor_in
@@ -30,6 +30,8 @@ from opsmith.operators.arguments import every_tensor_in
 _ROUNDS = 8
 #: How many results are looked at again after later calls.
 _KEPT = 20
+#: No pair has a size of 0 or 1: drawn with the others, most pairs of many dimensions are refused.
+_PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
 
 
 @check(
@@ -70,7 +72,7 @@ def afterwards(trial: Trial) -> None:
                     trial.compare(call.tensors(), expected, what, code="OPS-STATE-THREADS")
 
     trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
-    trial.each_pair(both, dtypes=dtypes, wanted=Wanted(), examples=trial.some(12))
+    trial.each_pair(both, dtypes=dtypes, wanted=_PAIRS, examples=trial.some(12))
 
 
 def _leaves_settings(trial: Trial, case: Case) -> None:
