@@ -60,17 +60,17 @@ class Path:
             for text, minor in self.conditions
         ]
 
-    def in_dtype(self, before: str, after: str, numbers: Mapping[str, str] | None = None) -> Path:
+    def in_dtype(self, before: str, after: str, limits: Mapping[str, str]) -> Path:
         """The same path where tensors of one dtype have another; it is for no calls yet.
 
         Args:
             before: the one.
             after: the other.
-            numbers: what takes the place of numbers; see `limits_by`.
+            limits: what takes the place of numbers; see `limits_by`.
         """
         body = [line.replace(repr(before), repr(after)) for line in self.body]
-        if numbers:
-            body = [_NUMBER.sub(lambda found: numbers.get(found[0], found[0]), s) for s in body]
+        if limits:
+            body = [_NUMBER.sub(lambda found: limits.get(found[0], found[0]), s) for s in body]
         return replace(self, kinds=[], body=body)
 
     def is_same(self, other: Path) -> bool:
@@ -96,9 +96,9 @@ class Path:
             for one, another in zip(_NUMBER.findall(own), _NUMBER.findall(its), strict=False):
                 if pairs.setdefault(one, another) != another:
                     return {}
-        changed = {one: another for one, another in pairs.items() if one != another}
         if not DTYPES[dtype].is_floating_point:
             return {}
+        changed = {one: another for one, another in pairs.items() if one != another}
         known = torch.finfo(DTYPES[dtype])
         limits = {repr(float(getattr(known, name))) for name in _LIMITS}
         return changed if limits.issuperset(changed.values()) else {}

@@ -89,14 +89,14 @@ class _Translation:
         followed = [first]
         for name in others:
             hindered = self._trace_all(examples(self.operator, name), most=1)
-            ways = ((one, self._limits_by(one, name)) for one in followed)
-            like = next((way for way in ways if self._takes_paths_of(*way, name)), None)
+            like = next((one for one in followed if self._takes_paths_of(one, name)), None)
             if like is None:
                 hindered = self._trace_all(examples(self.operator, name))
                 followed.append(name)
             else:
-                for path, kinds in self._paths_of(like[0]):
-                    self._add(self._in_dtype(kinds, name), path.in_dtype(like[0], name, like[1]))
+                limits = self._limits_by(like, name)
+                for path, kinds in self._paths_of(like):
+                    self._add(self._in_dtype(kinds, name), path.in_dtype(like, name, limits))
             problem = problem or hindered
         for path in self.found.paths:
             path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
@@ -106,15 +106,10 @@ class _Translation:
         self.found.lacking = str(problem or "")
         return self.found
 
-    def _takes_paths_of(self, other: str, numbers: Mapping[str, str], name: str) -> bool:
-        """Whether the first call in a dtype does what is done in another, as the others then do.
-
-        Args:
-            other: the other dtype.
-            numbers: see `_limits_by`.
-            name: the dtype.
-        """
-        alike = [path.in_dtype(other, name, numbers) for path, _ in self._paths_of(other)]
+    def _takes_paths_of(self, other: str, name: str) -> bool:
+        """Whether the first call in a dtype does what is done in another, as the others then do."""
+        limits = self._limits_by(other, name)
+        alike = [path.in_dtype(other, name, limits) for path, _ in self._paths_of(other)]
         own = [path for path, _ in self._paths_of(name)]
         # Complex numbers may be conjugated in any of the others.
         same = all(any(map(path.is_same, alike)) for path in own)
