@@ -1,0 +1,73 @@
+"""What simulated rounding adds to results, and to which it adds nothing."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opsmith.checks.rounding import RandomRounding
+
+
+def test_what_is_exact_is_not_rounded():
+    whole = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        exact = whole.sum(1), whole - whole.clone(), -whole.abs(), whole.sort().values * 0.5
+        rounded = whole / 3
+    assert exact[0].tolist() == [6, 22, 38]
+    assert not bool(exact[1].any())
+    assert torch.equal(exact[2], -whole)
+    assert torch.equal(exact[3], whole / 2)
+    assert bool((rounded[whole % 3 != 0] != (whole / 3)[whole % 3 != 0]).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_rounded_beside_one_is_off_by_more_than_its_own_digits(dtype):
+    small = torch.full((1000,), -12.0, dtype=torch.float64)
+    right, errors = small.sigmoid(), []
+    for units in ({}, {"aten::sigmoid": 1.4}):
+        generator = torch.Generator().manual_seed(0)
+        with RandomRounding(dtype, generator, beside_one=units):
+            errors.append((torch.sigmoid(small) - right).abs().max())
+    assert errors[0] < 4 * torch.finfo(dtype).eps * right[0]
+    single = torch.finfo(torch.float32).eps
+    assert 1.3 * single < errors[1] < 1.8 * single
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many elements the largest tensor has that any operator gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        returned = func(*args, **(kwargs or {}))
+        for tensor in returned if isinstance(returned, tuple | list) else [returned]:
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return returned
+
+
+@pytest.mark.parametrize("values", [torch.ones(3000).double() / 10, torch.ones(3000).long()])
+@pytest.mark.parametrize("running", [torch.cumsum, torch.cumprod])
+def test_rounding_takes_no_more_memory_than_a_few_arguments(running, values):
+    rounding = RandomRounding(torch.float32, torch.Generator().manual_seed(0))
+    with Largest() as seen, rounding:
+        running(values, 0)
+    assert seen.elements == 3000
+
+
+def test_a_running_sum_has_the_roundings_of_all_its_steps():
+    terms = torch.full((1, 20_000), 0.1, dtype=torch.float64)
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        found = terms.cumsum(1)
+    one_rounding = torch.finfo(torch.float32).eps * terms.cumsum(1)
+    error = (found - terms.cumsum(1)).abs()
+    assert bool((error <= one_rounding * 20_000).all())
+    assert error[0, -1] > 4 * one_rounding[0, -1]
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 3), (0, 0)])
+def test_sums_of_no_terms_are_rounded_as_others(shape):
+    x, w = torch.zeros(shape).double(), torch.zeros(2, shape[1]).double()
+    with RandomRounding(torch.float32, torch.Generator().manual_seed(0)):
+        found = torch.nn.functional.linear(x, w, torch.ones(2).double() / 3), x.sum(1), x.sum(0)
+    assert [one.shape for one in found] == [(shape[0], 2), (shape[0],), (shape[1],)]
+    assert not found[0].numel() or bool((found[0] != 1 / 3).any())
