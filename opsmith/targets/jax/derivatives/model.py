@@ -16,7 +16,8 @@ from opsmith.operators.arguments import DTYPES
 
 #: A float as `repr` writes it, without its sign.
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
-_LIMITS = ("max", "eps", "tiny", "smallest_normal", "resolution")
+#: Not `resolution`: 0.001 and 0.01 may stand for anything.
+_LIMITS = ("max", "eps", "tiny")
 
 
 class UntranslatableError(Exception):
