@@ -142,7 +142,7 @@ def test_a_dtype_with_limits_of_its_own_takes_them_into_every_path_of_another(
     def bound(dtype: torch.dtype) -> float:
         if limit:
             return torch.finfo(dtype).max
-        return 7.0 if dtype == torch.float16 else 5.0
+        return torch.finfo(dtype).resolution if dtype == torch.float16 else 5.0
 
     def body(x: Float[Tensor, "N"], twice: bool) -> Float[Tensor, "N"]:
         return x.clamp(max=bound(x.dtype)) * (2.0 if twice else 1.0)
