@@ -58,18 +58,21 @@ def afterwards(trial: Trial) -> None:
 
     def both(first: Case, second: Case) -> None:
         truths = [trial.truth(first), trial.truth(second)]
+        # A kernel that is wrong for a single call is not wrong because of the other one.
+        for case, truth in zip((first, second), truths, strict=True):
+            trial.compare(trial.run(case.make(trial.subject.device)), truth, "called alone")
         _do_not_meet(trial, [first, second], truths)
         if build is None:
             return
         memory = len(list(first.tensors())) + len(trial.signature.results)
         pauses = [Phase(together=True, pause=place) for place in range(memory)]
-        phases = [*[Phase(together=True)] * 2, *pauses]
+        phases = [Phase(), *[Phase(together=True)] * 2, *pauses]
         called = native.call(trial, build, [first, second], phases)
         for phase, calls in zip(phases, called, strict=True):
             for call, expected in zip(calls, truths, strict=True):
                 if compare(call.tensors(), expected).problem is not None:
-                    what = phase.describe()
-                    trial.compare(call.tensors(), expected, what, code="OPS-STATE-THREADS")
+                    code = "OPS-STATE-THREADS" if phase.together else ""
+                    trial.compare(call.tensors(), expected, phase.describe(), code=code)
 
     trial.each(alone, dtypes=dtypes, examples=trial.some(12), most=2)
     trial.each_pair(both, dtypes=dtypes, wanted=_PAIRS, examples=trial.some(12))

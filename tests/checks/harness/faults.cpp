@@ -38,6 +38,12 @@ void doubled(const opsmith::Context& ctx, const harness_faults::doubled_args& a)
       for (int64_t i = begin; i < end; ++i) out[i] = 2 * (x[i] + static_cast<float>(i - i));
       if (begin != 0) out[begin] = out[begin - 1];
     });
+  } else if (fault == "wrong in any order") {
+    ctx.parallel_for(0, n, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = 3 * x[i];
+    });
+  } else if (fault == "wrong without pieces") {
+    for (int64_t i = 0; i < n; ++i) out[i] = 3 * x[i];
   } else if (fault == "order of pieces") {
     float last = 0;
     ctx.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {

@@ -77,3 +77,11 @@ def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words,
     assert found.message.startswith(words)
     assert found.code == code
     assert found.case.startswith("x: float32 (")
+
+
+@pytest.mark.parametrize("fault", ["wrong in any order", "wrong without pieces"])
+def test_a_kernel_that_is_wrong_in_any_order_is_not_blamed_on_pieces_or_threads(fault, monkeypatch):
+    found = rows(fault, monkeypatch)
+    for check in ("splits", "afterwards"):
+        assert found[check].message.startswith("called alone: the result[")
+        assert found[check].code == "OPS-VALUE-WRONG"

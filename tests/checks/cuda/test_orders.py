@@ -1,0 +1,37 @@
+"""An order of blocks and threads is named where another order gives the right results."""
+
+import pytest
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+import opsmith
+from opsmith.checks.case import Case
+from opsmith.checks.catalogue.cuda import _compare
+from opsmith.checks.harness import Call
+from opsmith.checks.protocol import Failure
+from opsmith.checks.subject import Subject
+from opsmith.checks.trial import Trial
+
+
+@opsmith.op("cuda_orders::doubled")
+def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+
+def message(*factors):
+    """What is said of a kernel that multiplied by another factor in each order."""
+    trial = Trial(Subject(doubled, "cpu", "cpu"), "cuda-on-cpu")
+    x = torch.ones(1)
+    calls = [Call("", [x * factor], {}, split=False) for factor in factors]
+    with pytest.raises(Failure) as raised:
+        _compare(trial, calls, trial.truth(Case(doubled.signature, {"x": x})))
+    return str(raised.value)
+
+
+def test_a_kernel_that_is_wrong_in_any_order_is_not_blamed_on_one():
+    assert message(3, 3, 3).startswith("in each of 3 orders of blocks and threads: the result[0]")
+
+
+def test_the_order_that_gives_a_wrong_result_is_named():
+    assert message(2, 3, 2).startswith("with blocks and threads in order 2: the result[0] is 3")
