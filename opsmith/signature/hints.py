@@ -160,7 +160,7 @@ def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _is_array(base: Any) -> bool:
-    # By what it says, since packages made into wheels may have another class than jaxtyping's.
+    # By what it says, since this package imports jaxtyping late.
     return isinstance(base, type) and hasattr(base, "array_type") and hasattr(base, "dim_str")
 
 

@@ -120,8 +120,7 @@ def _python(found: Project) -> dict[str, bytes]:
     for path, place in found.files.items():
         data = (found.root / path).read_bytes()
         if place.suffix == ".py":
-            text = carried.adapted(data.decode(), place, jaxtyping=found.needs_jaxtyping)
-            data = text.encode()
+            data = carried.adapted(data.decode(), place).encode()
         files[place.as_posix()] = data
     for name, text in carried.modules([one.name for one in found.operators]).items():
         files[name] = text.encode()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
-import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,12 +19,6 @@ _INSTEAD = {
     "kernels.languages.triton.language": "triton_language.py",
     "signature.checking": "checking.py",
 }
-#: In place of modules that are not opsmith's.
-_STAND_INS = ("dataclasses", "jaxtyping")
-_ANNOTATIONS = {*runpy.run_path(str(_RUNTIME / "jaxtyping.py"))["DTYPES"], "AbstractDtype"}
-#: What looks at annotations while a package runs.
-_CHECKERS = ("beartype", "typeguard")
-_DATACLASSES = re.compile(r"^from dataclasses import", re.MULTILINE)
 
 
 def modules(operators: Sequence[str] = ()) -> dict[str, str]:
@@ -39,11 +31,6 @@ def modules(operators: Sequence[str] = ()) -> dict[str, str]:
         ["operators.decorator", "signature", "targets.torch_onnx"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
     )
-    for place, text in found.items():
-        dots = "." * place.count("/")
-        found[place] = _DATACLASSES.sub(f"from {dots}dataclasses import", text)
-    for name in _STAND_INS:
-        found[f"{vendor.FOLDER}/{name}.py"] = (_RUNTIME / f"{name}.py").read_text("utf-8")
     found[f"{vendor.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
     found[f"{vendor.FOLDER}/__main__.py"] = (_RUNTIME / "main.py").read_text("utf-8")
     for name in ("__init__.py", "kernels/version.py"):
@@ -54,48 +41,18 @@ def modules(operators: Sequence[str] = ()) -> dict[str, str]:
     return found
 
 
-def needs_jaxtyping(text: str) -> bool:
-    """Whether a package's module asks more of jaxtyping than annotations that opsmith reads.
-
-    Modules may hand annotations to each other, so that one such module is enough for a package to
-    need jaxtyping in all.
+def adapted(text: str, module: Path) -> str:
+    """Return a package's module with imports of the opsmith that the package carries.
 
     Args:
-        text: as its author wrote it.
-    """
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            named = {alias.name.partition(".")[0] for alias in node.names}
-            if named & {"jaxtyping", *_CHECKERS}:
-                return True
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            head = (node.module or "").partition(".")[0]
-            if head in _CHECKERS or (head == "jaxtyping" and not _only_annotations(node)):
-                return True
-        elif isinstance(node, ast.Constant) and str(node.value).partition(".")[0] == "jaxtyping":
-            return True  # as importlib.import_module takes it
-    return False
-
-
-def adapted(text: str, module: Path, *, jaxtyping: bool = False) -> str:
-    """The text of a package's module, whose opsmith is the one that came with the package.
-
-    Args:
-        text: as its author wrote it.
+        text: the module as its author wrote it.
         module: its path within the package.
-        jaxtyping: whether its annotations stay jaxtyping's own.
 
     Raises:
-        ExportError: it imports a module of opsmith's that no package carries.
+        ExportError: the module imports a module of opsmith's that no package carries.
     """
     dots = "." * len(module.parts)
-
-    def change(node: ast.Import | ast.ImportFrom) -> str | None:
-        if isinstance(node, ast.ImportFrom) and not jaxtyping and _only_annotations(node):
-            return f"from {dots}{vendor.FOLDER}.jaxtyping import {_names(node)}"
-        return _import(node, dots, module)
-
-    return _rewritten(text, change)
+    return _rewritten(text, lambda node: _import(node, dots, module))
 
 
 def relative(text: str, module: Path, package: str) -> str:
@@ -164,12 +121,6 @@ def _import(node: ast.Import | ast.ImportFrom, dots: str, module: Path) -> str |
         return None
     _require_carried(node.module or "", module, node.lineno)
     return f"from {dots}{vendor.FOLDER} import {_names(node)}"
-
-
-def _only_annotations(node: ast.ImportFrom) -> bool:
-    """Whether a statement imports what came along in place of jaxtyping, and nothing else of it."""
-    names = {alias.name for alias in node.names}
-    return node.module == "jaxtyping" and not node.level and names <= _ANNOTATIONS
 
 
 def _names(node: ast.ImportFrom) -> str:

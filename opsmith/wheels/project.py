@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError, MissingError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
-from opsmith.wheels import carried
 
 _LEFT_OUT = ("__pycache__", ".git")
 _HEADERS = ("*.h", "*.hpp", "*.cuh")
-_NEEDED = ("torch>=2.10", "numpy")
-_JAXTYPING = "jaxtyping>=0.3"
+_NEEDED = ("torch>=2.10", "numpy", "jaxtyping>=0.3")
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,6 @@ class Project:
             )
         return self.files[path.relative_to(self.root)]
 
-    @cached_property
-    def needs_jaxtyping(self) -> bool:
-        """Whether its annotations are jaxtyping's own wherever it is installed."""
-        texts = (
-            (self.root / path).read_text("utf-8")
-            for path, place in self.files.items()
-            if place.suffix == ".py"
-        )
-        return _named(self.table.get("dependencies", ()), "jaxtyping") or any(
-            map(carried.needs_jaxtyping, texts)
-        )
-
     def holds(self, path: Path) -> bool:
         """Whether a file is the package's."""
         return path.is_relative_to(self.root) and path.relative_to(self.root) in self.files
@@ -98,8 +83,7 @@ class Project:
         table = {"name": self.name, "version": self.version, **self.table}
         given = list(table.get("dependencies", []))
         kept = [one for one in given if needs_opsmith or not _is_opsmith(one)]
-        needed = [_JAXTYPING] if needs_opsmith or self.needs_jaxtyping else []
-        table["dependencies"] = [*kept, *_missing([*_NEEDED, *needed], given)]
+        table["dependencies"] = [*kept, *_missing(_NEEDED, given)]
         table.setdefault("requires-python", ">=3.10")
         try:
             read = pyproject_metadata.StandardMetadata.from_pyproject(

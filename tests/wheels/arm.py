@@ -21,7 +21,7 @@ from opsmith.wheels import build_wheel
 #: The newest PyTorch whose wheel for Arm on PyPI runs without CUDA's libraries.
 RELEASE = "2.10.0"
 #: What PyTorch and the gallery need.
-BESIDE = "filelock fsspec jinja2 networkx numpy sympy typing-extensions".split()
+BESIDE = "filelock fsspec jaxtyping jinja2 networkx numpy sympy typing-extensions".split()
 DEBIAN = ("python3-minimal", "libpython3-stdlib", "libgomp1", "libstdc++6")
 PYTHON = "usr/bin/python3"
 

@@ -86,80 +86,10 @@ def test_imports_of_the_package_itself_become_relative() -> None:
         ("import numpy\nfrom . import opsmith\n", "import numpy\nfrom . import opsmith\n"),
         ('"""import opsmith"""\n', '"""import opsmith"""\n'),
         ("é = 1; import opsmith\n", "é = 1; from .. import _opsmith as opsmith\n"),
-        ("from jaxtyping import (\n  Float,\n  Int32 as I,\n)\nx = 1\n",
-         "from .._opsmith.jaxtyping import Float, Int32 as I\n\n\n\nx = 1\n"),
-        ("from jaxtyping import AbstractDtype\n",
-         "from .._opsmith.jaxtyping import AbstractDtype\n"),
     ],
 )  # fmt: skip
 def test_imports_of_opsmith_become_those_of_what_came_along(text: str, adapted: str) -> None:
     assert carried.adapted(text, Path("inner/module.py")) == adapted
-
-
-@pytest.mark.parametrize(
-    ("text", "needed"),
-    [
-        ("from jaxtyping import Float, Float8e4m3fn, AbstractDtype, Shaped as S\n", False),
-        ("from .jaxtyping import jaxtyped\n", False),
-        ('"""Shapes are jaxtyping\'s."""\n', False),
-        ("import jaxtyping\n", True),
-        ("import os, jaxtyping as jt\n", True),
-        ("from jaxtyping import Float, jaxtyped\n", True),
-        ("from jaxtyping import *\n", True),
-        ("def f():\n    from jaxtyping import PyTree\n", True),
-        ("from jaxtyping._array_types import Float\n", True),
-        ('import importlib\nimportlib.import_module("jaxtyping")\n', True),
-        # Both ask whether a value is a Float[...].
-        ("from jaxtyping import Float\nfrom beartype import beartype\n", True),
-        ("import typeguard\n", True),
-    ],
-)
-def test_what_a_module_needs_jaxtyping_for(text: str, needed: bool) -> None:
-    assert carried.needs_jaxtyping(text) is needed
-    if "from jaxtyping import Float" in text:
-        assert carried.adapted(text, Path("a.py"), jaxtyping=True) == text
-
-
-def test_with_opsmith_annotations_are_jaxtypings_own(package: Path) -> None:
-    text = """
-        import jaxtyping, opsmith, pack
-
-        assert pack.Float is jaxtyping.Float and pack.opsmith is opsmith
-        from pack._opsmith.jaxtyping import jaxtyped
-    """
-    done = run(package, textwrap.dedent(text))
-    assert done.returncode == 0, done.stderr
-
-
-def test_annotations_of_jaxtyping_itself_are_read_where_none_of_it_came_along(
-    package: Path,
-) -> None:
-    # As a package gets them from another that needs jaxtyping.
-    text = """
-        import sys
-        sys.modules["opsmith"] = None
-        import pack, torch
-
-        assert "jaxtyping" not in sys.modules
-        from jaxtyping import Float
-
-        @pack.opsmith.op("carried::halves")
-        def halves(x: Float[torch.Tensor, "N C"]) -> pack.Float[torch.Tensor, "N"]:
-            return x.sum(1) / 2
-
-        print(halves(torch.ones(2, 4)).tolist())
-        for call in (lambda: halves(torch.ones(2)), lambda: pack.scaled(*torch.ones(2, 2, 3))):
-            try:
-                call()
-            except RuntimeError as error:
-                print(str(error).partition("expected ")[2].splitlines()[0])
-    """
-    done = run(package, textwrap.dedent(text))
-    assert done.stdout.splitlines() == [
-        "[2.0, 2.0]",
-        '2 for Float[Tensor, "N C"].',
-        '1 for Float[Tensor, "C"].',
-    ], done.stderr
 
 
 def test_an_import_that_no_wheel_carries_is_refused() -> None:

@@ -17,7 +17,7 @@ USABLE_NVCC = nvcc.usable_nvcc
 LEVEL = find_platform("native").levels[0]
 WITHOUT = """
 import sys
-sys.modules["opsmith"] = sys.modules["jaxtyping"] = None
+sys.modules["opsmith"] = None
 """
 USE = """
 import torch

@@ -23,15 +23,11 @@ VERSION = "{version}"
 
 _opsmith = _installed()
 if _opsmith is not None:
-    import jaxtyping
-
     from opsmith.kernels import shipped
 
     # Its gates come with it.
     shipped.served.append(Path(__file__).parent)
     sys.modules[__name__] = _opsmith
-    # opsmith needs it anyway, and its annotations are all of one kind.
-    sys.modules[f"{__name__}.jaxtyping"] = jaxtyping
 else:
     from .uncollected import uncollected
 
