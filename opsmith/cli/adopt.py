@@ -26,18 +26,16 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="NAME",
-                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), a class "
-                "that C++ registered (my_ops::MyClass), or a torch.autograd.Function or its apply "
-                "(ops.py:MyFunction).",
+                help="An operator that PyTorch knows (torchvision::nms, aten::add.Tensor), or a "
+                "torch.autograd.Function or its apply (ops.py:MyFunction).",
             ),
         ],
         example: Annotated[
             str | None,
             typer.Option(
                 metavar="ARGUMENTS",
-                help='A call of it, as Python: "torch.rand(5, 4), k=2"; of a class, what its '
-                'constructor takes, and calls: "2, torch.ones(2); forward(torch.rand(3, 2))". '
-                "By default one is looked for.",
+                help='A call\'s arguments, as Python: "torch.rand(5, 4), k=2". Found automatically '
+                "if omitted.",
             ),
         ] = None,
         modules: Annotated[
@@ -53,7 +51,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         debug: Debug = False,
     ) -> None:
-        """Write a declaration of an operator or class that exists, to start from.
+        """Write a declaration of an operator that exists, to start from.
 
         Parameters and defaults come from its schema. Shapes, dtypes and what values may be are
         found by calling it. `opsmith check` on the file checks what exists.
@@ -71,21 +69,19 @@ def register(app: typer.Typer) -> None:
 
 
 def _drafted(name: str, example: str | None, modules: list[str]) -> str:
-    from opsmith.operators.drafting import draft_class, draft_function, draft_operator, is_class
+    from opsmith.operators.drafting import draft_function, draft_operator
     from opsmith.operators.importing import import_module
     from opsmith.operators.specified import imported_before, imported_for, is_name
 
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]
-        if is_class(name):
-            return draft_class(name, example, imported)
         imported_for(name, modules)
         return draft_operator(name, example, imported)
     file, colon, attribute = name.rpartition(":")
     if not colon:
         raise AdoptError(
-            f"{name!r}: name an operator or a class of C++, as in torchvision::nms, or a "
-            "torch.autograd.Function, as in ops.py:MyFunction"
+            f"{name!r}: name an operator, as in torchvision::nms, or a torch.autograd.Function, "
+            "as in ops.py:MyFunction"
         )
     module = import_module(file)
     functions = _functions(module)

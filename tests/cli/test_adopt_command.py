@@ -1,9 +1,6 @@
 """`opsmith adopt`: a declaration of what exists, which `opsmith check` takes."""
 
-from pathlib import Path
-
 import pytest
-import torch
 
 OPS = """
 import torch
@@ -56,20 +53,13 @@ def test_a_function_is_adopted_by_its_apply_too(cli, tmp_path, known_as):
     assert "from drafted_applied import Twice" in outcome.stdout
 
 
-def test_a_class_is_adopted_by_its_name(cli, tmp_path):
-    library = Path(torch.__file__).parent / "lib" / "libtorchbind_test.so"
-    file = tmp_path / "drafted_library.py"
-    file.write_text(f"import torch\n\ntorch.classes.load_library({str(library)!r})\n")
-    outcome = cli("adopt", "_TorchScriptTesting::_ReLUClass", "--import", file)
-    assert outcome.code == 0
-    assert "import drafted_library  # noqa: F401" in outcome.stdout
-    assert '@opsmith.custom_class("TorchScriptTesting_declared::ReLUClass")' in outcome.stdout
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nms", "'nms': name an operator or a class of C++, as in torchvision::nms, or a torch."),
+        (
+            "nms",
+            "'nms': name an operator, as in torchvision::nms, or a torch.autograd.",
+        ),
         ("draft_none::nms", "draft_none::nms: PyTorch has no such operator. Import the package"),
         ("aten::add.Nobody", "aten::add.Nobody: there is no such overload; there are aten::add."),
     ],

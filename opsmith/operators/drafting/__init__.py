@@ -14,9 +14,8 @@ import torch
 from opsmith.operators.adopt import overload_of
 from opsmith.operators.drafting import describing, dimensions, examples, limits, writing
 from opsmith.operators.drafting.subject import Subject, of_function, of_overload
-from opsmith.operators.drafting.torchbind import draft_class, is_class
 
-__all__ = ["draft_class", "draft_function", "draft_operator", "is_class"]
+__all__ = ["draft_function", "draft_operator"]
 
 
 def draft_operator(name: str, example: str | None = None, modules: Sequence[str] = ()) -> str:

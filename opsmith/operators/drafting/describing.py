@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,21 +10,6 @@ import torch
 from opsmith.kernels import HOST
 from opsmith.operators.drafting import dimensions, limits, writing
 from opsmith.operators.drafting.subject import Argument, Spec, Subject
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the methods of a class have in common.
-
-    Attributes:
-        limits: what its fields may be.
-        dtypes: the floating-point dtypes that all of them take.
-        any_rank: whether shapes may be of any rank, as no field has one.
-    """
-
-    limits: Mapping[str, limits.Limits]
-    dtypes: tuple[torch.dtype, ...]
-    any_rank: bool
 
 
 def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
@@ -39,11 +23,7 @@ def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Si
 
 
 def described(
-    subject: Subject,
-    sizes: dimensions.Sizes,
-    device: str,
-    given: Mapping[str, Any],
-    shared: Shared | None = None,
+    subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
 ) -> writing.Draft:
     """Everything that the declaration says, from calls with these sizes.
 
@@ -52,16 +32,13 @@ def described(
         sizes: a call of it, and which sizes are free.
         device: where shapes of results are looked for.
         given: the call as it was found, with the tensors of an example.
-        shared: what is known already of a method, which it shares with others.
     """
-    known = shared.limits if shared else {}
-    left = [one for one in subject.arguments if one.name not in known]
-    found = {**known, **limits_of(subject, left, sizes)}
+    found = _limits_of(subject, sizes)
     # An empty list says nothing of the tensors that it may hold.
     all_seen = not any(one.is_tensors and sizes.values[one.name] == [] for one in subject.arguments)
     all_known = all_seen and all(one.known for one in found.values())
     sampled = all_known and subject.survives(_wild(sizes))
-    floats = shared.dtypes if shared else limits.dtypes(subject, sizes.values)
+    floats = limits.dtypes(subject, sizes.values)
     returned = subject.results(sizes.values, HOST)
     assert returned is not None, "the example was taken"
     shapes, worded = _shapes(
@@ -69,7 +46,6 @@ def described(
         sizes,
         found,
         lambda call: subject.results(call, device),
-        shared is None or shared.any_rank,
     )
     dependent, worded = _data_dependent(subject, sizes, worded)
     labels = _labels(subject, sizes.values, floats)
@@ -103,12 +79,10 @@ def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
     return [*drawn, *(sizes.at({**sizes.all, name: 0}) for name in sizes.all)]
 
 
-def limits_of(
-    subject: Subject, arguments: Sequence[Argument], sizes: dimensions.Sizes
-) -> dict[str, limits.Limits]:
-    """What the numbers and the integer tensors among some arguments may be, by name."""
+def _limits_of(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Limits]:
+    """Return the limits of numbers and integer tensors among the arguments, by name."""
     found = {}
-    for one in arguments:
+    for one in subject.arguments:
         if one.kind in ("int", "float", "ints", "floats"):
             found[one.name] = limits.of_number(subject, one, sizes)
         elif one.is_tensors and _is_integer(sizes.values[one.name]):
@@ -121,7 +95,6 @@ def _shapes(
     sizes: dimensions.Sizes,
     found: dict[str, limits.Limits],
     results: dimensions.Results,
-    any_rank: bool,
 ) -> tuple[dict[str, str], list[str | None] | None]:
     """The shapes of arguments, and of results where they follow; may narrow what was `found`."""
     shapes = {
@@ -138,7 +111,7 @@ def _shapes(
         if one.kind in ("int", "ints") and not one.optional and not one.written
     ]
     limited = [name for name in named if found[name].text]
-    if any_rank and not limited and dimensions.any_rank(sizes, results):
+    if not limited and dimensions.any_rank(sizes, results):
         count = len(results(sizes.values) or ())
         return dict.fromkeys(shapes, "*shape"), ["*shape"] * count
     worded = dimensions.result_shapes(sizes, scalars, named, results)

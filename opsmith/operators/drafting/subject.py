@@ -87,15 +87,12 @@ class Subject:
         arguments: its parameters, without those that a declaration leaves out.
         function: what is called.
         left_out: parameters that keep their defaults, since no declaration can carry them.
-        has_fake: whether it may be called with tensors that have no elements: C++ that no
-            dispatcher calls would read them.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     function: Callable[..., Any]
     left_out: tuple[str, ...] = field(default=())
-    has_fake: bool = True
 
     def call(self, values: Mapping[str, Any], device: str, seed: int = 0) -> Any:
         """Call it with tensors that are made from their `Spec`.
@@ -111,8 +108,6 @@ class Subject:
         Raises:
             Exception: whatever the operator raises.
         """
-        if device == "meta" and not self.has_fake:
-            raise NotImplementedError(f"{self.name} has no fake kernel")
         made = self.made(values, device, seed)
         positional = [made[one.name] for one in self.arguments if not one.keyword_only]
         keywords = {one.name: made[one.name] for one in self.arguments if one.keyword_only}
