@@ -70,14 +70,6 @@ def export(
     source: Source,
     target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("dist"),
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="An option of the target by its name; may be repeated.",
-        ),
-    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
@@ -99,7 +91,7 @@ def export(
     from opsmith.targets import export as export_to
 
     found = get_target(target)
-    options = _options(found, settings or [], extra.found(ctx))
+    options = _options(found, extra.found(ctx))
     loaded = load_source(source, operators=isinstance(found, OperatorTarget))
     export_to(
         **loaded, target=target, out=out, overwrite=overwrite, verify=verify, say=print, **options
@@ -197,15 +189,10 @@ def _viewable(path: Path) -> Path:
     return opened.path(name)
 
 
-def _options(target: Target, settings: list[str], given: extra.Found) -> dict[str, Any]:
+def _options(target: Target, given: extra.Found) -> dict[str, Any]:
     """The target's options by name, their texts turned into values."""
     known = {option.name: option for option in target.options}
     chosen: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise OptionError(f"--set {setting}: expected NAME=VALUE")
-        chosen[name] = _value(known[name], text, f"--set {name}=") if name in known else text
     texts: dict[str, list[str]] = {}
     for name, value in given:
         texts.setdefault(name, []).append("true" if value is None else value)

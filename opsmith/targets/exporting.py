@@ -22,7 +22,7 @@ from opsmith.targets.model import Model
 from opsmith.targets.operators import compare_operators, operators_of
 from opsmith.targets.protocol import ModelTarget, OperatorTarget, Option, Outcome, Target
 from opsmith.targets.registry import all_targets, get_target
-from opsmith.targets.tracing import each_fake_once, evaluating, prepare
+from opsmith.targets.tracing import evaluating, prepare
 from opsmith.targets.verification import compare
 
 Exportable = nn.Module | ExportedProgram | Operator | Sequence[Operator] | ModuleType | str | Path
@@ -110,8 +110,7 @@ def _export_model(
     verify: bool | Sequence[Sequence[Any]],
     say: Callable[[str], None],
 ) -> None:
-    with each_fake_once(model.program):
-        outcome = target.export_model(model, folder, options)
+    outcome = target.export_model(model, folder, options)
     for use in outcome.operators:
         note = f" ({use.note})" if use.note else ""
         calls = "call" if use.count == 1 else "calls"

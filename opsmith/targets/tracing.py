@@ -61,21 +61,6 @@ def prepare(
     return Model(program, model, args, kwargs, _size_names(program) | given)
 
 
-@contextmanager
-def each_fake_once(program: ExportedProgram) -> Iterator[None]:
-    """Keep nothing of what fake kernels give.
-
-    PyTorch runs one again to see whether what it would keep is the same. With symbolic sizes hardly
-    any call comes twice, and each asks much of sizes: a third of what inlining takes.
-    """
-    from torch._guards import detect_fake_mode
-    from torch._subclasses.fake_tensor import disable_fake_tensor_cache
-
-    mode = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
-    with nullcontext() if mode is None else disable_fake_tensor_cache(mode):
-        yield
-
-
 def _told_apart(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

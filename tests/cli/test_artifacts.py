@@ -113,9 +113,6 @@ def test_a_model_and_its_arguments_may_be_named_without_a_function(tmp_path):
     ("arguments", "words"),
     [
         (["cli_model.py:example"], "holds an artifact already"),
-        (["cli_model.py:example", "--overwrite", "--set", "opset=three"], "expected int"),
-        (["cli_model.py:example", "--overwrite", "--set", "opset"], "expected NAME=VALUE"),
-        (["cli_model.py:example", "--overwrite", "--set", "a=b"], "has no option 'a'"),
         (["cli_model.py:example", "--overwrite", "--form", "a", "--form", "b"], "one form for all"),
         (["--form=a", "cli_model.py:example", "--form", "c::d=b"], "or OPERATOR=FORM for each"),
         (["cli_model.py:example", "--opset", "three"], "--opset three: expected int"),

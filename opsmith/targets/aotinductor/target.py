@@ -21,7 +21,6 @@ from opsmith.operators.adopt import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
-from opsmith.targets.composite import found_once
 from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.model import Model
 from opsmith.targets.proof import Route
@@ -215,8 +214,7 @@ def _mutated(model: Model) -> tuple[list[str], list[str]]:
     if not any(schema is not None and schema.is_mutable for schema in schemas):
         return model.mutated_buffers(), model.mutated_inputs()
     # What torch.export gives writes in place; only a functional program's signature says where.
-    with found_once():
-        functional = dataclasses.replace(model, program=model.program.run_decompositions({}))
+    functional = dataclasses.replace(model, program=model.program.run_decompositions({}))
     return functional.mutated_buffers(), functional.mutated_inputs()
 
 

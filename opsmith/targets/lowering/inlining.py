@@ -16,9 +16,7 @@ from torch.fx import Node
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.targets.composite import found_once
 from opsmith.targets.kept_sizes import kept_sizes
-from opsmith.targets.layouts import layouts_unasked
 from opsmith.targets.lowering.assumptions import Assumptions, raised_at
 from opsmith.targets.lowering.choice import INLINE, Choice, Chooser
 from opsmith.targets.lowering.constants import MakesConstants
@@ -129,8 +127,7 @@ def _decomposed(
         if operator.signature.mutated:
             reference = _results(functional(operator, reference))
         table[overload_of(operator)] = _traceable(operator, reference, twins, assumptions)
-    with found_once(), layouts_unasked():
-        return program.run_decompositions(table)
+    return program.run_decompositions(table)
 
 
 def _results(function: Callable[..., Any]) -> Callable[..., Any]:

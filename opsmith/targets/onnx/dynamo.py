@@ -14,11 +14,8 @@ from torch.export import ExportedProgram
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.silenced import silenced
-from opsmith.targets.composite import found_once
-from opsmith.targets.layouts import layouts_unasked
 from opsmith.targets.lowering import Choice, Lowered, overload_of
 from opsmith.targets.model import Model
-from opsmith.targets.onnx import torchlib
 from opsmith.targets.onnx.emitter import Attributes
 from opsmith.targets.onnx.no_ops import only_no_ops
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
@@ -89,7 +86,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         ExportError: the exporter cannot translate something, in its own words.
     """
     table = translation_table(lowered.kept, opset)
-    with quietly(), torchlib.read_once(), found_once(), layouts_unasked(), only_no_ops():
+    with quietly(), only_no_ops():
         try:
             program = torch.onnx.export(
                 lowered.program,
@@ -111,7 +108,7 @@ def knows(overload: torch._ops.OpOverload) -> bool:
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-        with quietly(), torchlib.read_once():
+        with quietly():
             return bool(ONNXRegistry.from_torchlib().is_registered(overload))
     except (ImportError, AttributeError):
         return True  # it will say so itself

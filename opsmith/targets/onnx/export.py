@@ -80,7 +80,6 @@ def export(
     from opsmith.targets.onnx import dynamo, torchscript
     from opsmith.targets.onnx.dynamo import quietly
     from opsmith.targets.onnx.finish import finish
-    from opsmith.targets.onnx.taken_apart import Apart, for_dynamo
 
     exporter = torchscript if options["exporter"] == "torchscript" else dynamo
     opset = exporter.DEFAULT_OPSET if options["opset"] is None else int(options["opset"])
@@ -99,15 +98,12 @@ def export(
         model = _without_objects(model)
     _require_known_operators(model, exporter.knows)
     choosing = chooser(options["form"], opset, library)
-    with quietly():
-        apart = for_dynamo(opset) if exporter is dynamo else Apart(DECOMPOSITIONS)
     for _ in range(_ATTEMPTS):
         with quietly():
-            lowered = lower(model, choosing, pure=True, decompositions=apart.table)
+            lowered = lower(model, choosing, pure=True, decompositions=DECOMPOSITIONS)
         _require_stateless(lowered.program)
         try:
-            with apart.block():
-                made = exporter.export(model, lowered, opset)
+            made = exporter.export(model, lowered, opset)
         except FormError as error:
             _exclude_failing(lowered.kept, choosing, error)
             continue

@@ -30,7 +30,7 @@ class OnnxRuntimeTarget(ModelTarget):
     title = "ONNX Runtime"
     options = (*OPTIONS, _PROVIDER)
     packages = ("onnxruntime", *PACKAGES)
-    prepares = ("torch.onnx", "opsmith.targets.onnx.torchlib:read")
+    prepares = ("torch.onnx",)
     install = INSTALL
     page = PAGE
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
 import opsmith
@@ -191,3 +193,23 @@ def test_a_distance_that_the_other_exporter_gets_wrong_is_refused(tmp_path):
         compare(
             lambda x, y, r, i, n, b: {"d": torch.cdist(r, r, 1.0)}, tmp_path / "m", "torchscript"
         )
+
+
+def test_an_operator_that_keeps_a_form_is_not_decomposed(tmp_path: Path) -> None:
+    with torch.library._scoped_library("kept_form", "DEF") as library:
+        library.define("soft(Tensor x) -> Tensor")
+        library.impl("soft", F.softplus, "CompositeImplicitAutograd")
+
+        @opsmith.adopt("kept_form::soft")
+        def soft(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+            return F.softplus(x)
+
+        soft.register_onnx("Softplus")
+
+        class Soft(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.ops.kept_form.soft(x)
+
+        opsmith.export(Soft(), (torch.rand(3),), target="onnxruntime", out=tmp_path / "a", say=None)
+        nodes = onnx.load(tmp_path / "a" / "model.onnx").graph.node
+        assert [node.op_type for node in nodes] == ["Softplus"]

@@ -32,7 +32,6 @@ from opsmith.targets.jax.derivatives.model import (
 from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 from opsmith.targets.kept_sizes import kept_sizes
-from opsmith.targets.layouts import layouts_unasked
 from opsmith.uncollected import uncollected
 
 _MOST_TRACES = 12
@@ -238,7 +237,7 @@ class _Translation:
                 if self.writes:
                     traced = dispatch_functionalize(traced, FunctionalTensorMode())
                 # Little of what there is by the million is garbage before the trace's end.
-                with layouts_unasked(), uncollected():
+                with uncollected():
                     graph = make_fx(traced, decomposition_table=_decompositions())(
                         *inputs, *more_inputs
                     )
