@@ -23,6 +23,7 @@ from opsmith.targets.operators import compare_operators, operators_of
 from opsmith.targets.protocol import ModelTarget, OperatorTarget, Option, Outcome, Target
 from opsmith.targets.registry import all_targets, get_target
 from opsmith.targets.tracing import evaluating, prepare
+from opsmith.targets.turns import taking_turns
 from opsmith.targets.verification import compare
 
 Exportable = nn.Module | ExportedProgram | Operator | Sequence[Operator] | ModuleType | str | Path
@@ -58,6 +59,8 @@ def export(
         say: called with each line of the report.
         options: the target's own; see its documentation.
 
+    Exports of several threads take turns, because PyTorch traces one model at a time.
+
     Returns:
         The artifact.
 
@@ -74,7 +77,11 @@ def export(
             raise _refused(found, f"{type(model).__name__} is a model", "models")
         _require(found)
         chosen = _options(found, options)
-        with artifacts.replacing(out, overwrite=overwrite) as folder, evaluating(model, say):
+        with (
+            taking_turns(),
+            artifacts.replacing(out, overwrite=overwrite) as folder,
+            evaluating(model, say),
+        ):
             traced = prepare(model, args, kwargs, dynamic_shapes)
             _export_model(found, traced, folder, chosen, verify, say)
     else:
@@ -95,7 +102,7 @@ def export(
             )
         _require(found)
         chosen = _options(found, options)
-        with artifacts.replacing(out, overwrite=overwrite) as folder:
+        with taking_turns(), artifacts.replacing(out, overwrite=overwrite) as folder:
             _export_operators(found, operators, folder, chosen, verify, say)
     done = Artifact.open(out)
     say(f"{found.title} artifact: {out}")

@@ -11,7 +11,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from opsmith.targets.replacement import Replacement
+from opsmith.compat.patch import Patch
 
 #: Less than from one float to the next, and more than such a number as 1/6 is rounded by.
 _CLOSE = 1e-7
@@ -29,6 +29,6 @@ def _matcher() -> Any:
 
 
 #: A block in which the optimizer drops what does nothing, and nothing else.
-only_no_ops = Replacement(
+only_no_ops = Patch(
     _matcher, "math", lambda module: SimpleNamespace(**{**vars(module), "isclose": _close})
 )
