@@ -291,7 +291,7 @@ class Expected:
         return ends
 
     @cached_property
-    def irrelevant(self) -> Irrelevant:
+    def irrelevant(self) -> Irrelevant[Expected]:
         """What is right where infinite and NaN arguments do not matter."""
         return Irrelevant(self.arguments, lambda own: self._evaluate_wide(_widened(own)), self._at)
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from opsmith.checks.sensitivity import is_inexact
 from opsmith.operators.arguments import every_tensor_in, map_tensors
-
-if TYPE_CHECKING:
-    from opsmith.checks.expected import Expected
 
 #: What stands in for one that is infinite or NaN, to see whether it matters.
 _STAND_INS = (1.0, -2.5, 200.0)
@@ -32,7 +29,18 @@ _MOST_KINDS = 64
 Arguments = Mapping[str, Any]
 
 
-class Irrelevant:
+class HasValues(Protocol):
+    """Right results of a call."""
+
+    @property
+    def values(self) -> list[Tensor]:
+        """The results in double precision."""
+
+
+Expected = TypeVar("Expected", bound=HasValues)
+
+
+class Irrelevant(Generic[Expected]):
     """What is right without infinite and NaN arguments that do not matter.
 
     Args:

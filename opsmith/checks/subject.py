@@ -12,7 +12,7 @@ import torch
 from opsmith import kernels
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.adopt import AdoptedOperator
+from opsmith.operators.adopted import AdoptedOperator
 from opsmith.operators.arguments import DTYPES, generic_dtype
 from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature

@@ -79,7 +79,7 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 
 def _derived(operator: "Operator") -> Iterator[str]:
-    from opsmith.operators.adopt import AdoptedOperator
+    from opsmith.operators.adopted import AdoptedOperator
     from opsmith.operators.written import shown_path
 
     signature = operator.signature

@@ -31,7 +31,8 @@ from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_sy
 from opsmith.kernels.units import Generated
 from opsmith.kernels.validation_code import ValidationCode
 from opsmith.signature.expressions import Expression
-from opsmith.signature.model import Parameter, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter
 
 __all__ = [
     "Argument",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from opsmith.errors import DeclarationError
 from opsmith.kernels.cpp import ELEMENT_TYPES, KEYWORDS, enumerator, identifier, quote
 from opsmith.signature.expressions import Name
-from opsmith.signature.model import (
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
     Parameter,
     Result,
     ScalarType,
     SequenceType,
-    Signature,
     TensorListType,
     TensorType,
 )

@@ -16,11 +16,11 @@ from opsmith.kernels.devices import DEVICES, HOST
 from opsmith.kernels.generated import generated_key
 from opsmith.kernels.symbols import arguments_symbol
 from opsmith.kernels.units import Generated
-from opsmith.signature.model import (
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
     Parameter,
     ScalarType,
     SequenceType,
-    Signature,
     TensorListType,
     TensorType,
 )

@@ -7,14 +7,35 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.toolset import TARGET_VERSION, Toolset
-from opsmith.kernels.units import Unit
+from opsmith.kernels.units import CMakeLanguage, Unit
 
-if TYPE_CHECKING:
-    from opsmith.kernels.build import Recipe
+
+class Recipe(Protocol):
+    """What the link of a library needs to know of it; see `opsmith.kernels.build.Recipe`."""
+
+    @property
+    def name(self) -> str:
+        """An identifier."""
+
+    @property
+    def tools(self) -> Toolset:
+        """What builds the library."""
+
+    @property
+    def languages(self) -> list[CMakeLanguage]:
+        """The languages of its units beside C++."""
+
+    @property
+    def link_libraries(self) -> Sequence[Path | str]:
+        """Further libraries."""
+
+    @property
+    def torch(self) -> str:
+        """How much of PyTorch the library may need."""
 
 
 def cmake_lists(recipe: Recipe, parts: Sequence[tuple[Unit, Path | None]]) -> str:

@@ -9,7 +9,8 @@ from opsmith.kernels.validation_code import ValidationCode
 from opsmith.signature import expressions
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.expressions import Expression
-from opsmith.signature.model import Parameter, Signature, TensorType
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, TensorType
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,8 @@ from opsmith.signature.constraints import (
     ValueRange,
 )
 from opsmith.signature.expressions import Expression, Integer, Name
-from opsmith.signature.model import (
-    Parameter,
-    Result,
-    ScalarType,
-    SequenceType,
-    Signature,
-    TensorType,
-)
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
 from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
 
 

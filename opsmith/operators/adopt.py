@@ -13,84 +13,22 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
+from opsmith.operators.adopted import AdoptedOperator, add_adopted
 from opsmith.operators.base import Operator
 from opsmith.operators.decorator import op as declare
 from opsmith.operators.foreign_fake import give_fake
-from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.registry import Registry
 from opsmith.operators.translation import OnnxTranslation
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature, hints, signature_of
 
-if TYPE_CHECKING:
-    from opsmith.operators.specified import Specification
-
 #: What a function without a body does, in the bytecode of each Python.
 _CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
-_ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
-
-
-class AdoptedOperator(Operator):
-    """An operator that somebody else defined; see `Operator` for what it can do.
-
-    Calls go to the operator as it is. What only a definition can have, kernels and derivatives,
-    cannot be registered.
-
-    Attributes:
-        specification: how it got its declaration, where that is not its own.
-    """
-
-    specification: Specification | None = None
-
-    @property
-    def name(self) -> str:
-        """``namespace::name``, or ``namespace::name.overload``: overloads are operators too."""
-        return str(self._opoverload.name())
-
-    def __repr__(self) -> str:
-        return f"<adopted operator {self._opoverload}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (str(self._opoverload),)
-
-
-def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
-    raise DeclarationError(
-        f"{self.name}: is defined elsewhere, so it takes no kernel and no derivative from "
-        "here. Declare an operator of your own (opsmith.op), and call it in the reference."
-    )
-
-
-for _name in vars(DefinedOperator):
-    # torch.library.CustomOpDef has most of them too, and would touch what is not ours.
-    if not _name.startswith("_") and _name not in vars(Operator):
-        setattr(AdoptedOperator, _name, _refuse)
-
-
-def all_adopted() -> tuple[AdoptedOperator, ...]:
-    """Every operator that was adopted by its name, in order."""
-    return _ADOPTED.all()
-
-
-def find_adopted(overload: Any) -> AdoptedOperator | None:
-    """The adopted operator behind an ``OpOverload``, or `None`."""
-    try:
-        return _ADOPTED.find(overload)
-    except TypeError:
-        return None
-
-
-def _again(name: str) -> AdoptedOperator:
-    for operator in _ADOPTED.all():
-        if str(operator.overload) == name:
-            return operator
-    raise OpsmithError(f"{name} was not adopted in this process")
 
 
 def adopt(
@@ -167,7 +105,7 @@ def adopt(
         signature, second if explained else _itself(second, overload), overload
     )
     operator.explained = explained
-    _ADOPTED.add(overload, operator)
+    add_adopted(operator)
     give_fake(signature, overload)
     return operator
 
@@ -204,7 +142,7 @@ def adopt_as(overload: torch._ops.OpOverload, declared: Operator) -> AdoptedOper
     operator.only_registered_cases = declared.only_registered_cases
     if declared.cost is not None:
         operator.cost = replace(declared.cost, signature=signature)
-    _ADOPTED.add(overload, operator)
+    add_adopted(operator)
     give_fake(signature, overload)
     return operator
 

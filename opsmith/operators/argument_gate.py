@@ -16,7 +16,7 @@ from opsmith.kernels import KernelSource
 from opsmith.kernels.arguments_check import build_arguments_check, files
 from opsmith.kernels.symbols import arguments_symbol
 from opsmith.signature import Signature
-from opsmith.signature.model import Parameter
+from opsmith.signature.parameters import Parameter
 
 _SOURCE = Path(__file__).with_name("argument_gate.cpp")
 _FLAGS = ("-O2",)

@@ -13,7 +13,7 @@ from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
 from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
-from opsmith.signature.model import NO_DEFAULT, Parameter, TensorListType, TensorType
+from opsmith.signature.parameters import NO_DEFAULT, Parameter, TensorListType, TensorType
 
 _GRAD, _RESULT = "grad", "result"
 

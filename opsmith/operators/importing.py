@@ -17,7 +17,7 @@ from types import ModuleType
 
 from opsmith.errors import OpsmithError
 from opsmith.operators import registry
-from opsmith.operators.adopt import all_adopted
+from opsmith.operators.adopted import all_adopted
 from opsmith.operators.base import Operator
 from opsmith.operators.written import shown_path
 

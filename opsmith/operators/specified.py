@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
-from opsmith.operators.adopt import AdoptedOperator, adopt_as, find_adopted, overload_of
+from opsmith.operators.adopt import adopt_as, overload_of
+from opsmith.operators.adopted import AdoptedOperator, Specification, find_adopted
 from opsmith.operators.base import Operator
 from opsmith.operators.importing import LoadError, import_module, import_operators
-
-
-@dataclass(frozen=True)
-class Specification:
-    """How an operator got its declaration.
-
-    Attributes:
-        name: the operator under test as it was named, ``torchvision::nms`` or ``aten::add.Tensor``.
-        declared: the operator of the spec whose declaration it has; empty where the spec adopts it.
-        modules: what was imported so that it is there, by name and as it was named.
-    """
-
-    name: str
-    declared: str
-    modules: tuple[tuple[str, str], ...] = ()
 
 
 def is_name(text: str) -> bool:

@@ -23,13 +23,13 @@ from opsmith.signature.constraints import (
     ValueRange,
 )
 from opsmith.signature.declare import signature_of, split_qualname
-from opsmith.signature.model import (
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
     NO_DEFAULT,
     Parameter,
     Result,
     ScalarType,
     SequenceType,
-    Signature,
     TensorListType,
     TensorType,
 )

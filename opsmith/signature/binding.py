@@ -14,13 +14,8 @@ from opsmith.errors import ArgumentError
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
 from opsmith.signature.expressions import Name
-from opsmith.signature.model import (
-    Parameter,
-    ScalarType,
-    SequenceType,
-    Signature,
-    TensorType,
-)
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.shapes import Fixed, Variadic
 
 Check = Callable[[Any, Callable[[], str]], None]

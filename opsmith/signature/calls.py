@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from opsmith.errors import ArgumentError
-from opsmith.signature.model import NO_DEFAULT, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import NO_DEFAULT
 
 
 def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from opsmith.signature.model import Parameter, ScalarType, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, ScalarType
 from opsmith.signature.schema import _argument
 
 Returned = Literal["tensor", "tensors", "int", "float", "bool"]

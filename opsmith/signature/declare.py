@@ -15,13 +15,13 @@ from opsmith.errors import DeclarationError
 from opsmith.signature import checking, hints
 from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
-from opsmith.signature.model import (
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
     NO_DEFAULT,
     Parameter,
     Result,
     ScalarType,
     SequenceType,
-    Signature,
     TensorListType,
     TensorType,
 )

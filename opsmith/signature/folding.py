@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from opsmith.signature import expressions
 from opsmith.signature.expressions import Name
-from opsmith.signature.model import Parameter, Result, Signature, TensorListType
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, Result, TensorListType
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 

@@ -27,7 +27,7 @@ from opsmith.signature.annotations import (
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtypes
 from opsmith.signature.expressions import ExpressionError
-from opsmith.signature.model import (
+from opsmith.signature.parameters import (
     Kind,
     ScalarType,
     SequenceType,

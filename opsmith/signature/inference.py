@@ -8,7 +8,8 @@ from typing import Any
 
 from opsmith.signature import expressions
 from opsmith.signature.expressions import Name
-from opsmith.signature.model import Result, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Result
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 Sizes = Sequence[int | None]

@@ -4,166 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
 
 from opsmith.signature import expressions
-from opsmith.signature.constraints import Constraint, ValueRange
-from opsmith.signature.dtypes import INTEGRAL, DTypes
-from opsmith.signature.shapes import Fixed, Shape, Variadic, bound_by
-
-Kind = Literal["int", "float", "bool", "str"]
-
-
-class _NoDefault:
-    def __repr__(self) -> str:
-        return "NO_DEFAULT"
-
-
-NO_DEFAULT: Any = _NoDefault()
-
-
-def quoted(text: str) -> str:
-    """A string as it is written in a declaration."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """A tensor: its dtypes, and its shape unless the annotation was a plain ``Tensor``."""
-
-    dtypes: DTypes
-    shape: Shape | None
-
-    @property
-    def shaped_generic(self) -> bool:
-        """Whether it has the call's one generic dtype."""
-        return self.shape is not None and self.dtypes.generic
-
-    def __str__(self) -> str:
-        if self.shape is None:
-            return "Tensor"
-        return f'{self.dtypes.label}[Tensor, "{self.shape.text}"]'
-
-
-@dataclass(frozen=True)
-class TensorListType:
-    """A list of tensors, each of the element's type."""
-
-    element: TensorType
-
-    def __str__(self) -> str:
-        return f"list[{self.element}]"
-
-
-@dataclass(frozen=True)
-class ScalarType:
-    """An int, float, bool or str; `choices` are the strings that it may be, if not any."""
-
-    kind: Kind
-    choices: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if self.choices:
-            return f"Literal[{', '.join(map(quoted, self.choices))}]"
-        return self.kind
-
-
-@dataclass(frozen=True)
-class SequenceType:
-    """Several scalars of one kind; `length` is `None` where any number may come."""
-
-    kind: Kind
-    length: int | None
-
-    def __str__(self) -> str:
-        if self.length is None:
-            return f"Sequence[{self.kind}]"
-        return f"tuple[{', '.join([self.kind] * self.length)}]"
-
-
-Type = TensorType | TensorListType | ScalarType | SequenceType
-
-
-def is_integral(type_: Type) -> bool:
-    """Whether the values are ints and nothing else."""
-    match type_:
-        case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
-            return set(dtypes.names) <= set(INTEGRAL)
-        case ScalarType(kind) | SequenceType(kind):
-            return kind == "int"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One argument of an operator.
-
-    Attributes:
-        name: its name in Python, in the schema and in C++.
-        type: what it is.
-        optional: whether ``None`` may be passed.
-        default: the default, or `NO_DEFAULT`.
-        keyword_only: whether it stands after ``*``.
-        mutated: whether the operator writes into it.
-        constraints: what its values must be.
-        differentiable: whether gradients may reach it.
-        annotation: the annotation as messages quote it.
-    """
-
-    name: str
-    type: Type
-    optional: bool = False
-    default: Any = NO_DEFAULT
-    keyword_only: bool = False
-    mutated: bool = False
-    constraints: tuple[Constraint, ...] = ()
-    differentiable: bool = True
-    annotation: str = ""
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether it is a tensor (perhaps optional)."""
-        return isinstance(self.type, TensorType)
-
-    @property
-    def is_tensor_list(self) -> bool:
-        """Whether it is a list of tensors."""
-        return isinstance(self.type, TensorListType)
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is one int, float, bool or str."""
-        return isinstance(self.type, ScalarType)
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether it is several ints, floats, bools or strs."""
-        return isinstance(self.type, SequenceType)
-
-    @property
-    def ranges(self) -> tuple[ValueRange, ...]:
-        """The constraints on each value by itself."""
-        return tuple(c for c in self.constraints if isinstance(c, ValueRange))
-
-    @property
-    def tensor_type(self) -> TensorType | None:
-        """The type of the tensor, or of each tensor of a list."""
-        if isinstance(self.type, TensorListType):
-            return self.type.element
-        return self.type if isinstance(self.type, TensorType) else None
-
-
-@dataclass(frozen=True)
-class Result:
-    """One result; `name` is ``out``, or ``out0``, ``out1``, … where there are several."""
-
-    name: str
-    type: TensorType | TensorListType
-
-    @property
-    def tensor_type(self) -> TensorType:
-        """The type of the tensor, or of each tensor of a list."""
-        return self.type.element if isinstance(self.type, TensorListType) else self.type
+from opsmith.signature.dtypes import DTypes
+from opsmith.signature.parameters import Parameter, Result, TensorType
+from opsmith.signature.schema import schema_of
+from opsmith.signature.shapes import Fixed, Variadic, bound_by
 
 
 @dataclass(frozen=True)
@@ -344,9 +190,7 @@ class Signature:
 
     def schema(self) -> str:
         """The schema without the namespace, as ``torch.library.define`` takes it."""
-        from opsmith.signature.schema import schema_of
-
-        return schema_of(self)
+        return schema_of(self.name, self.parameters, self.results)
 
     def facts(self) -> str:
         """All that it says but the documentation, as a text; no shape is parsed for it."""

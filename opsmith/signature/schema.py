@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from opsmith.signature.model import (
+from opsmith.signature.parameters import (
     NO_DEFAULT,
     Parameter,
     Result,
     ScalarType,
     SequenceType,
-    Signature,
     TensorListType,
     TensorType,
 )
@@ -19,19 +19,19 @@ from opsmith.signature.model import (
 _KINDS = {"int": "SymInt", "float": "float", "bool": "bool", "str": "str"}
 
 
-def schema_of(signature: Signature) -> str:
-    """``name(Tensor x, SymInt[3] size, *, float scale=1.0) -> Tensor``."""
+def schema_of(name: str, parameters: Sequence[Parameter], results: Sequence[Result]) -> str:
+    """Return the schema: ``name(Tensor x, SymInt[3] size, *, float scale=1.0) -> Tensor``."""
     arguments: list[str] = []
     aliases = iter("abcdefghijklmnopqrstuvwxyz")
     starred = False
-    for parameter in signature.parameters:
+    for parameter in parameters:
         if parameter.keyword_only and not starred:
             arguments.append("*")
             starred = True
         arguments.append(_argument(parameter, next(aliases) if parameter.mutated else None))
-    results = [_result(result) for result in signature.results]
-    returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    return f"{signature.name}({', '.join(arguments)}) -> {returns}"
+    returned = [_result(result) for result in results]
+    returns = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
+    return f"{name}({', '.join(arguments)}) -> {returns}"
 
 
 def _result(result: Result) -> str:

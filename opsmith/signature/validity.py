@@ -8,12 +8,12 @@ from typing import NoReturn
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.signature.model import (
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
     Parameter,
     Result,
     ScalarType,
     SequenceType,
-    Signature,
     TensorType,
     is_integral,
 )

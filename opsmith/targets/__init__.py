@@ -9,13 +9,14 @@ from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse,
 from opsmith.targets.exporting import export
 from opsmith.targets.loaded import LoadedModel, LoadedOperators, load
 from opsmith.targets.model import Model
-from opsmith.targets.proof import DirectProof, GradientProof, ModelProof, OperatorProof, Route
+from opsmith.targets.proof import DirectProof, GradientProof, ModelProof, OperatorProof
 from opsmith.targets.protocol import (
     ModelTarget,
     OperatorRunner,
     OperatorTarget,
     Option,
     Outcome,
+    Route,
     Runner,
     Target,
 )

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, registry
-from opsmith.operators.adopt import AdoptedOperator, find_adopted
+from opsmith.operators.adopted import AdoptedOperator, find_adopted
 from opsmith.operators.arguments import dtype_name
 from opsmith.targets.artifact import CallSpec, TensorSpec
 

@@ -6,30 +6,20 @@ A target knows the routes; the checks draw cases, know what is right, and compar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.operators import Operator
 from opsmith.operators.arguments import flatten
-from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel, LoadedOperators
-
-
-def _none(operator: Operator, kernel: Kernel) -> str | None:
-    del operator, kernel
-    return None
+from opsmith.targets.protocol import Route
 
 
 def _no_options(operator: Operator) -> Mapping[str, Any]:
     del operator
     return {}
-
-
-def _kernel(operator: Operator) -> str:
-    del operator
-    return ""
 
 
 def call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
@@ -72,38 +62,6 @@ def own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
         lambda arguments: arguments,
         lambda returned, arguments: flatten(operator.signature, returned, arguments),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """What all routes of an operator to a runtime have.
-
-    Attributes:
-        name: of the check.
-        summary: what must hold, as the end of "checks that …".
-        what: what runs, for messages.
-        obstacle: why an operator with this kernel cannot go this way; `None` if it can.
-        lacks: dtypes that the runtime does not have.
-        flag: the option of ``opsmith check`` without which it is left out, as it is slow.
-        about: what of the author's is wrong where the results are, and where it is written
-            (``backward: file.py:7``); empty where that is the kernel.
-        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
-        compiles: whether the runtime compiles every call anew, so that a check makes half as many.
-        beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
-            rounds as it rounds 1, however small they are, and by up to how many units in the last
-            place of 1; those of single precision for coarser dtypes, which runtimes widen.
-    """
-
-    name: str
-    summary: str
-    what: str
-    obstacle: Callable[[Operator, Kernel], str | None] = _none
-    lacks: frozenset[str] = frozenset()
-    flag: str = ""
-    about: Callable[[Operator], str] = _kernel
-    timed: str = ""
-    compiles: bool = False
-    beside_one: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from opsmith.operators import Operator
+from opsmith.operators.kernel import Kernel
 from opsmith.targets.artifact import Artifact, OperatorUse
 
 if TYPE_CHECKING:
     from opsmith.targets.model import Model
-    from opsmith.targets.proof import Route
 
 
 #: What tracing imports when it begins, and symbolic sizes when two are first added.
@@ -122,6 +122,48 @@ class OperatorRunner(abc.ABC):
         Raises:
             RuntimeError: see `Runner.run`.
         """
+
+
+def _none(operator: Operator, kernel: Kernel) -> str | None:
+    del operator, kernel
+    return None
+
+
+def _kernel(operator: Operator) -> str:
+    del operator
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """What all routes of an operator to a runtime have.
+
+    Attributes:
+        name: of the check.
+        summary: what must hold, as the end of "checks that …".
+        what: what runs, for messages.
+        obstacle: why an operator with this kernel cannot go this way; `None` if it can.
+        lacks: dtypes that the runtime does not have.
+        flag: the option of ``opsmith check`` without which it is left out, as it is slow.
+        about: what of the author's is wrong where the results are, and where it is written
+            (``backward: file.py:7``); empty where that is the kernel.
+        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
+        compiles: whether the runtime compiles every call anew, so that a check makes half as many.
+        beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
+            rounds as it rounds 1, however small they are, and by up to how many units in the last
+            place of 1; those of single precision for coarser dtypes, which runtimes widen.
+    """
+
+    name: str
+    summary: str
+    what: str
+    obstacle: Callable[[Operator, Kernel], str | None] = _none
+    lacks: frozenset[str] = frozenset()
+    flag: str = ""
+    about: Callable[[Operator], str] = _kernel
+    timed: str = ""
+    compiles: bool = False
+    beside_one: Mapping[str, float] = field(default_factory=dict)
 
 
 class Target(abc.ABC):

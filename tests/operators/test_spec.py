@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.errors import DeclarationError
-from opsmith.operators.adopt import AdoptedOperator, find_adopted
+from opsmith.operators.adopted import AdoptedOperator, find_adopted
 from opsmith.operators.importing import LoadError
 from opsmith.operators.specified import Specification, is_name, specified, take
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,18 +11,36 @@ from torch._library import fake_class_registry
 from torch.utils._pytree import tree_leaves
 
 from opsmith.errors import DifferentiationError, OpsmithError
+from opsmith.operators.classes.read_class import Declared
 from opsmith.operators.classes.reference import make_state
 from opsmith.operators.data_dependent import asks_for_values
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
-from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
+from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
 from opsmith.silenced import silenced
 
-if TYPE_CHECKING:
-    from opsmith.operators.classes.custom_class import CustomClass
+
+class Owner(Protocol):
+    """The parts of a custom class that its fake class reads; see `CustomClass`."""
+
+    @property
+    def name(self) -> str:
+        """``namespace::Name``."""
+
+    @property
+    def model(self) -> ClassModel:
+        """The declaration as plain data."""
+
+    @property
+    def declared(self) -> Declared:
+        """The decorated class as it was read."""
+
+    @property
+    def methods(self) -> Mapping[str, Any]:
+        """The methods by name, each with its `operator`."""
 
 
-def register(owner: CustomClass) -> None:
+def register(owner: Owner) -> None:
     """Register the fake class of a custom class, in place of an earlier one."""
     methods: dict[str, Any] = {
         method.name: _fake_method(owner, method) for method in owner.model.methods
@@ -48,7 +66,7 @@ def _unflatten(cls: type, flattened: Any) -> Any:
     return cls(dict(flattened))
 
 
-def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:
+def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., Any]:
     if method.getter is not None:
         read = method.getter
 
@@ -77,7 +95,7 @@ def _fake_method(owner: CustomClass, method: MethodModel) -> Callable[..., Any]:
 
 
 def method_arguments(
-    owner: CustomClass, method: MethodModel
+    owner: Owner, method: MethodModel
 ) -> Callable[[tuple[Any, ...], Any], dict[str, Any]]:
     """A function from a method's ``(args, kwargs)`` to its arguments by name."""
     # The method as a signature of its own, for the wording of errors.
@@ -88,7 +106,7 @@ def method_arguments(
 
 
 def _run_for_numbers(
-    owner: CustomClass, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
+    owner: Owner, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
 ) -> Any:
     """A traced program keeps a number as it is, so that it must be the same in every call."""
     if owner.model.mutable:
@@ -113,7 +131,7 @@ def _run_for_numbers(
     return returned
 
 
-def _refuse_lost_gradient(owner: CustomClass, method: MethodModel, values: list[Any]) -> None:
+def _refuse_lost_gradient(owner: Owner, method: MethodModel, values: list[Any]) -> None:
     """`torch.compile` loses the gradients of whatever an object computes, without a word."""
     if not torch.is_grad_enabled() or not torch.compiler.is_compiling():
         return
@@ -128,7 +146,7 @@ def _refuse_lost_gradient(owner: CustomClass, method: MethodModel, values: list[
         )
 
 
-def _refuse_what_changes(owner: CustomClass, method: MethodModel, read: Any) -> None:
+def _refuse_what_changes(owner: Owner, method: MethodModel, read: Any) -> None:
     changing = [name for name in owner.model.mutable if name in read]
     tensors = {f.name for f in owner.model.fields if f.is_tensor or f.is_tensor_list}
     if method.getter in tensors or not changing:

@@ -21,7 +21,7 @@ from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.operators import Operator, argument_gate
 from opsmith.operators.classes import CustomClass, all_classes
 from opsmith.signature.class_model import MethodModel
-from opsmith.signature.model import TensorListType
+from opsmith.signature.parameters import TensorListType
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.definitions import definitions
 from opsmith.targets.artifact import OperatorUse

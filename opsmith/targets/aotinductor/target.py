@@ -17,14 +17,13 @@ from torch.fx import Node
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device, machine
 from opsmith.operators import Operator
-from opsmith.operators.adopt import find_adopted
+from opsmith.operators.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature import expressions
 from opsmith.targets.artifact import Artifact, OperatorUse
 from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.model import Model
-from opsmith.targets.proof import Route
-from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
+from opsmith.targets.protocol import ModelTarget, Option, Outcome, Route, Runner
 from opsmith.targets.readme import write_readme
 
 MODEL = "model.pt2"

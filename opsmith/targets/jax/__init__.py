@@ -8,8 +8,7 @@ from typing import Any
 
 from opsmith.operators import Operator
 from opsmith.targets.artifact import Artifact
-from opsmith.targets.proof import Route
-from opsmith.targets.protocol import TRACING, OperatorRunner, OperatorTarget, Option, Outcome
+from opsmith.targets.protocol import TRACING, OperatorRunner, OperatorTarget, Option, Outcome, Route
 
 
 class JaxTarget(OperatorTarget):

@@ -8,7 +8,7 @@ from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.signature import Signature
-from opsmith.signature.model import Parameter
+from opsmith.signature.parameters import Parameter
 from opsmith.targets import operators
 
 _HERE = Path(__file__).parent

@@ -17,7 +17,8 @@ from opsmith.operators.written import where_written
 from opsmith.signature import Parameter
 from opsmith.targets.jax.library import obstacle
 from opsmith.targets.loaded import LoadedOperators
-from opsmith.targets.proof import GradientProof, OperatorProof, OwnCall, Route
+from opsmith.targets.proof import GradientProof, OperatorProof, OwnCall
+from opsmith.targets.protocol import Route
 
 #: A case's program runs once, so that what LLVM would make of it does not matter; nor does what
 #: XLA's fused loops would be, which take half of the time to compile.

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.signature.model import Parameter, Result, ScalarType, SequenceType, TensorType
+from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
 from opsmith.targets.model import operator_behind, operator_of
 
 _NAMESPACE = "opsmith_functional"

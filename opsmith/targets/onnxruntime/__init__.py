@@ -11,8 +11,7 @@ from opsmith.targets.artifact import Artifact
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.export import INSTALL, OPTIONS, PACKAGES, PAGE
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.proof import Route
-from opsmith.targets.protocol import ModelTarget, Option, Outcome, Runner
+from opsmith.targets.protocol import ModelTarget, Option, Outcome, Route, Runner
 
 _PROVIDER = Option(
     "provider",

@@ -16,7 +16,8 @@ from opsmith.operators.kernel import Kernel
 from opsmith.operators.translation import latest
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.proof import DirectProof, ModelProof, Route
+from opsmith.targets.proof import DirectProof, ModelProof
+from opsmith.targets.protocol import Route
 
 _FORMS = {
     "standard": "as register_onnx says",

@@ -13,7 +13,8 @@ from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.targets.loaded import LoadedOperators
-from opsmith.targets.proof import OperatorProof, Route
+from opsmith.targets.proof import OperatorProof
+from opsmith.targets.protocol import Route
 from opsmith.targets.python import library
 
 

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from opsmith.errors import DeclarationError
 from opsmith.kernels.languages.triton.missing import require_triton
 from opsmith.signature import expressions
-from opsmith.signature.model import ScalarType, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import ScalarType
 
 Grid = Callable[..., Any] | tuple[int | str, ...]
 Meta = Mapping[str, Any] | Callable[..., Mapping[str, Any]]

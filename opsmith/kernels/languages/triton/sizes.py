@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature.expressions import Binary, Expression, Integer, Name, Scalar
-from opsmith.signature.model import ScalarType, SequenceType, Signature, TensorType
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import ScalarType, SequenceType, TensorType
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
-from opsmith.signature.model import ScalarType, TensorType
+from opsmith.signature.parameters import ScalarType, TensorType
 
 #: Triton's names of dtypes; it has no others.
 TRITON_DTYPES = {

@@ -14,7 +14,7 @@ from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, describe
 from opsmith.signature.binding import bind
 from opsmith.signature.expressions import evaluate
-from opsmith.signature.model import NO_DEFAULT, Parameter, ScalarType, SequenceType
+from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType
 from opsmith.signature.shapes import Fixed, Variadic
 
 _MOST_CASES = 24

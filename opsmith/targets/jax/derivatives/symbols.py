@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opsmith.signature.expressions import Scalar
-from opsmith.signature.model import Parameter, Result, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, Result
 from opsmith.signature.shapes import Fixed
 
 # The files in which PyTorch says what its operators do to sizes and strides, and those from which

@@ -11,13 +11,8 @@ import numpy as np
 
 from opsmith.errors import ArgumentError
 from opsmith.signature.binding import TensorInfo, show_sizes
-from opsmith.signature.model import (
-    Parameter,
-    ScalarType,
-    SequenceType,
-    Signature,
-    TensorListType,
-)
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorListType
 
 Arrays = tuple[Any, ...]
 """One entry per tensor argument: an array, a tuple of them for a list, `None`."""

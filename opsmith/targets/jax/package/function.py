@@ -14,7 +14,8 @@ from opsmith.errors import ArgumentError, DifferentiationError
 from opsmith.signature.binding import Bindings, bind, result_shapes
 from opsmith.signature.calls import named
 from opsmith.signature.dtypes import DTypes
-from opsmith.signature.model import NO_DEFAULT, Signature
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import NO_DEFAULT
 from opsmith.targets.jax.package.arguments import (
     Arrays,
     Numbers,
