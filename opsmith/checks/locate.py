@@ -10,9 +10,9 @@ from typing import Any
 
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator, registry
-from opsmith.operators.adopted import all_adopted
+from opsmith.operators.adopted import Specification, all_adopted
 from opsmith.operators.importing import LoadError, import_again
-from opsmith.operators.specified import Specification, take
+from opsmith.operators.specified import take
 
 
 class NotLocatedError(OpsmithError):

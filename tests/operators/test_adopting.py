@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, checks
-from opsmith.operators import adopt as adopting
+from opsmith.operators import adopted
 
 
 def function(name: str, **parts: Any) -> Any:
@@ -199,10 +199,10 @@ def swapped(other: Float[Tensor, "*n"], self: Float[Tensor, "*n"], *, alpha: int
 def test_a_number_of_pytorchs_is_an_int_or_a_float() -> None:
     difference = opsmith.adopt("aten::rsub.Tensor", subtracted)
     assert difference(torch.ones(2), torch.ones(2), alpha=3).tolist() == [-2, -2]
-    assert adopting.find_adopted(torch.ops.aten.rsub.Tensor) is difference
-    assert adopting.find_adopted(torch.ops.aten.sub.Tensor) is None
-    assert adopting.find_adopted([]) is None
-    assert adopting._again("aten.rsub.Tensor") is difference
+    assert adopted.find_adopted(torch.ops.aten.rsub.Tensor) is difference
+    assert adopted.find_adopted(torch.ops.aten.sub.Tensor) is None
+    assert adopted.find_adopted([]) is None
+    assert adopted._again("aten.rsub.Tensor") is difference
     opsmith.adopt("aten::clip", clipped)
 
 
@@ -230,7 +230,7 @@ def test_every_refusal_to_adopt_says_what_there_is() -> None:
     for other in (subtracted_by_text, swapped, like):
         message = refused(DeclarationError, opsmith.adopt, "aten::rsub.Tensor", other)
         assert message.startswith("aten::rsub: is declared otherwise than it is.\n  declared: ")
-    assert refused(opsmith.OpsmithError, adopting._again, "aten.sub.Tensor") == (
+    assert refused(opsmith.OpsmithError, adopted._again, "aten.sub.Tensor") == (
         "aten.sub.Tensor was not adopted in this process"
     )
 

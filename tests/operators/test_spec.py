@@ -10,9 +10,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith.errors import DeclarationError
-from opsmith.operators.adopted import AdoptedOperator, find_adopted
+from opsmith.operators.adopted import AdoptedOperator, Specification, find_adopted
 from opsmith.operators.importing import LoadError
-from opsmith.operators.specified import Specification, is_name, specified, take
+from opsmith.operators.specified import is_name, specified, take
 
 
 @torch.library.custom_op("specified_foreign::clip", mutates_args=())
