@@ -5,8 +5,10 @@ derivatives from the reference, and one with none, whose results say so when som
 case does a derivative silently come out as zero or as nothing.
 
 * Reverse mode uses the backward written by hand, else the reference.
-* Forward mode, and a second derivative of ``autograd="reference"``, run the reference, which is
-  plain PyTorch and so has every derivative.
+* Forward mode takes the tangents from the reference, which is plain PyTorch and so has every
+  derivative, and the results from the operator itself, which compares its arguments with the
+  declaration as in any other call. A second derivative of ``autograd="reference"`` runs the
+  reference.
 
 The autograd node is a *single-level* function (`torch.autograd.function._SingleLevelFunction`):
 this kernel already runs inside whatever `torch.func` transform is active, as PyTorch's own
@@ -16,6 +18,7 @@ derivatives do, so the node must not enter the transform again, which is why
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +41,7 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 _after_autograd = torch._C._after_autograd_keyset
 _any_requires_grad = torch._C._any_requires_grad
 _is_grad_enabled = torch.is_grad_enabled
+_in_transform = torch._C._are_functorch_transforms_active
 
 
 @dataclass(frozen=True)
@@ -70,29 +74,36 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 
 
 def _needs_derivative(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    # forward_ad's level is -1 unless somebody is inside dual_level, jvp or jacfwd.
-    if forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0 or _in_transform():  # as below, without another call
         return True
     return _is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())
 
 
+def _may_have_tangents() -> bool:
+    # The level is -1 unless somebody is inside dual_level, jvp or jacfwd; graphs that are compiled
+    # from these enter a transform alone.
+    return forward_ad._current_level >= 0 or _in_transform()
+
+
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """The same for a call that is known to need a derivative, or to carry tangents."""
+    from opsmith.operators.forward_mode import forward_mode, has_tangent, written_names
+
     overload = operator.overload
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if operator.signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
-        if forward_ad._current_level >= 0 and _has_tangent((*args, *kwargs.values())):
-            return _forward_mode(operator, args, kwargs)
+        if _may_have_tangents() and has_tangent((*args, *kwargs.values())):
+            return forward_mode(operator, args, kwargs, functools.partial(derivative, keyset))
         if not (_is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())):
             with _below_autograd():
                 return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
         if operator.signature.mutated:
             raise DifferentiationError(
-                f"{operator.name}: writes into {_written(operator)}, and a mutating operator has "
-                "no gradient, but an argument requires one. Call it under torch.no_grad(), or "
+                f"{operator.name}: writes into {written_names(operator)}, and a mutating operator "
+                "has no gradient, but an argument requires one. Call it under torch.no_grad(), or "
                 "detach() its arguments."
             )
         return nodes.apply(keyset, args, kwargs)
@@ -110,36 +121,6 @@ def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
         elif value is not None:
             arguments[name] = value.detach()
     return operator.split(arguments)
-
-
-def _has_tangent(values: Sequence[Any]) -> bool:
-    for value in values:
-        if isinstance(value, Tensor):
-            if forward_ad.unpack_dual(value).tangent is not None:
-                return True
-        elif isinstance(value, list | tuple) and _has_tangent(value):
-            return True
-    return False
-
-
-def _written(operator: Operator) -> str:
-    return ", ".join(repr(parameter.name) for parameter in operator.signature.mutated)
-
-
-def _forward_mode(operator: Operator, args: Any, kwargs: Any) -> Any:
-    if operator.signature.mutated:
-        raise DifferentiationError(
-            f"{operator.name}: writes into {_written(operator)}, and a mutating operator has no "
-            "derivative, but an argument carries a tangent (jvp, jacfwd, hessian). Declare a "
-            "functional one, and mutate around it."
-        )
-    if not operator.rule.reference:
-        raise DifferentiationError(
-            f"{operator.name}: has no forward-mode derivative (jvp, jacfwd, hessian). If its "
-            'reference is differentiable PyTorch, declare it with autograd="reference"; a '
-            "backward registered by hand is still used for reverse mode."
-        )
-    return operator.reference(**operator.arguments(args, kwargs))
 
 
 class _Flat:
@@ -204,7 +185,7 @@ class _Nodes:
     def apply(self, keyset: Any, args: Any, kwargs: Any) -> Any:
         call = _Call(_Flat(self.operator.arguments(args, kwargs), self.tensors), keyset)
         function: Any = self.function
-        if torch._C._are_functorch_transforms_active():
+        if _in_transform():
             with enable_single_level_autograd_function():
                 returned = function.apply(call, *call.flat.tensors)
         else:
@@ -328,9 +309,7 @@ def _by_reference(
 ) -> list[Tensor | None]:
     """Gradients by differentiating the reference at the saved arguments."""
     needed = ctx.needs_input_grad[1:]
-    differentiate = (
-        _reference_vjp if torch._C._are_functorch_transforms_active() else _reference_grad
-    )
+    differentiate = _reference_vjp if _in_transform() else _reference_grad
 
     def outputs_of(wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The reference's differentiable results with the gradients that came for them."""

@@ -455,8 +455,10 @@ class DefinedOperator(Operator):
         """
         if function is None:
             return self.register_vmap
+        from opsmith.operators.vmap import checked_rule
+
         self._require_function("register_vmap", function)
-        self._registration.vmap(function)
+        self._registration.vmap(checked_rule(self.signature, function))
         graph_caches.tell(self.name, "batching rule", function)
         return function
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from opsmith.errors import OpsmithError
 from opsmith.operators.arguments import describe
+from opsmith.operators.fake import check_size
 from opsmith.operators.validation import result_dtype
 from opsmith.signature import (
+    Bindings,
     Result,
     Signature,
     TensorInfo,
@@ -46,19 +49,40 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
                 f"{signature.qualname}: mutates {mutated}, and vmap of a mutating operator has no "
                 "rule; write one with register_vmap."
             )
-        names = [parameter.name for parameter in signature.parameters]
-        batched = {
-            name: dim
-            for name, dim in zip(names, in_dims, strict=False)
-            if dim is not None and not (isinstance(dim, list) and all(d is None for d in dim))
-        }
+        batched = _batched(signature, in_dims)
         arguments = arguments_of(args, kwargs)
-        fold = fold_of(signature, batched) if info.batch_size else None
-        if fold is not None:
-            return _folded(operator, fold, info.batch_size, arguments, batched)
-        return _one_by_one(operator, info.batch_size, arguments, batched)
+        if not info.batch_size:
+            return _empty(signature, arguments, batched)
+        fold = fold_of(signature, batched)
+        if fold is None:
+            return _one_by_one(operator, info.batch_size, arguments, batched)
+        # What does not fit is refused before it is laid together, where it may fit.
+        _bound(signature, arguments, batched)
+        return _folded(operator, fold, info.batch_size, arguments, batched)
 
     return rule
+
+
+def checked_rule(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a batching rule that an author wrote, called when each sample fits the signature."""
+    arguments_of = named(signature)
+
+    @functools.wraps(function)
+    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        _bound(signature, arguments_of(args, kwargs), _batched(signature, in_dims))
+        return function(info, in_dims, *args, **kwargs)
+
+    return rule
+
+
+def _batched(signature: Signature, in_dims: Sequence[Any]) -> dict[str, Any]:
+    """Return the batch dimension of each argument that has a batch."""
+    names = [parameter.name for parameter in signature.parameters]
+    return {
+        name: dim
+        for name, dim in zip(names, in_dims, strict=False)
+        if dim is not None and not (isinstance(dim, list) and all(d is None for d in dim))
+    }
 
 
 def _sample(value: Any, dim: Any, index: int) -> Any:
@@ -73,8 +97,6 @@ def _one_by_one(
     operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
 ) -> Any:
     signature = operator.signature
-    if size == 0:
-        return _empty(signature, arguments, batched)
     calls = [
         operator(**{n: _sample(value, batched.get(n), i) for n, value in arguments.items()})
         for i in range(size)
@@ -113,15 +135,7 @@ def _shapes_text(shapes: Sequence[tuple[int, ...]], *, many: bool) -> str:
 def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Any:
     if not signature.shaped or signature.data_dependent:
         raise OpsmithError(f"{signature.qualname}: vmap over no samples needs declared shapes.")
-    described = describe(arguments, signature)
-    for name, dim in batched.items():
-        info = described[name]
-        described[name] = (
-            [_without(item, axis) for item, axis in zip(info, dim, strict=True)]
-            if isinstance(dim, list | tuple)
-            else _without(info, dim)
-        )
-    bindings = bind(signature, described)
+    bindings = _bound(signature, arguments, batched)
     made = []
     for result, shape_ in zip(
         signature.results, result_shapes(signature, bindings, arguments), strict=True
@@ -130,6 +144,19 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
         dtype = result_dtype(result.type, bindings)
         made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
     return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
+
+
+def _bound(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Bindings:
+    """Return what one sample fixes; refuse it where its shapes, dtypes or scalars do not fit."""
+    described = describe(arguments, signature)
+    for name, dim in batched.items():
+        info = described[name]
+        described[name] = (
+            [_without(item, axis) for item, axis in zip(info, dim, strict=True)]
+            if isinstance(dim, list | tuple)
+            else _without(info, dim)
+        )
+    return bind(signature, described, check_size)
 
 
 def _without(info: TensorInfo, dim: int | None) -> TensorInfo:

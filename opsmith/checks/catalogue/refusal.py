@@ -15,6 +15,7 @@ from opsmith.checks.protocol import Failure, check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.violations import violations
+from opsmith.checks.ways import AUTOCAST, Call, ways
 from opsmith.errors import OpsmithError
 from opsmith.kernels.devices import host_reads
 from opsmith.operators.arguments import DTYPES, describe, dtype_name
@@ -43,19 +44,25 @@ class _Bad:
         arguments: all of them, by name.
         named: the arguments of which the message must name one; none where any will do.
         perhaps: it may fit all the same: a size that another is computed from, rounded.
+        castable: a cast to another floating dtype, as autocast makes, may let it fit.
     """
 
     what: str
     arguments: dict[str, Any]
     named: tuple[str, ...]
     perhaps: bool = False
+    castable: bool = False
 
 
 @check("refusal", "a bad argument raises an error that names operator and argument", order=80)
 def refusal(trial: Trial) -> None:
-    """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself."""
+    """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself.
+
+    The first call of each kind is made under jvp, vjp, vmap, functionalize and autocast too.
+    """
     trial.need(not trial.subject.adopted, "defined elsewhere, so it refuses in its own words")
     tried: set[str] = set()
+    under: dict[str, None] = {}
 
     def one(case: Case) -> None:
         trial.accept(case)
@@ -64,14 +71,22 @@ def refusal(trial: Trial) -> None:
                 continue
             trial.enter(case, bad.what)
             trial.count -= 1
+            _must_refuse(trial, bad, trial.call)
+            if bad.what in tried:
+                continue
             tried.add(bad.what)
-            _must_refuse(trial, bad)
+            for way, call in ways(trial.operator, trial.call, bad.arguments):
+                if not (way == AUTOCAST and bad.castable):
+                    under[way] = None
+                    _must_refuse(trial, replace(bad, what=f"{bad.what}, under {way}"), call)
 
     # Sizes that differ, so that no wrong size is right by chance.
     wanted = Wanted(sizes=(2, 3, 4, 5, 6, 7, 9), distinct=True, max_elements=4096)
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
     trial.need(tried, "every argument fits this declaration")
     trial.notes.append(f"{len(tried)} kinds of bad argument")
+    if under:
+        trial.notes.append(f"also under {', '.join(under)}")
     untried = [p.name for p in trial.signature.tensors if p.constraints]
     if untried and not host_reads(trial.subject.device):
         trial.notes.append(
@@ -80,10 +95,10 @@ def refusal(trial: Trial) -> None:
         )
 
 
-def _must_refuse(trial: Trial, bad: _Bad) -> None:
+def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
     begin = f"{trial.operator.name}: "
     try:
-        trial.call(bad.arguments)
+        call(bad.arguments)
     except Exception as error:
         text = str(error)
         if not isinstance(error, OpsmithError | RuntimeError):
@@ -156,7 +171,8 @@ def _bad_values(
     for what, wrong in violations(parameter, arguments, bindings):
         shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
         changed = _with(arguments, name, wrong)
-        yield _Bad(f"{name!r} {what}{shown}", changed, (name, *readers), perhaps)
+        castable = isinstance(wrong, Tensor) and wrong.is_floating_point()
+        yield _Bad(f"{name!r} {what}{shown}", changed, (name, *readers), perhaps, castable)
 
 
 def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
@@ -230,6 +246,7 @@ def _bad_tensor(
             f"{name!r} of dtype {dtype_name(other)}",
             _with(arguments, name, torch.zeros_like(value, dtype=other)),
             (name, *others),
+            castable=other.is_floating_point,
         )
 
 

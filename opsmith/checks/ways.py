@@ -1,0 +1,88 @@
+"""Ways to call an operator in which PyTorch changes its arguments first: transforms, autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.operators.arguments import every_tensor_in, is_float8, map_named_tensors
+from opsmith.operators.base import Operator
+
+Call = Callable[[Mapping[str, Any]], Any]
+"""Calls the operator with arguments by name."""
+
+AUTOCAST = "autocast"
+"""The way that may cast floating tensors to another dtype."""
+
+
+def ways(
+    operator: Operator, call: Call, arguments: Mapping[str, Any]
+) -> Iterator[tuple[str, Call]]:
+    """Give each way in which an operator can be called with arguments like these, with its name.
+
+    Args:
+        operator: what is called.
+        call: calls it as it is.
+        arguments: by name; those that a call is then made with are of the same kind.
+    """
+    given = dict(every_tensor_in(arguments))
+    smooth = [
+        name
+        for name, tensor in given.items()
+        if (tensor.is_floating_point() or tensor.is_complex()) and not is_float8(tensor.dtype)
+    ]
+    if not operator.signature.mutated:
+        if smooth:
+            if operator.rule.reference:
+                yield "jvp", lambda arguments: _jvp(call, arguments, smooth)
+            yield "vjp", lambda arguments: _with(torch.func.vjp, call, arguments, smooth)
+        if given:
+            yield "vmap", lambda arguments: _vmap(call, arguments)
+            yield (
+                "functionalize",
+                lambda arguments: _with(_functionalize, call, arguments, list(given)),
+            )
+    devices = {tensor.device.type for tensor in given.values()} - {"meta"}
+    if len(devices) == 1 and torch.amp.is_autocast_available(device := devices.pop()):
+        yield AUTOCAST, lambda arguments: _autocast(call, arguments, device)
+
+
+def _with(
+    transform: Callable[..., Any], call: Call, arguments: Mapping[str, Any], names: list[str]
+) -> Any:
+    """Call under `transform`, as a function of the tensors called `names` alone."""
+
+    def function(*inputs: Tensor) -> Any:
+        given = dict(zip(names, inputs, strict=True))
+        return call(map_named_tensors(arguments, lambda name, own: given.get(name, own)))
+
+    tensors = dict(every_tensor_in(arguments))
+    return transform(function, *(tensors[name] for name in names))
+
+
+def _functionalize(function: Callable[..., Any], *inputs: Tensor) -> Any:
+    return torch.func.functionalize(function)(*inputs)
+
+
+def _jvp(call: Call, arguments: Mapping[str, Any], names: list[str]) -> Any:
+    def transform(function: Callable[..., Any], *inputs: Tensor) -> Any:
+        return torch.func.jvp(function, inputs, tuple(torch.ones_like(one) for one in inputs))
+
+    return _with(transform, call, arguments, names)
+
+
+def _vmap(call: Call, arguments: Mapping[str, Any]) -> Any:
+    """Call with every tensor twice, as two samples."""
+
+    def transform(function: Callable[..., Any], *inputs: Tensor) -> Any:
+        return torch.vmap(function)(*(one.expand(2, *one.shape) for one in inputs))
+
+    return _with(transform, call, arguments, [name for name, _ in every_tensor_in(arguments)])
+
+
+def _autocast(call: Call, arguments: Mapping[str, Any], device: str) -> Any:
+    with torch.autocast(device, dtype=torch.bfloat16):
+        return call(arguments)
