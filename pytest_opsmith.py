@@ -15,6 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from opsmith.testing import OneTest, Suite
 
+#: Which check of which operator a test ran, among what its report carries between processes.
+_PROPERTY = "opsmith-check"
 _MARKS = (
     "opsmith: a check of an operator, from opsmith.testing.suite",
     "slow: takes long; of opsmith's checks those that compile",
@@ -37,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
     for mark in _MARKS:
         config.addinivalue_line("markers", mark)
+    config.pluginmanager.register(_Unchecked(), "opsmith-unchecked")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,7 +86,8 @@ class CheckItem(pytest.Item):
     def runtest(self) -> None:
         """Run the check; skip it where it says nothing about the kernel."""
         row = self._test.run()
-        if row.status == "not applicable":
+        self.user_properties.append((_PROPERTY, f"{row.operator} {row.check}"))
+        if row.status in ("not applicable", "not run"):
             pytest.skip(row.message)
         self.user_properties += [("cases", row.cases), ("error", row.error)]
         if row.status == "failed":
@@ -104,3 +108,38 @@ class CheckItem(pytest.Item):
 
 class CheckFailedError(Exception):
     """A check failed."""
+
+
+class _Unchecked:
+    """Ends a test run with pytest's code for "no test ran", if of an operator nothing was checked.
+
+    Each check that does not apply is a test that is skipped; where all are, nothing would say so.
+    """
+
+    def __init__(self) -> None:
+        self._ran: dict[str, dict[str, bool]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note whether a check ran; called by the process that reports, for all others."""
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == _PROPERTY:
+                operator, check = str(value).split()
+                # A kernel that was built and never called is not checked.
+                self._ran.setdefault(operator, {})[check] = not report.skipped
+
+    def _operators(self) -> list[str]:
+        def ran(checks: dict[str, bool]) -> bool:
+            return any(checks[name] for name in checks if name != "build" or len(checks) == 1)
+
+        return [operator for operator, checks in self._ran.items() if not ran(checks)]
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Set the exit code."""
+        worker = hasattr(session.config, "workerinput")  # pytest-xdist's
+        if self._operators() and exitstatus == pytest.ExitCode.OK and not worker:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say of which operators nothing was checked."""
+        for operator in self._operators():
+            terminalreporter.write_line(f"{operator}: nothing was checked", yellow=True)

@@ -1,5 +1,9 @@
 """The exceptions that opsmith raises: one small family, below every other module."""
 
+#: The exit code where nothing failed, and yet not all that was asked for was checked, judged or
+#: built: the one that pytest has for a run in which no test ran.
+INCOMPLETE = 5
+
 
 class OpsmithError(RuntimeError):
     """Base of every error that opsmith raises on purpose."""

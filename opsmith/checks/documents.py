@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from opsmith.checks.report import UNTRIED
+
 if TYPE_CHECKING:
     from opsmith.checks.report import Report, Row
 
@@ -33,11 +35,16 @@ def to_json(report: Report) -> str:
     document = {
         "schema": SCHEMA,
         "ok": report.ok,
+        "outcome": report.outcome,
         "seed": report.seed,
         "opsmith": version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "rows": [plain(row) for row in report.rows],
+        "left_out": [
+            {"operator": row.operator, "kernel": row.kernel, "check": row.check}
+            for row in report.left_out
+        ],
     }
     return json.dumps(document, indent=2, allow_nan=False)
 
@@ -52,9 +59,20 @@ def plain(row: Row) -> dict[str, Any]:
 
 
 def to_junit(report: Report) -> str:
-    """The report as JUnit's XML: a suite for each kernel, a test case for each check."""
-    root = ElementTree.Element("testsuites", _counts(report.rows), name="opsmith")
-    for operator, kernel, rows in report.groups():
+    """The report as JUnit's XML: a suite for each kernel, a test case for each check.
+
+    A check that was left out is skipped. An operator of which nothing was checked has a suite with
+    an error, since what is only skipped looks green.
+    """
+    root = ElementTree.Element("testsuites", name="opsmith")
+    for operator, reason in report.unchecked.items():
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=operator, tests="1", failures="0", errors="1", skipped="0"
+        )
+        test = ElementTree.SubElement(suite, "testcase", classname=operator, name="checked")
+        first = _speakable(f"nothing was checked: {reason}").partition("\n")[0]
+        ElementTree.SubElement(test, "error", type="nothing was checked", message=first)
+    for operator, kernel, rows in report.groups(left_out=True):
         suite = ElementTree.SubElement(
             root, "testsuite", _counts(rows), name=f"{operator} ({kernel})"
         )
@@ -70,10 +88,13 @@ def to_junit(report: Report) -> str:
             if row.status == "failed":
                 failure = ElementTree.SubElement(test, "failure", type=row.code, message=first)
                 failure.text = _speakable(row.explain())
-            elif row.status == "not applicable":
+            elif row.status in UNTRIED:
                 ElementTree.SubElement(test, "skipped", message=first)
             if row.notes:
                 ElementTree.SubElement(test, "system-out").text = _speakable("\n".join(row.notes))
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, 0)) for suite in root)))
+    root.set("time", f"{sum(row.seconds for row in report.rows):.3f}")
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -83,7 +104,7 @@ def _counts(rows: list[Row]) -> dict[str, str]:
         "tests": str(len(rows)),
         "failures": str(sum(row.status == "failed" for row in rows)),
         "errors": "0",
-        "skipped": str(sum(row.status == "not applicable" for row in rows)),
+        "skipped": str(sum(row.status in UNTRIED for row in rows)),
         "time": f"{sum(row.seconds for row in rows):.3f}",
     }
 

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from opsmith.errors import CheckError
 
-Status = Literal["passed", "failed", "not applicable"]
+Status = Literal["passed", "failed", "cut short", "not applicable", "not run"]
+Outcome = Literal["passed", "failed", "incomplete"]
+#: What rows say that tried nothing.
+UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
 #: Begins the note on samples that the reference did not take.
 REFUSED = "the reference refused"
 
@@ -47,7 +50,7 @@ class Row:
         cases: how many cases ran.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
         seconds: how long it took.
-        message: what failed, or why the check does not apply.
+        message: what failed, or why the check was cut short, does not apply or did not run.
         case: the smallest case that fails; empty otherwise.
         notes: what else is worth knowing.
         command: repeats this check; empty where no command can.
@@ -110,16 +113,37 @@ class Report:
         rows: in the order in which they were run.
         seed: what the sampling started from.
         elapsed: the seconds that the run took, some rows side by side; 0 where nobody measured.
+        left_out: a row, *not run*, for each check that a run without a selection has beside these.
     """
 
     rows: list[Row] = field(default_factory=list)
     seed: int = 0
     elapsed: float = 0.0
+    left_out: list[Row] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked and nothing failed."""
-        return bool(self.rows) and not self.failures
+        """Whether something was checked of every operator, nothing failed or was cut short."""
+        return self.outcome == "passed"
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came out: *incomplete* where nothing failed, and not all that counts ran."""
+        if self.failures:
+            return "failed"
+        return "passed" if self.rows and not self.unchecked else "incomplete"
+
+    @property
+    def unchecked(self) -> dict[str, str]:
+        """The operators of which nothing was checked, each with the reason."""
+        found = {}
+        for operator in dict.fromkeys(row.operator for row in self.rows):
+            rows = [row for row in self.rows if row.operator == operator]
+            # A kernel that was built and never called is not checked, unless no more was asked for.
+            rows = [row for row in rows if row.check != "build"] or rows
+            if all(row.status in UNTRIED for row in rows):
+                found[operator] = "; ".join(dict.fromkeys(row.message for row in rows))
+        return found
 
     @property
     def failures(self) -> list[Row]:
@@ -127,38 +151,50 @@ class Report:
         return [row for row in self.rows if row.status == "failed"]
 
     def explain(self) -> str:
-        """All failures in full; empty if there are none."""
-        return "\n\n".join(row.explain() for row in self.failures)
+        """All failures in full, and why the run is incomplete; empty if nothing is amiss."""
+        return "\n\n".join([*(row.explain() for row in self.failures), *self.gaps()])
+
+    def gaps(self) -> Iterator[str]:
+        """Say why the run is incomplete, a line for each reason."""
+        if not self.rows:
+            yield "nothing was checked: there is no operator, or no check of one"
+        for operator, reason in self.unchecked.items():
+            yield f"{operator}: nothing was checked: {reason}"
 
     def raise_failures(self) -> None:
-        """Raise if something failed.
+        """Raise if something failed, or the run is incomplete.
 
         Raises:
             CheckError: with all failures in full.
         """
         __tracebackhide__ = True  # pytest shows the caller
-        if self.failures:
+        if not self.ok:
             raise CheckError(self.explain())
 
     def summary(self) -> str:
-        """One line: how many checks passed, failed, did not apply."""
+        """One line: how many checks passed, failed, did not apply, and how many ran of all."""
         counts = Counter(row.status for row in self.rows)
         operators = len({row.operator for row in self.rows})
-        parts = [f"{counts[s]} {s}" for s in ("passed", "failed", "not applicable") if counts[s]]
+        parts = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
         total = self.elapsed or sum(row.seconds for row in self.rows)
         cases = sum(row.cases for row in self.rows)
         plural = "operator" if operators == 1 else "operators"
-        return f"{operators} {plural}: {', '.join(parts)}; {cases} cases, {total:.0f} s"
+        ran = {row.check for row in self.rows}
+        every = ran | {row.check for row in self.left_out}
+        part = "" if ran == every else f"{len(ran)} of {len(every)} checks, "
+        return f"{operators} {plural}: {', '.join(parts)}; {part}{cases} cases, {total:.0f} s"
 
-    def groups(self) -> Iterator[tuple[str, str, list[Row]]]:
-        """The rows by operator and kernel."""
-        keys = dict.fromkeys((row.operator, row.kernel) for row in self.rows)
-        for operator, kernel in keys:
-            yield (
-                operator,
-                kernel,
-                [row for row in self.rows if (row.operator, row.kernel) == (operator, kernel)],
-            )
+    def groups(self, *, left_out: bool = False) -> Iterator[tuple[str, str, list[Row]]]:
+        """Give the rows by operator and kernel.
+
+        Args:
+            left_out: whether those of `left_out` are among them.
+        """
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in (*self.rows, *(self.left_out if left_out else ())):
+            found.setdefault((row.operator, row.kernel), []).append(row)
+        for (operator, kernel), rows in found.items():
+            yield operator, kernel, rows
 
     def table(self) -> Any:
         """A renderable for rich that fits 80 columns: every row, then failures in full."""

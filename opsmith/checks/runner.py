@@ -114,6 +114,11 @@ def run(
         recalls=recalls,
         devices=tuple(devices),
     )
+    left_out = [
+        not_run(check, subject, "not asked for")
+        for subject, check in (planned(many, None, flags, devices) if select else ())
+        if (subject, check) not in plan
+    ]
     schedule = Schedule(plan, progress, on_row)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with borrowed() if isolate else Worker() as worker:
@@ -136,7 +141,7 @@ def run(
                     subject, check = plan[position]
                     row = _here(check, subject, shared, histories[_kernel_of(subject)])
                 schedule.give(position, row)
-    return Report(schedule.rows(), seed, time.monotonic() - started)
+    return Report(schedule.rows(), seed, time.monotonic() - started, left_out)
 
 
 @contextmanager
@@ -296,12 +301,12 @@ def _after(history: _History, check: Check, subject: Subject) -> Row | None:
 
 
 def not_run(check: Check, subject: Subject, why: str) -> Row:
-    """The row of a check that is not run, for what came of others."""
+    """Return the row of a check that is not run: it was not asked for, or others say why."""
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
         check=check.name,
-        status="not applicable",
+        status="not run",
         message=why,
         where=subject.implementation.where,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report import REFUSED, Report, Row, show_error
+from opsmith.checks.report import REFUSED, UNTRIED, Report, Row, show_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,14 @@ _ALIKE = 4
 _IN_FULL = 3
 #: How long a remark may be; failures follow in full.
 _REMARK = 110
-_MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
+_MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "cut short": ("!", "yellow"),
+    "not applicable": ("–", "dim"),
+    "not run": ("–", "dim"),
+}
+_STYLES = {"passed": "green", "failed": "red", "incomplete": "yellow"}
 
 
 class Table:
@@ -40,11 +47,11 @@ class Table:
     def add(self, row: Row) -> None:
         """Show one more row, after its kernel's name where that is new.
 
-        Rows that do not apply wait for the next: for one reason, many are shown as one.
+        Rows that tried nothing wait for the next: for one reason, many are shown as one.
         """
         if self._held and _reason(row) != _reason(self._held[0]):
             self.flush()
-        if row.status == "not applicable":
+        if row.status in UNTRIED:
             self._held.append(row)
         else:
             self._put(row)
@@ -81,8 +88,8 @@ def end(console: Console, report: Report) -> None:
 
 
 def _reason(row: Row) -> tuple[str, str, str] | None:
-    """Of which kernel a row is, and why it does not apply; `None` where it does."""
-    if row.status != "not applicable":
+    """Return whose a row is that tried nothing, and why; `None` where it tried something."""
+    if row.status not in UNTRIED:
         return None
     return row.operator, row.kernel, row.message
 
@@ -113,7 +120,7 @@ def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> I
         str(row.cases) if row.cases else "",
         show_error(row.error),
         f"{row.seconds:.1f} s",
-        Text(said, style="red" if row.status == "failed" else "dim"),
+        Text(said, style=style if row.status in ("failed", "cut short") else "dim"),
     )
 
 
@@ -134,7 +141,7 @@ def _line(
 
 
 def ending(report: Report) -> Iterator[Any]:
-    """The first failures in full, and the summary.
+    """Give the first failures in full, why the run is incomplete, and the summary.
 
     One fault makes many checks fail; a kernel's first few failures are the telling ones.
     """
@@ -153,9 +160,12 @@ def ending(report: Report) -> Iterator[Any]:
             )
             yield Text("")
             yield Text(text)
+    for gap in report.gaps():
+        yield Text("")
+        yield Text(gap, style="yellow", overflow="fold")
     yield Text("")
     yield Text("error: the largest error found, in units of its tolerance", style="dim")
-    yield Text(report.summary(), style="bold green" if report.ok else "bold red")
+    yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
 
 
 def remark(row: Row) -> str:

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from opsmith.cli import adopt, artifacts, bench, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
-from opsmith.errors import MissingError, OpsmithError
+from opsmith.errors import INCOMPLETE, MissingError, OpsmithError
 
 
 class _Commands(TyperGroup):
@@ -104,16 +104,21 @@ def doctor(as_json: AsJson = False) -> None:
 
 @app.command()
 def build(files: Files, debug: Debug = False) -> None:
-    """Build every kernel of the operators that FILE... declare, and say where the libraries are."""
+    """Build every kernel of the operators that FILE... declare, and say where the libraries are.
+
+    Exit code 0: all that can be built here is. 1: something does not build. 2: the command line is
+    wrong. 5: of an operator, every kernel was left out.
+    """
     from opsmith.kernels import get_device
     from opsmith.operators.importing import import_all
 
-    failed = False
+    failed = incomplete = False
     for operator in import_all(files):
         kernels = operator.kernels.items()
         devices = [device for device, kernel in kernels if kernel.source]
         if not devices:
             output.say(f"{operator.name}: nothing to build, its kernels are Python")
+        left_out = 0
         for device in devices:
             started = time.perf_counter()
             try:
@@ -122,13 +127,17 @@ def build(files: Files, debug: Debug = False) -> None:
                 absent = get_device(device, operator.name).missing()
                 if isinstance(error, MissingError) and absent:
                     output.say(f"{operator.name}  {device}  left out, {absent}: {error}")
+                    left_out += 1
                     continue
                 output.say_error(str(error))
                 failed = True
                 continue
             seconds = time.perf_counter() - started
             print(f"{operator.name}  {device}  {seconds:.2f} s  {library}", flush=True)
-    raise typer.Exit(1 if failed else 0)
+        if devices and left_out == len(devices):
+            output.say(f"{operator.name}: nothing was built, every kernel was left out")
+            incomplete = True
+    raise typer.Exit(1 if failed else INCOMPLETE if incomplete else 0)
 
 
 check.register(app)

@@ -9,10 +9,12 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
+from opsmith.errors import INCOMPLETE
 
 _ARGUMENTS = "opsmith.arguments"
 
 
+_EXIT_CODES = {"passed": 0, "failed": 1, "incomplete": INCOMPLETE}
 _EPILOG = "Beside these, an option for each check that is slow: see opsmith check --list."
 
 
@@ -209,7 +211,11 @@ def check(
     files_to: Annotated[Path | None, typer.Option(hidden=True)] = None,
     debug: Debug = False,
 ) -> None:
-    """Build, then compare everything derived from a declaration with its reference."""
+    """Build, then compare everything derived from a declaration with its reference.
+
+    Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
+    failed, and of an operator nothing was checked.
+    """
     _require_folders(report, junit)
     if quick and select:
         raise typer.BadParameter(
@@ -268,7 +274,7 @@ def check(
     else:
         end(console, result)
     _write(result, report, junit)
-    raise typer.Exit(0 if result.ok else 1)
+    raise typer.Exit(_EXIT_CODES[result.outcome])
 
 
 def judge(
@@ -297,7 +303,8 @@ def judge(
 ) -> None:
     """Judge kernels that nobody trusts, in a process where their code never runs.
 
-    Exit code 0: accepted. 1: refused, with the failures. 2: nothing could be judged.
+    Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
+    5: there is nothing to judge.
     """
     from opsmith.checks.judge import judge as reach_verdict
     from opsmith.checks.table import Table, end
@@ -322,7 +329,7 @@ def judge(
         if debug:
             raise
         output.say_error(str(error) or type(error).__name__)
-        raise typer.Exit(2) from None
+        raise typer.Exit(getattr(error, "exit_code", 2)) from None
     if as_json:
         print(verdict.to_json())
     else:
@@ -330,6 +337,6 @@ def judge(
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}")
         print(f"seed {verdict.seed}")
-        print("accepted" if verdict.accepted else "refused")
+        print({"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome, "undecided"))
     _write(verdict.report, report, junit)
-    raise typer.Exit(0 if verdict.accepted else 1)
+    raise typer.Exit(_EXIT_CODES[verdict.report.outcome])

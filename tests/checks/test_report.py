@@ -1,18 +1,23 @@
 import io
 import json
 import re
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
 from jaxtyping import Float
+from reports import APART, FAILED, PASSED
 from rich.console import Console
 from torch import Tensor
 
 import opsmith
 from opsmith import CheckError, OpsmithError, checks, testing
 from opsmith.checks.documents import SCHEMA_FILE
+from opsmith.checks.page import Cell
 from opsmith.checks.protocol import all_checks
 from opsmith.checks.report import Report, Row, show_error
+from opsmith.checks.runner import planned
 from opsmith.checks.table import Table
 
 
@@ -58,7 +63,7 @@ def test_the_table_fits_the_terminal(report, width):
     assert any(line.startswith("report::half_right  kernel: cpu") for line in lines)
     assert any(re.match(r"✗  reference +\d+ +\S+ +[\d.]+ s", line) for line in lines)
     assert any("repeat: opsmith check tests/checks/test_report.py" in line for line in lines)
-    assert lines[-1].startswith("1 operator: 1 passed, 1 failed, 4 not applicable; ")
+    assert lines[-1].startswith("1 operator: 1 passed, 1 failed, 4 not applicable; 3 of ")
 
 
 def test_the_json_has_every_row(report):
@@ -116,6 +121,67 @@ def test_failures_are_raised_in_full(report):
 
 def test_nothing_checked_is_not_all_well():
     assert not checks.run([]).ok
+    with pytest.raises(CheckError, match="nothing was checked: there is no operator"):
+        checks.run([]).raise_failures()
+
+
+ABSENT = replace(APART, operator="a::far", kernel="npu", message="no npu device on this machine")
+
+
+def test_an_operator_of_which_nothing_was_checked_is_green_nowhere():
+    built = replace(PASSED, operator="a::far", kernel="npu", check="build", cases=0)
+    near = replace(PASSED, operator="a::near", check="reference")
+    report = Report([near, built, *(replace(ABSENT, check=name) for name in ("reference", "fake"))])
+    assert (report.outcome, report.ok) == ("incomplete", False)
+    reason = "nothing was checked: no npu device on this machine"
+    with pytest.raises(CheckError, match=f"^a::far: {reason}$"):
+        report.raise_failures()
+    text = io.StringIO()
+    Console(file=text, width=80).print(report.table())
+    assert f"a::far: {reason}" in text.getvalue().splitlines()
+    page = report.to_html()
+    assert "<title>! opsmith: " in page
+    assert f'<p class="incomplete">a::far: {reason}</p>' in page
+    assert json.loads(report.to_json())["outcome"] == "incomplete"
+    root = ElementTree.fromstring(report.to_junit())
+    assert (root.get("errors"), root.get("failures")) == ("1", "0")
+    (error,) = root.findall(".//error")
+    assert error.get("message") == reason
+
+
+def test_a_kernel_that_is_absent_beside_one_that_passed_leaves_the_operator_checked():
+    near = replace(PASSED, operator="a::far", check="reference")
+    assert Report([near, replace(ABSENT, check="reference")]).ok
+    assert Report([replace(near, check="build", cases=0)]).ok  # no more was asked for
+
+
+def test_what_was_not_asked_for_is_counted_and_looks_green_nowhere(report):
+    names = {check.name for _, check in planned([half_right], None)}
+    assert {row.check for row in report.left_out} == names - {"reference", "aliasing", "parallel"}
+    assert {row.status for row in report.left_out} == {"not run"}
+    assert f"; 3 of {len(names)} checks, " in report.summary()
+    listed = json.loads(report.to_json())["left_out"]
+    assert {"operator": half_right.name, "kernel": "cpu", "check": "compile"} in listed
+    suite = ElementTree.fromstring(report.to_junit()).find(
+        "testsuite[@name='report::half_right (cpu)']"
+    )
+    assert len(suite.findall("testcase")) == len(names)
+    assert suite.find("testcase[@name='compile']/skipped").get("message") == "not asked for"
+    page = report.to_html()
+    assert 'aria-label="report::half_right, eager: 1 of' in page
+    column = re.findall(
+        r'<button type="button" class="([\w-]+)" data-runtime="torch.compile"', page
+    )
+    assert set(column) == {"not-run"}
+
+
+def test_a_cell_is_green_only_where_all_of_its_checks_ran():
+    rows = [replace(PASSED, check="compile"), replace(APART, check="dynamic")]
+    assert Cell.of("torch.compile", rows).status == "passed"
+    cell = Cell.of("torch.compile", [*rows, Row("", "cpu", "other", "not run")])
+    assert (cell.status, cell.mark, cell.shown) == ("passed in part", "◐", "1 of 3")
+    assert cell.describe() == "torch.compile: 1 of 3 passed, others did not run"
+    assert Cell.of("torch.compile", [rows[0], FAILED]).status == "failed"
 
 
 def test_an_unknown_check_is_named_with_all_there_are():

@@ -89,7 +89,7 @@ def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
         assert row.command.endswith("--time-limit 8")
     assert len(others) == 2
     for row in others:
-        assert row.status == "not applicable"
+        assert row.status == "not run"
         hung = f"{first.check}, {second.check}, {third.check}"
         assert row.message == f"not run, since {hung} hung. By itself: --check NAME"
 
@@ -282,7 +282,7 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert "semicolon.cpp did not compile" in build.message
     assert len(others) > 10
     assert {(row.status, row.message, row.seconds) for row in others} == {
-        ("not applicable", "not built", 0.0)
+        ("not run", "not built", 0.0)
     }
     assert not report.ok
 

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 DECLARATION = """
 import opsmith
@@ -86,3 +87,18 @@ def test_what_opsmith_new_writes_builds(cli, operator_file):
     outcome = cli("build", "made/made.py")
     assert outcome.code == 0, outcome.stderr
     shutil.rmtree(operator_file.parent / "made")
+
+
+def test_an_operator_whose_every_kernel_was_left_out_is_not_built(cli, operator_file, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("PATH", str(operator_file.parent / "empty"))
+    operator_file.with_suffix(".cu").write_text(KERNEL.replace(" cpu,", " cuda,"))
+    operator_file.write_text(
+        DECLARATION.replace('"cpu", source="double_it.cpp"', '"cuda", source="double_it.cu"')
+    )
+    outcome = cli("build", operator_file)
+    assert outcome.code == 5
+    assert "cli_build::double_it  cuda  left out, " in outcome.stderr
+    assert outcome.stderr.endswith(
+        "cli_build::double_it: nothing was built, every kernel was left out\n"
+    )

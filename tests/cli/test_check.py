@@ -45,6 +45,15 @@ def test_what_is_right_passes(cli, write):
     assert outcome.stderr == ""
 
 
+def test_an_operator_of_which_nothing_can_be_checked_here_is_not_said_to_pass(cli, write):
+    file = Path(write("cli_far", 2))
+    file.write_text(file.read_text().replace('"cpu"', '"npu"'))
+    outcome = cli("check", file, "--check", "onnxruntime", "--junit", "far.xml")
+    assert outcome.code == 5
+    assert "cli_check::cli_far: nothing was checked: " in outcome.stdout
+    assert 'type="nothing was checked"' in Path("far.xml").read_text()
+
+
 def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
     outcome = cli("check", write("cli_wrong", 2.5), "--check", "reference", "--seed", 7)
     assert outcome.code == 1

@@ -23,7 +23,7 @@ from opsmith.signature.shapes import Fixed, Variadic
     "fake",
     "the fake kernel gives the real one's shapes, dtypes, devices and strides",
     order=30,
-    runtime="torch.compile",
+    runtime="fake tensors",
     prepares=(
         "torch._subclasses.fake_tensor",
         "torch.fx.experimental.symbolic_shapes",

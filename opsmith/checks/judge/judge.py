@@ -25,7 +25,7 @@ from opsmith.checks.report import Report, Row, Status
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import REFERENCE, Subject
 from opsmith.checks.trial import Trial
-from opsmith.errors import OpsmithError
+from opsmith.errors import INCOMPLETE, OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.arguments import holds_tensors
@@ -42,7 +42,7 @@ _IN_PROGRAM = 30
 class NothingJudgedError(OpsmithError):
     """There is nothing to judge; says why."""
 
-    exit_code = 2
+    exit_code = INCOMPLETE
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def accepted(self) -> bool:
-        """Whether every operator was judged and nothing failed."""
+        """Whether every operator was judged, and nothing failed or was cut short."""
         return self.report.ok
 
     def to_json(self) -> str:
@@ -103,16 +103,20 @@ def judge(
         The verdict.
 
     Raises:
-        NothingJudgedError: a file is missing, or the candidate registers no kernel for an operator
-            of `spec`.
-        LoadError: `spec` cannot be imported, or declares no operator.
+        NothingJudgedError: the candidate registers no kernel for an operator of `spec`.
+        LoadError: a file is missing, or `spec` cannot be imported or declares no operator.
     """
-    from opsmith.operators.importing import import_operators, user_files, without_bytecode
+    from opsmith.operators.importing import (
+        LoadError,
+        import_operators,
+        user_files,
+        without_bytecode,
+    )
 
     files = {"spec": Path(spec).resolve(), "candidate": Path(candidate).resolve()}
     for path in files.values():
         if not path.is_file():
-            raise NothingJudgedError(f"no such file: {path}")
+            raise LoadError(f"no such file: {path}")
     with without_bytecode():
         operators = import_operators(str(files["spec"])).operators
     # Before the candidate runs, which might write into them.

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from opsmith.checks.report import Report, Row
 
 _FOLDER = Path(__file__).parent
-_MARKS = {"passed": "✓", "failed": "✗", "not applicable": "–"}
+#: From what counts most to what counts least.
+_MARKS = {
+    "failed": "✗",
+    "cut short": "!",
+    "passed in part": "◐",
+    "passed": "✓",
+    "not applicable": "–",
+    "not run": "·",
+}
+_TITLES = {"passed": "✓", "failed": "✗", "incomplete": "!"}
 #: So many failures are shown in full at once; the others open by a click.
 _OPEN = 5
 #: Where a row stands whose check is not here any more, or was one of the author's own.
@@ -34,7 +43,8 @@ class Cell:
 
     Attributes:
         runtime: the column's name.
-        status: the worst of the rows'.
+        status: the worst of the rows'; *passed in part* where checks beside those that passed did
+            not run.
         mark: how that is shown.
         count: how many rows count for the mark.
         total: how many there are.
@@ -49,16 +59,24 @@ class Cell:
     @classmethod
     def of(cls, runtime: str, rows: list[Row]) -> Cell:
         """The cell of these rows, which may be none."""
-        statuses = [row.status for row in rows]
-        for status in ("failed", "passed", "not applicable"):
+        statuses: list[str] = [row.status for row in rows]
+        if "not run" in statuses:
+            statuses = ["passed in part" if one == "passed" else one for one in statuses]
+        for status, mark in _MARKS.items():
             if status in statuses:
-                count = statuses.count(status)
-                return cls(runtime, status, _MARKS[status], count, len(rows))
+                return cls(runtime, status, mark, statuses.count(status), len(rows))
         return cls(runtime, "", "", 0, 0)
+
+    @property
+    def shown(self) -> str:
+        """The number beside the mark, with that of all where some did not run."""
+        whole = self.status == "passed in part"
+        return f"{self.count} of {self.total}" if whole else str(self.count)
 
     def describe(self) -> str:
         """The cell in words, for those who do not see it."""
-        return f"{self.runtime}: {self.count} of {self.total} {self.status}"
+        status = "passed, others did not run" if self.status == "passed in part" else self.status
+        return f"{self.runtime}: {self.count} of {self.total} {status}"
 
 
 def render(report: Report) -> str:
@@ -77,10 +95,11 @@ def render(report: Report) -> str:
     )
     runtimes = {check.name: check.runtime for check in all_checks()}
     known = dict.fromkeys([*runtimes.values(), _ELSEWHERE])
-    there = {runtimes.get(row.check, _ELSEWHERE) for row in report.rows}
+    every = (*report.rows, *report.left_out)
+    there = {runtimes.get(row.check, _ELSEWHERE) for row in every}
     columns = [runtime for runtime in known if runtime in there]
     lines = []
-    for operator, kernel, rows in report.groups():
+    for operator, kernel, rows in report.groups(left_out=True):
         cells = [
             Cell.of(column, [r for r in rows if runtimes.get(r.check, _ELSEWHERE) == column])
             for column in columns
@@ -90,6 +109,8 @@ def render(report: Report) -> str:
     codes = sorted({row.code for row in report.failures})
     return environment.get_template("page.html.j2").render(
         report=report,
+        mark=_TITLES[report.outcome],
+        gaps=list(report.gaps()),
         columns=columns,
         lines=lines,
         failures=report.failures,
@@ -107,7 +128,7 @@ def _embedded(report: Report, runtimes: dict[str, str]) -> str:
     """The rows as JSON that can stand in a script element."""
     document = {
         "summaries": {check.name: check.summary for check in all_checks()},
-        "rows": [_row(row, runtimes) for row in report.rows],
+        "rows": [_row(row, runtimes) for row in (*report.rows, *report.left_out)],
     }
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -2,7 +2,9 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const find = (id) => document.getElementById(id);
-  const marks = { passed: "✓", failed: "✗", "not applicable": "–" };
+  const marks = {
+    passed: "✓", failed: "✗", "cut short": "!", "not applicable": "–", "not run": "·",
+  };
   // Told apart by shape as well as by colour; the order is that of the legend.
   const colours = ["#3b7dd8", "#d9822b", "#2f9e68", "#b0549e", "#c9a227", "#6f7d8c"];
 
@@ -141,7 +143,7 @@
     const figures = [
       row.cases ? `${row.cases} cases` : "",
       row.error === null || row.error === undefined ? "" : `error ${show(row.error)}`,
-      `${row.seconds} s`,
+      row.status === "not run" ? "" : `${row.seconds} s`,
     ].filter(Boolean).join(" · ");
     const status = row.status.replace(" ", "-");
     return make("div", { class: "row" },
@@ -162,7 +164,7 @@
     const rows = data.rows.filter((row) => row.operator === operator && row.kernel === kernel &&
       (!runtime || row.runtime === runtime));
     if (!rows.length) return;
-    const order = ["failed", "passed", "not applicable"];
+    const order = ["failed", "cut short", "passed", "not applicable", "not run"];
     const sorted = [...rows].sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status));
     find("panel-title").textContent = [operator, kernel, runtime].filter(Boolean).join(" · ");
     const drawn = plots(rows);

@@ -370,11 +370,13 @@ def test_exit_codes_and_json(cli, candidate):
     assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
 
 
-def test_where_nothing_can_be_judged_the_exit_code_is_2(cli, candidate, tmp_path):
+def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_their_own(
+    cli, candidate, tmp_path
+):
     nothing = tmp_path / "nothing.py"
     nothing.write_text("import spec\n")
     done = cli("judge", SPEC, "--candidate", nothing)
-    assert done.code == 2
+    assert done.code == 5
     assert "registers no kernel for the CPU for any operator of" in done.stderr
     assert "judged::scale" in done.stderr
     assert cli("judge", SPEC, "--candidate", tmp_path / "absent.py").code == 2
