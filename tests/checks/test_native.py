@@ -60,5 +60,5 @@ def test_where_the_build_fails_nothing_else_is_run(tmp_path):
     build, reference = checks.run(unbuildable, select=["reference"]).rows
     assert build.status == "failed"
     assert f"{tmp_path}/unbuildable.cpp:1:1: error" in build.message
-    assert reference.status == "not applicable"
+    assert reference.status == "not run"
     assert reference.message == "not built"
