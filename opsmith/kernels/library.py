@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,8 @@ class KernelSource:
         link_libraries: further libraries to link.
         asked: the language, where the file's name does not tell it; see `Language.asked`.
         in_place_of: the language to compile it as, where that is not the one it is written in.
-        others: gives the signatures of the other operators that the file holds kernels of, as far
-            as they are known when it is built.
+        others: gives the sources of the other operators' kernels in the same file, as far as they
+            are registered when it is built.
 
     Raises:
         DeclarationError: there is no such api or parameter, or a C++ kernel cannot take one of the
@@ -53,7 +53,7 @@ class KernelSource:
     link_libraries: tuple[str, ...] = ()
     asked: str = ""
     in_place_of: Language | None = None
-    others: Callable[[], Sequence[Signature]] = field(default=tuple, compare=False, repr=False)
+    others: Callable[[], Sequence[KernelSource]] = field(default=tuple, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         name = self.signature.qualname
@@ -87,15 +87,34 @@ class KernelSource:
 
     @property
     def signatures(self) -> list[Signature]:
-        """Those of all operators that the file holds kernels of, in the same order for each."""
-        # Two of one name, in two namespaces, would have one header.
-        others = [other for other in self.others() if other.name != self.signature.name]
+        """The signatures of all operators with kernels in the file, in the same order for each."""
+        others = [other.signature for other in self.others()]
+        # Two operators of one name, in two namespaces, would have one header.
+        others = [other for other in others if other.name != self.signature.name]
         return sorted([self.signature, *others], key=lambda signature: signature.qualname)
 
     def shares_library(self, other: KernelSource) -> bool:
-        """Whether one library serves both: a source that registers itself, for two operators."""
-        alone = replace(other, signature=self.signature)
-        return not self.language.has_entry and alone == self
+        """Return whether one library holds both kernels: those of a file that registers itself.
+
+        How tensors arrive (`strided`) is no matter of the library's, and may differ.
+        """
+        if self.language.has_entry:
+            return False
+        return (self.path, self.device, self.api) == (other.path, other.device, other.api)
+
+    def _require_same_options(self) -> None:
+        """Refuse other compiler options for an operator whose kernel the same library holds."""
+        for other in filter(self.shares_library, self.others()):
+            for option in ("flags", "include_dirs", "link_libraries"):
+                ours, theirs = getattr(self, option), getattr(other, option)
+                if ours != theirs:
+                    raise DeclarationError(
+                        f"{self.what}: loading {self.path} registers the kernels of all its "
+                        f"operators, so that they have the same {option}, but they are {ours!r} "
+                        f"for {self.signature.qualname} and {theirs!r} for "
+                        f"{other.signature.qualname}. Register both with the same {option}, or "
+                        "give each operator a file of its own."
+                    )
 
     def build(self) -> Path:
         """The path of the library that registers this kernel with PyTorch.
@@ -104,8 +123,10 @@ class KernelSource:
 
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
+            DeclarationError: another operator's kernel in the same library has other options.
             MissingError: something that building needs is not there.
         """
+        self._require_same_options()
         there = self._shipped()
         if there is not None:
             return there

@@ -231,11 +231,11 @@ class DefinedOperator(Operator):
             )
         )
 
-    def _others_in(self, path: Path, device: str) -> list[Signature]:
-        """The signatures of the other operators that have a kernel in a source."""
+    def _others_in(self, path: Path, device: str) -> list[KernelSource]:
+        """Return the sources of the other operators' kernels for a device in the same file."""
         kernels = [op.kernels.get(device) for op in registry.all_operators() if op is not self]
         sources = [kernel.source for kernel in kernels if kernel is not None]
-        return [one.signature for one in sources if one is not None and one.path == path]
+        return [one for one in sources if one is not None and one.path == path]
 
     def install_kernel(self, device: str) -> None:
         """Make the kernel of a device type the one that calls reach, the reference if disabled."""

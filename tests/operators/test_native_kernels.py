@@ -17,6 +17,7 @@ import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingError
 from opsmith.kernels import KernelSource
 from opsmith.operators import argument_gate, gate
+from opsmith.signature import signature_of
 
 # PyTorch says it where a kernel takes another's place that was not withdrawn.
 pytestmark = pytest.mark.filterwarnings("error:Warning only once for all operators")
@@ -93,6 +94,10 @@ class Guard:
         self.open = False
 
 
+def two_tensors(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x + y
+
+
 @pytest.fixture
 def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
     found = Workshop()
@@ -110,12 +115,12 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 @pytest.fixture
 def declare(tmp_path: Path) -> Callable[..., opsmith.Operator]:
-    def make(name: str = "raised", **more: Any) -> opsmith.Operator:
+    def make(name: str = "raised", reference: Any = None, **more: Any) -> opsmith.Operator:
         def raised(x: Float[Tensor, "N"], *, k: int = 0) -> Float[Tensor, "N"]:
             return x + 1 + k
 
         raised.__name__ = name
-        return opsmith.op(f"native_kernels::{name}", **more)(raised)
+        return opsmith.op(f"native_kernels::{name}", **more)(reference or raised)
 
     (tmp_path / "raised.cpp").write_text("")
     (tmp_path / "raised.cu").write_text("")
@@ -199,6 +204,58 @@ def test_operators_of_one_source_get_their_kernels_at_once(
     # Whoever validates for them counts their calls.
     assert one.calls == two.calls == 7
     assert [list(guard.kernels) for guard in Guard.opened] == [["CPU"], ["CPU"]]
+
+
+def test_a_strided_kernel_leaves_other_operators_alone(
+    workshop: Workshop, declare: Any, tmp_path: Path
+) -> None:
+    for api in ("opsmith", "torch"):
+        strided, plain = declare(f"strided_{api}", reference=two_tensors), declare(f"plain_{api}")
+        for operator, names in ((strided, ("y",)), (plain, ())):
+            operator.register_kernel("cpu", source=tmp_path / "raised.cpp", api=api, strided=names)
+        plain.build()
+        assert (strided.kernels["cpu"].library is not None) is (api == "torch")
+        strided.build()
+        sources = [operator.kernels["cpu"].source for operator in (strided, plain)]
+        assert [source.strided for source in sources] == [("y",), ()]
+
+
+def test_operators_in_one_library_have_the_same_compiler_options(
+    declare: Any, tmp_path: Path
+) -> None:
+    source = tmp_path / "raised.cpp"
+    first, second = declare("with_a"), declare("with_b")
+    first.register_kernel("cpu", source=source, api="torch", flags=("-DA",))
+    second.register_kernel("cpu", source=source, api="torch", flags=("-DB",))
+    with pytest.raises(DeclarationError) as caught:
+        second(torch.zeros(1))
+    assert str(caught.value) == (
+        f"native_kernels::with_b (cpu): loading {source} registers the kernels of all its "
+        "operators, so that they have the same flags, but they are ('-DB',) for "
+        "native_kernels::with_b and ('-DA',) for native_kernels::with_a. Register both with the "
+        "same flags, or give each operator a file of its own."
+    )
+    # Kernels of api="opsmith" have a library each.
+    for operator, flag in ((first, "-DA"), (second, "-DB")):
+        operator.register_kernel("cpu", source=source, flags=(flag,))
+    (one, two) = (operator.kernels["cpu"].source for operator in (first, second))
+    assert not one.shares_library(two)
+    assert [unit.flags for unit in map(one.language.unit, (one, two))] == [("-DA",), ("-DB",)]
+
+
+def test_a_file_that_registers_itself_is_one_library_for_operators_of_any_namespace(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "raised.cpp").write_text("")
+
+    def raised(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    here, there = (
+        KernelSource(signature_of(raised, name), "cpu", tmp_path / "raised.cpp", api="torch")
+        for name in ("native_kernels::raised", "native_kernels_too::raised")
+    )
+    assert here.shares_library(there)
+    assert here.language.library(here)["name"] == there.language.library(there)["name"]
 
 
 def test_a_kernel_that_is_disabled_while_another_loads_it_stays_so(

@@ -22,8 +22,10 @@ def square_backward(grad: Float[Tensor, "N"], x: Float[Tensor, "N"]) -> Float[Te
     return 2 * x * grad
 
 
-for operator in (square, square_backward):
-    operator.register_kernel("cpu", source="one_source/square.cpp", flags=["-O1"])
+SOURCE = "one_source/square.cpp"
+# Options of its own for each, though one file has both kernels.
+square.register_kernel("cpu", source=SOURCE, strided=("x",), flags=["-O1", "-DFACTOR=1"])
+square_backward.register_kernel("cpu", source=SOURCE, flags=["-O1", "-DFACTOR=2"])
 square.register_backward(square_backward, grads={"x": 0})
 
 
@@ -39,6 +41,12 @@ def test_each_operator_has_its_kernel_and_its_calls() -> None:
     assert gradient.tolist() == [2, -6]
     after = [one.kernels["cpu"].calls for one in (square, square_backward)]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1]
+
+
+def test_each_operator_of_a_file_is_compiled_and_called_by_its_own_options() -> None:
+    x = torch.tensor([1.0, 7.0, 3.0, 7.0])[::2]
+    assert square(x).tolist() == [1, 9]
+    assert square_backward(x, x).tolist() == [2, 18]
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "python"])

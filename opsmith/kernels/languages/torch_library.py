@@ -122,7 +122,7 @@ def _with_included(path: Path) -> str:
 def _name(source: KernelSource) -> str:
     stem = re.sub(r"\W", "_", source.path.stem)
     place = hashlib.sha256(repr((source.path, source.flags)).encode()).hexdigest()[:8]
-    return f"{source.signature.namespace}__{stem}_{place}__{source.device}"
+    return f"torch_library__{stem}_{place}__{source.device}"
 
 
 @dataclass
