@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ArtifactError
+from opsmith.signature.dtypes import ALL_DTYPES
+from opsmith.targets import typed_json
 from opsmith.targets.partial import partial_folder
 
 MANIFEST = "manifest.json"
@@ -158,7 +160,7 @@ class Manifest:
         try:
             facts = json.loads(text)
             version = facts.pop("manifest")
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise ArtifactError(f"{where} is not the manifest of an opsmith artifact") from None
         if version not in _READ:
             raise ArtifactError(
@@ -166,32 +168,40 @@ class Manifest:
                 f"{' and '.join(map(str, _READ))}. Export again, or install the opsmith that "
                 "exported it."
             )
+        if version == 1:  # which knew models only
+            facts["kind"] = MODEL
         try:
-            return cls(
-                target=facts["target"],
-                versions=facts["versions"],
-                # Version 1 knew models only.
-                kind=facts["kind"] if version > 1 else MODEL,
-                inputs=tuple(_tensor(item) for item in facts["inputs"]),
-                outputs=tuple(_tensor(item) for item in facts["outputs"]),
-                dims={name: (low, high) for name, (low, high) in facts["dims"].items()},
-                call=CallSpec(
-                    facts["call"]["in_spec"],
-                    facts["call"]["out_spec"],
-                    tuple(facts["call"]["in_leaves"]),
-                    tuple(facts["call"]["out_leaves"]),
-                ),
-                operators=tuple(OperatorUse(**item) for item in facts["operators"]),
-                details=facts["details"],
-                agreement=Agreement(**facts["agreement"]) if facts["agreement"] else None,
-                files={name: File(**item) for name, item in facts["files"].items()},
+            manifest: Manifest = typed_json.read(cls, facts, "")
+            manifest._validate()
+        except typed_json.Mismatch as error:
+            raise ArtifactError(f"{where} is damaged: {error}") from None
+        return manifest
+
+    def _validate(self) -> None:
+        """Compare what the manifest says in one place with what it says in others.
+
+        Raises:
+            Mismatch: naming the place.
+        """
+        for place, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for position, spec in enumerate(specs):
+                if spec.dtype not in ALL_DTYPES:
+                    raise typed_json.Mismatch(
+                        f"{place}[{position}].dtype is {spec.dtype!r}, which is no dtype"
+                    )
+        if self.kind == MODEL:
+            _validate_leaves("call.in_leaves", self.call.in_leaves, len(self.inputs))
+            _validate_leaves("call.out_leaves", self.call.out_leaves, len(self.outputs))
+
+
+def _validate_leaves(place: str, leaves: tuple[Any, ...], count: int) -> None:
+    for position, leaf in enumerate(leaves):
+        tensor = type(leaf) is int and 0 <= leaf < count
+        if not tensor and not (isinstance(leaf, dict) and leaf.keys() == {"is"}):
+            raise typed_json.Mismatch(
+                f'{place}[{position}] is {leaf!r}, expected a position below {count} or {{"is": '
+                "value}"
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(f"{where} is damaged: {type(error).__name__}: {error}") from None
-
-
-def _tensor(facts: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(facts["name"], facts["dtype"], tuple(facts["shape"]))
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,7 @@ class Artifact:
             raise ArtifactError(
                 f"{path} is missing; the manifest lists it. Export the model again."
             ) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
             raise ArtifactError(f"{path} cannot be read: {error}") from error
         if found.sha256 != known.sha256:
             raise ArtifactError(

@@ -11,15 +11,25 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opsmith.errors import ArgumentError, ArtifactError, MissingError
+from opsmith.errors import ArgumentError, ArtifactError, MissingError, OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
-from opsmith.targets.artifact import MODEL, OPERATORS, Artifact, Manifest, unnamed_size
+from opsmith.targets.artifact import (
+    MANIFEST,
+    MODEL,
+    OPERATORS,
+    Artifact,
+    Manifest,
+    unnamed_size,
+)
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 
 _REMEMBERED = 256
+#: Raised where a manifest's ``details`` or ``call``, which each target reads itself, lack something
+#: or hold a value of another type.
+_DAMAGE = (AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError)
 #: What sums and products are written with; what is rounded or cut off is no line.
 _OF_LINES = frozenset(f"{string.ascii_letters}{string.digits}_ +-*()")
 
@@ -226,10 +236,18 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
     if missing is not None:
         raise MissingError(f"{artifact.folder} needs {target.title}: {missing}")
     kind = artifact.manifest.kind
-    if kind == MODEL and isinstance(target, ModelTarget):
-        return LoadedModel(artifact, target.load_model(artifact))
-    if kind == OPERATORS and isinstance(target, OperatorTarget):
-        return LoadedOperators(artifact, target.load_operators(artifact))
+    try:
+        if kind == MODEL and isinstance(target, ModelTarget):
+            return LoadedModel(artifact, target.load_model(artifact))
+        if kind == OPERATORS and isinstance(target, OperatorTarget):
+            return LoadedOperators(artifact, target.load_operators(artifact))
+    except OpsmithError:
+        raise
+    except _DAMAGE as error:
+        raise ArtifactError(
+            f"{artifact.folder / MANIFEST} is damaged: the target {target.name!r} cannot read its "
+            f"details or its call ({type(error).__name__}: {error}). Export again."
+        ) from error
     held = "a model" if kind == MODEL else kind
     raise ArtifactError(
         f"{artifact.folder} holds {held}, which the target {target.name!r} ({target.title}) of "
