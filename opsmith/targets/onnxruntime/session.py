@@ -45,11 +45,13 @@ class Session(Runner):
         self._plain = not dtypes & set(_BITS)
         require_this_machine(artifact)
         options = silent_options() if options is None else options
-        for name in details["libraries"]:
-            options.register_custom_ops_library(str(artifact.path(name).resolve()))
+        libraries = [str(artifact.path(name).resolve()) for name in details["libraries"]]
+        model = str(artifact.path(details["model"]))
         providers = details.get("providers") or [PROVIDERS[HOST].name]
         try:
-            self.session = open_session(str(artifact.path(details["model"])), options, providers)
+            for library in libraries:
+                options.register_custom_ops_library(library)
+            self.session = open_session(model, options, providers)
         except Exception as error:
             raise ArtifactError(
                 f"ONNX Runtime {onnxruntime.__version__} does not load {artifact.folder}: {error}"

@@ -14,28 +14,64 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+VERSIONS = (1, 2)  # of the manifest
 
 
 def check(folder: Path = HERE) -> Any:
-    """Compare every file with the manifest, and the machine with the one that compiled."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    for name, known in manifest["files"].items():
+    """Compare every file with the manifest, and the machine with the one that compiled.
+
+    Raises RuntimeError, naming the file, where `opsmith.load` would refuse the folder too.
+    """
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        _check_kind(path, manifest)
+        _check_files(folder, manifest)
+        _check_machine(manifest["details"])
+    except OSError as error:
+        raise RuntimeError(f"{path} cannot be read: {error.strerror}") from None
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise RuntimeError(f"{path} is damaged: {type(error).__name__}: {error}") from None
+    return manifest
+
+
+def _check_kind(path: Path, manifest: Any) -> None:
+    version = manifest["manifest"]
+    if version not in VERSIONS:
+        raise RuntimeError(f"{path} has version {version!r}, and this program reads {VERSIONS}")
+    kind = manifest["kind"] if version > 1 else "model"
+    if (manifest["target"], kind) != ("onnxruntime", "model"):
+        raise RuntimeError(
+            f"{path} is of {kind!r} for {manifest['target']!r}, not for this program"
+        )
+
+
+def _check_files(folder: Path, manifest: Any) -> None:
+    files, details = manifest["files"], manifest["details"]
+    for name, known in files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise RuntimeError(f"{folder / 'manifest.json'} names {name!r}, outside the artifact")
         path = folder / name
         if not path.is_file():
             raise RuntimeError(f"{path} is missing; the manifest lists it")
         if hashlib.sha256(path.read_bytes()).hexdigest() != known["sha256"]:
             raise RuntimeError(f"{path} is not the file that was exported, and is not loaded")
-    details = manifest["details"]
-    if details["libraries"]:
-        here = f"{platform.system()}-{platform.machine()}"
-        if here != details["platform"]:
-            raise RuntimeError(f"compiled for {details['platform']}, and this is {here}")
-        cpuinfo = Path("/proc/cpuinfo")
-        if cpuinfo.is_file():
-            lacking = sorted(set(details["processor"]) - set(cpuinfo.read_text().split()))
-            if lacking:
-                raise RuntimeError(f"compiled for a processor with {', '.join(lacking)}")
-    return manifest
+    for name in (details["model"], *details["libraries"]):
+        if name not in files:
+            raise RuntimeError(f"{folder / 'manifest.json'} lists no file {name!r}")
+
+
+def _check_machine(details: Any) -> None:
+    if not details["libraries"]:
+        return
+    here = f"{platform.system()}-{platform.machine()}"
+    if here != details["platform"]:
+        raise RuntimeError(f"compiled for {details['platform']}, and this is {here}")
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lacking = sorted(set(details["processor"]) - set(cpuinfo.read_text().split()))
+        if lacking:
+            raise RuntimeError(f"compiled for a processor with {', '.join(lacking)}")
 
 
 def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any:
@@ -46,7 +82,7 @@ def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any
     import onnxruntime
 
     manifest = check(folder)
-    providers = list(providers or manifest["details"]["providers"])
+    providers = list(providers or manifest["details"].get("providers") or ["CPUExecutionProvider"])
     wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
     here = onnxruntime.get_available_providers()
     if wanted not in here:
