@@ -21,6 +21,10 @@ class ArgumentError(OpsmithError, ValueError):
     """
 
 
+class OutOfBoundsError(OpsmithError, IndexError):
+    """An index in a loaded model lies outside of the tensor that it selects from."""
+
+
 class BuildError(OpsmithError):
     """A kernel did not compile or link; the message holds the compiler's own words."""
 

@@ -23,6 +23,7 @@ from opsmith.targets.artifact import (
     Manifest,
     unnamed_size,
 )
+from opsmith.targets.call_errors import call_errors
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
 from opsmith.targets.registry import get_target
 
@@ -64,6 +65,7 @@ class LoadedModel:
 
         Raises:
             ArgumentError: they are not as the model was exported for.
+            IndexError: an index in the model lies outside of the tensor that it selects from.
             RuntimeError: the runtime failed.
         """
         return self.unflatten(self.run(self.flatten(args, kwargs)))
@@ -73,6 +75,7 @@ class LoadedModel:
 
         Raises:
             ArgumentError: their number, dtypes or shapes are not as exported.
+            IndexError: see `__call__`.
             RuntimeError: the runtime failed.
         """
         tensors = [self._tensor(position, value) for position, value in enumerate(inputs)]
@@ -83,7 +86,8 @@ class LoadedModel:
             if len(self._accepted) >= _REMEMBERED:
                 self._accepted.clear()
             self._accepted.add(key)
-        return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
+        with call_errors(self.artifact):
+            return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
 
     def _tensor(self, position: int, value: Any) -> Tensor:
         try:
@@ -93,6 +97,8 @@ class LoadedModel:
             came = f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
         except (TypeError, ValueError, RuntimeError):
             came = type(value).__name__
+            if hasattr(value, "dtype"):  # such as an array of another byte order
+                came = f"an array of dtype {value.dtype}"
         specs = self.artifact.manifest.inputs
         name = specs[position].name if position < len(specs) else str(position)
         raise ArgumentError(

@@ -9,12 +9,15 @@ outputs = load().run(None, {"x": x})
 import hashlib
 import json
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 VERSIONS = (1, 2)  # of the manifest
+#: ONNX Runtime's words for an index outside of the tensor that it selects from.
+OUT_OF_BOUNDS = re.compile("invalid indice|out of (data )?bounds|within bounds", re.IGNORECASE)
 
 
 def check(folder: Path = HERE) -> Any:
@@ -78,6 +81,7 @@ def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any
     """Give an onnxruntime session, after checking the files.
 
     `options` are its SessionOptions; `providers` are others than those that it was exported for.
+    Its `run` takes arrays of any byte order, and raises IndexError for an index out of bounds.
     """
     import onnxruntime
 
@@ -91,11 +95,33 @@ def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any
     for name in manifest["details"]["libraries"]:
         options.register_custom_ops_library(str(folder / name))
     model = str(folder / manifest["details"]["model"])
-    session = onnxruntime.InferenceSession(model, options, providers=providers)
+    session = _session_class()(model, options, providers=providers)
     if session.get_providers()[0] != wanted:
         # ONNX Runtime has gone on without.
         raise RuntimeError(f"{wanted} did not start, as onnxruntime wrote to stderr")
     return session
+
+
+def _session_class() -> Any:
+    import numpy as np
+    import onnxruntime
+
+    def native(value: Any) -> Any:
+        # ONNX Runtime reads the bytes of any array as if they were in this machine's order.
+        swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
+        return value.astype(value.dtype.newbyteorder("=")) if swapped else value
+
+    class Session(onnxruntime.InferenceSession):
+        def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+            feed = {name: native(value) for name, value in input_feed.items()}
+            try:
+                return super().run(output_names, feed, run_options)
+            except Exception as error:
+                if OUT_OF_BOUNDS.search(str(error)):
+                    raise IndexError(str(error)) from error
+                raise
+
+    return Session
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ class Everything(nn.Module):
             "summed": ops.cumsum(y, 'a "quoted" \\ \n text'),
             "old": ops.old_style(y),
             "inlined": ops.python_only(y),
+            "selected": y[2 * rows],
         }
 
 

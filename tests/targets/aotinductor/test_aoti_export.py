@@ -100,12 +100,19 @@ def test_inputs_that_do_not_fit_are_refused(net: targets.Artifact) -> None:
 def test_a_kernels_message_comes_through(everything: targets.Artifact) -> None:
     x, bias, total, _, y = everything_args()
     loaded = targets.load(everything.folder)
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         loaded(x, bias, total, torch.tensor([0, 3]), y)
     assert str(caught.value).startswith(
         "aoti_test::pick: argument 'rows' has value 3 at index 1, expected 0 <= value < 3 (N)."
     )
     assert "frame #" not in str(caught.value)
+
+
+def test_an_index_out_of_bounds_is_an_index_error_as_in_eager(everything: targets.Artifact) -> None:
+    x, bias, total, _, y = everything_args()
+    for model in (Everything(), targets.load(everything.folder)):
+        with pytest.raises(IndexError, match="out of bounds"):
+            model(x, bias, total, torch.tensor([0, 2]), y[:3])
 
 
 PLAIN = """
