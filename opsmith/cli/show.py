@@ -80,6 +80,7 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 def _derived(operator: "Operator") -> Iterator[str]:
     from opsmith.operators.adopted import AdoptedOperator
+    from opsmith.operators.translation import translations
     from opsmith.operators.written import shown_path
 
     signature = operator.signature
@@ -96,10 +97,10 @@ def _derived(operator: "Operator") -> Iterator[str]:
     yield _gradient(operator)
     dims = ", ".join(signature.parallel_dims)
     yield f"batching: at once, along {dims}" if dims else "batching: one sample after the other"
-    translations = ", ".join(
-        f"from opset {one.opset} on ({shown_path(one.where)})" for one in operator.onnx_translations
+    forms = ", ".join(
+        f"from opset {one.opset} on ({shown_path(one.where)})" for one in translations(operator)
     )
-    yield f"ONNX: {translations or 'the reference, traced'}"
+    yield f"ONNX: {forms or 'the reference, traced'}"
 
 
 def _checked(operator: "Operator") -> Iterator[str]:

@@ -11,13 +11,16 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_onnx import in_torchscript_export
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adopted import AdoptedOperator, add_adopted
 from opsmith.operators.base import Operator
@@ -61,9 +64,10 @@ def adopt(
         An operator. A Function's ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
         the operator from now on, so that models need no change, under torch.compile either. (An
         ``apply`` that was taken before, ``my_add = MyAdd.apply``, still is the Function's: take it
-        afterwards.) A ``forward`` that takes ``ctx`` runs a second time where a gradient is
-        needed, to save what ``backward`` reads. An operator of another library that has no fake
-        kernel gets the one that follows from the declaration.
+        afterwards. The TorchScript exporter, called by itself, sees the Function and its
+        ``symbolic`` as before.) A ``forward`` that takes ``ctx`` runs a second time where a
+        gradient is needed, to save what ``backward`` reads. An operator of another library that has
+        no fake kernel gets the one that follows from the declaration.
 
     Raises:
         DeclarationError: there is no such operator; its parameters are others; or the Function
@@ -221,6 +225,25 @@ def _as_numbers(kind: str) -> tuple[str, str]:
     return kind.replace("int", "number"), kind.replace("float", "number")
 
 
+class _Thread(threading.local):
+    """Whether this thread exports, by TorchScript, what knows the operators."""
+
+    exports_operators = False
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def functions_call_operators() -> Iterator[None]:
+    """Let adopted Functions be calls of their operators in a block that exports by TorchScript."""
+    before, _thread.exports_operators = _thread.exports_operators, True
+    try:
+        yield
+    finally:
+        _thread.exports_operators = before
+
+
 class _Unsaved:
     """The ``ctx`` of a forward whose notes nobody will read."""
 
@@ -290,7 +313,12 @@ def _adopt_function(
             )
         )
 
+    applied = function.apply  # bound to the Function
+
     def apply(*args: Any) -> Any:
+        if in_torchscript_export() and not _thread.exports_operators:
+            # torch.onnx.export knows no operators of opsmith's, and the Function's own symbolic.
+            return applied(*args)
         try:
             return operator(*args)
         except (RuntimeError, TypeError) as error:

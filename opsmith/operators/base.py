@@ -156,9 +156,11 @@ class Operator(CustomOpDef):
         May be called again for a later opset: the latest that an export allows is taken.
 
         Args:
-            how: the name of the ONNX operator that does the same in one node; or a function
-                ``how(op, *arguments)`` that makes nodes by calling ``op.Name(inputs…,
-                attribute=value…)`` and returns the results. Without it this is a decorator.
+            how: the name of the ONNX operator that does the same in one node, of another domain
+                as ``"domain::Name"``; or a function ``how(op, *arguments)`` that makes nodes by
+                calling ``op.Name(inputs…, attribute=value…)``, of another domain with
+                ``domain="…"``, and returns the results; or a ``symbolic(g, *arguments)`` as
+                torch.onnx takes it, which is known by its ``g``. Without it this is a decorator.
             opset: the first opset of ONNX in which it holds.
             inputs: with a name, the parameters that are the node's inputs, in its order; every
                 tensor by default.
@@ -190,12 +192,13 @@ class Operator(CustomOpDef):
                     f"{self.name}: register_onnx names {name!r}, which is not a parameter; "
                     f"there are {', '.join(self.signature.by_name)}"
                 )
-        from opsmith.operators.translation import OnnxTranslation
+        from opsmith.operators.translation import OnnxTranslation, is_symbolic
 
         caller = sys._getframe(1)
         where = where_written(how) or f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        symbolic = callable(how) and is_symbolic(how)
         self.onnx_translations.append(
-            OnnxTranslation(how, opset, inputs, attributes or {}, where=where)
+            OnnxTranslation(how, opset, inputs, attributes or {}, symbolic, where)
         )
         return None if isinstance(how, str) else how
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import traceback
 
 
 def where_written(function: object) -> str:
-    """The file and line of a function; empty for what has none, as a builtin."""
-    code = getattr(function, "__code__", None)
+    """Return the file and line of a function, below its decorators; empty for a builtin."""
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 

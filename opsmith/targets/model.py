@@ -20,6 +20,7 @@ from opsmith.errors import ExportError
 from opsmith.operators import Operator, registry
 from opsmith.operators.adopted import AdoptedOperator, find_adopted
 from opsmith.operators.arguments import dtype_name
+from opsmith.operators.translation import translations
 from opsmith.targets.artifact import CallSpec, TensorSpec
 
 
@@ -279,7 +280,7 @@ def operator_behind(target: Any) -> Operator | None:
     if operator is not None and operator.overload is target:
         return operator
     adopted = find_adopted(target)
-    if adopted is None or adopted.explained or adopted.onnx_translations or not is_builtin(target):
+    if adopted is None or adopted.explained or translations(adopted) or not is_builtin(target):
         return adopted
     return None  # PyTorch's own, and nothing is said that its exporters do not know
 

@@ -50,7 +50,7 @@ def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callab
         translation_of(operator, opset)
     found = {}
     for operator in operators or all_operators():
-        translation = latest(operator.onnx_translations, opset)
+        translation = latest(operator, opset)
         if translation is not None and not operator.signature.mutated:
             found[operator.overload] = standard(operator, translation, opset)
     return found

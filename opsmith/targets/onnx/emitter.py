@@ -28,8 +28,9 @@ class Emitter(abc.ABC):
 
     ``op.Name(input, …, attribute=value, …)`` makes one node and returns its output, or a tuple
     with ``outputs=2``. Inputs are values, `None` for an absent one, numbers, or tensors (which
-    become constants, numbers in the dtype of the other inputs). ``op.node("domain::Name", …)`` is
-    for names that Python cannot spell.
+    become constants, numbers in the dtype of the other inputs). A node of another domain than
+    ONNX's says so, ``op.Name(…, domain="custom")``; its attributes have the types of their values.
+    ``op.node("domain::Name", …)`` is for names that Python cannot spell.
 
     Attributes:
         opset: the opset that is exported.
@@ -46,19 +47,23 @@ class Emitter(abc.ABC):
             raise AttributeError(name)
         return functools.partial(self.node, name)
 
-    def node(self, name: str, /, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def node(
+        self, name: str, /, *inputs: Any, outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> Any:
         """Make one node.
 
         Args:
             name: ``Name`` or ``domain::Name``.
             inputs: its inputs in order.
             outputs: how many outputs it has.
+            domain: whose operator it is, unless the name says so; ONNX's own by default.
             attributes: its attributes; those that are `None` are left out.
 
         Raises:
             ExportError: the opset has no such operator, or it has no such attribute.
         """
-        domain, _, op_type = name.rpartition("::")
+        named, _, op_type = name.rpartition("::")
+        domain = named or domain
         schema = self._schema(domain, op_type)
         typed = self._typed(schema, name, attributes)
         values = [self._value(schema, position, inputs) for position in range(len(inputs))]
@@ -186,7 +191,9 @@ class Emitter(abc.ABC):
         try:
             newest = f"; opset {defs.get_schema(op_type).since_version} has it"
         except defs.SchemaError:
-            newest = ""
+            newest = (
+                f'. If the node is another domain\'s, say which: op.{op_type}(…, domain="custom")'
+            )
         raise FormError(
             self._operator.name,
             f"its ONNX form uses {op_type}, which opset {self.opset} does not have{newest}",
@@ -293,10 +300,12 @@ def translate(
         }
         returned = emitter.node(how, *inputs, outputs=_outputs(operator), **attributes)
     else:
-        positional, keywords = operator.split(arguments)
-        writer = GraphContext(emitter) if translation.symbolic else emitter
         try:
-            returned = how(writer, *positional, **keywords)
+            if translation.symbolic:
+                returned = how(GraphContext(emitter), *in_order(operator, arguments))
+            else:
+                positional, keywords = operator.split(arguments)
+                returned = how(emitter, *positional, **keywords)
         except FormError:
             raise
         except ExportError as error:
@@ -315,6 +324,12 @@ def translate(
             f"{_outputs(operator)}: one per result, then one per mutated argument",
         )
     return values
+
+
+def in_order(operator: Operator, by_name: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments as a ``symbolic`` takes them: by position, keyword-only ones last."""
+    positional, keywords = operator.split(by_name)
+    return [*positional, *keywords.values()]
 
 
 def _outputs(operator: Operator) -> int:

@@ -80,7 +80,7 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
 
 def _standard(operator: Operator, opset: int) -> Choice:
     best = translation_of(operator, opset)
-    note = best.how if isinstance(best.how, str) else ""
+    note = best.how if isinstance(best.how, str) else best.note
     return Choice(operator, "standard", note, how=best)
 
 

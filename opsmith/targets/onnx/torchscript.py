@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from opsmith.compat.torch_onnx import symbolics_registered
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
+from opsmith.operators.adopt import functions_call_operators
 from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
 from opsmith.signature.inference import infer, result_sizes
@@ -36,7 +38,7 @@ from opsmith.targets.lowering import (
 )
 from opsmith.targets.model import Model
 from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes
-from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
+from opsmith.targets.onnx.emitter import Attributes, Emitter, in_order, translate
 from opsmith.targets.onnx.exporter_patches import PATCHES
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
 
@@ -78,6 +80,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
         quietly(),
         _registered(lowered.kept, opset, problems),
         _Substitution(model, lowered),
+        functions_call_operators(),
         torch.no_grad(),
     ):
         path = Path(folder) / "model.onnx"
@@ -283,34 +286,22 @@ def _registered(
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
         name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
-    # The exporter looks a domain's operators up by the domain's version, its own by the opset; and
-    # nodes of a domain as well, since a translation may make one that is named as its operator.
-    versions = {name: opset if name.startswith("aten::") else DOMAIN_VERSION for name in functions}
-    try:
-        for name, function in functions.items():
-            torch.onnx.register_custom_op_symbolic(name, function, versions[name])
+    # The exporter looks operators up by the opset; and nodes of a domain by the domain's version,
+    # since a translation may make one that is named as its operator.
+    versions = {
+        (name, version): function
+        for name, function in functions.items()
+        for version in ((opset,) if name.startswith("aten::") else (opset, DOMAIN_VERSION))
+    }
+    with symbolics_registered(versions):
         yield
-    finally:
-        for name in functions:
-            torch.onnx.unregister_custom_op_symbolic(name, versions[name])
-            _forget(name)
-
-
-def _forget(name: str) -> None:
-    """Take an operator without functions from the exporter, which stumbles over a node so named."""
-    from torch.onnx._internal.torchscript_exporter.registration import registry
-
-    group = registry.get_function_group(name)
-    if group is not None and not group._functions:
-        del registry._registry[name]
 
 
 _Make = Callable[[Any, dict[str, Any]], Sequence[Any]]
 
 
 def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> Callable[..., Any]:
-    parameters = [p for p in operator.signature.parameters if not p.keyword_only]
-    parameters += [p for p in operator.signature.parameters if p.keyword_only]
+    parameters = in_order(operator, operator.signature.by_name)
 
     def run(g: Any, *args: Any) -> Any:
         try:
@@ -367,9 +358,8 @@ def _standard(choice: Choice) -> _Make:
     def make(g: Any, arguments: dict[str, Any]) -> Sequence[Any]:
         operator = choice.operator
         if translation.symbolic:
-            positional, keywords = operator.split(arguments)
             assert callable(translation.how)
-            made = translation.how(g, *positional, **keywords)
+            made = translation.how(g, *in_order(operator, arguments))
             return tuple(made) if isinstance(made, list | tuple) else (made,)
         emitter = TorchScriptEmitter(operator, g)
         return translate(translation, emitter, operator, arguments)

@@ -13,7 +13,7 @@ from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
-from opsmith.operators.translation import latest
+from opsmith.operators.translation import latest, translations
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.proof import DirectProof, ModelProof
@@ -73,7 +73,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
             return _no_library(operator, kernel)
         if form == "inline":
             return None
-        if not operator.onnx_translations:
+        if not translations(operator):
             return "register_onnx was not called"
         first, last = _first_opset(operator), _writer(exporter).OPSETS[1]
         if first > last:
@@ -121,13 +121,13 @@ def _opset(operator: Operator, exporter: str) -> int:
 
 
 def _translation(operator: Operator, exporter: str) -> str:
-    taken = latest(operator.onnx_translations, _opset(operator, exporter))
+    taken = latest(operator, _opset(operator, exporter))
     assert taken is not None, "the route has an obstacle without one"
     return f"ONNX translation: {taken.where}"
 
 
 def _first_opset(operator: Operator) -> int:
-    return min(translation.opset for translation in operator.onnx_translations)
+    return min(translation.opset for translation in translations(operator))
 
 
 PROOFS: tuple[Route, ...] = (
