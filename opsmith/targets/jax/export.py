@@ -114,13 +114,13 @@ def _declarations(found: Sequence[Exported]) -> str:
         "constraints": ("Bound", "Order", "PartStarts", "Sum", "ValueRange"),
         "dtypes": ("DTypes",),
         "expressions": ("Binary", "Call", "Integer", "Name", "Scalar"),
-        "model": (
+        "model": ("Signature",),
+        "parameters": (
             "NO_DEFAULT",
             "Parameter",
             "Result",
             "ScalarType",
             "SequenceType",
-            "Signature",
             "TensorListType",
             "TensorType",
         ),
