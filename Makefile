@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # How many test processes; each may start a compiler.
 JOBS ?= 2
+# How many calls are made in each runtime.
+CALLS ?= 1000
 # With how many seeds the planted faults are looked for.
 SEEDS ?= 1
 BIN := .venv/bin
@@ -23,6 +25,7 @@ help:
 	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
+	@echo "make fuzz    call operators with arguments of every kind, in every runtime (long; CALLS=10000)"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited (long)"
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
@@ -73,6 +76,10 @@ test-long: .venv/installed
 .PHONY: gallery
 gallery: .venv/installed
 	$(BIN)/opsmith check $(GALLERY)
+
+.PHONY: fuzz
+fuzz: .venv/installed
+	$(BIN)/python tests/fuzz/fuzz_run.py --calls $(CALLS)
 
 .PHONY: seeds
 seeds: .venv/installed

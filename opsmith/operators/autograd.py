@@ -209,7 +209,8 @@ class _Nodes:
                         inputs["keyword_only_inputs"] = keywords
                     rule.setup_context(ctx, **inputs)
             elif rule.reference:
-                ctx.save_for_backward(*tensors)
+                # PyTorch's own operators crash on some tensors of zeros that have no memory.
+                ctx.save_for_backward(*(t.clone() if t._is_zerotensor() else t for t in tensors))
         # What backward needs is saved through ctx; the node must not keep the rest alive.
         call.flat.release()
         return call.flatten(output)

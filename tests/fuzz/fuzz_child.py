@@ -1,0 +1,222 @@
+"""The process that makes the calls, one after another; it may crash or hang, and is told apart.
+
+python fuzz_child.py RUNTIME FOLDER OPERATOR SEED
+
+Loads the runtime, and reads lines ``FROM TO fuzz`` and ``FROM TO baseline``. For each it makes the
+calls, in a fork of its own where the runtime bears that, so that nothing is loaded again after a
+crash. Writes one line of JSON before the first call (``begin`` and the process), before each call
+(its number), after it (its outcome), and after the last.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import fuzz_arguments as arguments
+import numpy as np
+import torch
+from fuzz_operators import OPERATORS
+from fuzz_runtimes import RUNTIMES, Runtime
+from fuzz_ways import UNSEEN, Killed, choose
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from opsmith import Operator
+
+#: Ways after which what was written lies in the argument itself.
+_WRITES = {"by name", "by position", "in a thread", "without gradients", "autocast"}
+
+
+class Reached(Exception):
+    """The call came as far as the operator."""
+
+
+def _probe(*args: Any, **kwargs: Any) -> Any:
+    raise Reached("the operator was reached")
+
+
+class Fuzzer:
+    """Makes and judges the calls of one operator in one runtime."""
+
+    def __init__(self, runtime: Runtime, operator: Operator, seed: str) -> None:
+        self.runtime, self.operator, self.seed = runtime, operator, seed
+        names = [p.name for p in operator.signature.parameters]
+        self._names = [*names, *runtime.inputs(operator), "nothing_so_called"]
+
+    def draw(self, number: int) -> tuple[arguments.Call, str, Random]:
+        """The call of a number, the same in every process."""
+        runtime = self.runtime
+        rng = Random(f"{self.seed}/{self.operator.name}/{runtime.name}/{number}")
+        torch.manual_seed(number)
+        call = arguments.draw(
+            self.operator, rng, dtypes=runtime.dtypes, tensors_only=runtime.tensors_only
+        )
+        way = choose(runtime.ways, rng)
+        call.arguments = runtime.given(self.operator, call.arguments, rng)
+        return call, way, rng
+
+    def judge(self, number: int) -> tuple[str, str]:
+        """Make a call; what came of it, and what there is to say of that."""
+        self.runtime.before(number)
+        call, way, rng = self.draw(number)
+        expected, unknown = None, "must be refused"
+        if not call.must_refuse:
+            expected, unknown = self._expected(call)
+        state = rng.getstate()
+        try:
+            result = self.runtime.ways[way](
+                self.runtime.function(self.operator), call.arguments, rng
+            )
+        except Killed as error:
+            return "crashed", f"{way}: {error}"
+        except Exception as error:
+            if self._is_named(str(error)):
+                return "refused", ""
+            note = f"{way}: {type(error).__name__}: {str(error)[:400]}"
+            if not self.runtime.probed:
+                return "unnamed", note
+            again, _, rng = self.draw(number)
+            rng.setstate(state)
+            try:
+                self.runtime.ways[way](_probe, again.arguments, rng)
+            except Exception as reached:
+                if isinstance(reached, Reached) or "the operator was reached" in str(reached):
+                    return "unnamed", note
+                return "elsewhere", note
+            return "unnamed", note
+        if result is UNSEEN or not self.runtime.real:
+            return "accepted", ""
+        if call.must_refuse:
+            return "wrong", f"{way}: accepted"
+        if expected is None:
+            return ("wrong" if unknown.startswith("!") else "unchecked"), f"{way}: {unknown}"
+        written = way in _WRITES and self.runtime.writes
+        return self._compare(call, expected, result, written, way)
+
+    def _is_named(self, message: str) -> bool:
+        operator = self.operator.name in message or not self.runtime.names_operator
+        marks = [mark for name in self._names for mark in (f"'{name}", f"input: {name} ")]
+        count = " arguments" in message and "takes" in message
+        return operator and (count or any(mark in message for mark in marks))
+
+    def _expected(self, call: arguments.Call) -> tuple[Any, str]:
+        """The reference's results and what it wrote; `None`, and why, where it gives none."""
+        fixed = self.runtime.fixed(self.operator)
+        try:
+            if call.undefined or any(map(_without_values, tree_leaves(dict(call.arguments)))):
+                return None, "no values"
+            given = arguments.plain(self.operator, {**call.arguments, **fixed})
+        except arguments.NotPlain as error:
+            return None, f"! accepted though {error}"
+        except Exception as error:
+            return None, f"{type(error).__name__}: {str(error)[:80]}"
+        try:
+            returned = self.operator.reference(**given)
+        except Exception as error:
+            return None, f"! accepted though the reference raises {str(error)[:80]}"
+        results = returned if isinstance(returned, tuple) else (returned,)
+        return (results, [given[p.name] for p in self.operator.signature.mutated]), ""
+
+    def _compare(
+        self, call: arguments.Call, expected: Any, result: Any, written: bool, way: str
+    ) -> tuple[str, str]:
+        results, changed = expected
+        found = list(result) if isinstance(result, tuple | list) else [result]
+        if self.runtime.name == "jax":
+            results = (*results, *changed)
+        elif written:
+            results = (*results, *changed)
+            found += [call.arguments[p.name] for p in self.operator.signature.mutated]
+        found = found[: len(results)] if not self.runtime.writes else found
+        try:
+            tensors = [arguments.plain_tensor(value) for value in found]
+            assert len(tensors) == len(results), f"{len(tensors)} results"
+            for one, other in zip(tensors, results, strict=True):
+                torch.testing.assert_close(one, other, equal_nan=True, rtol=1e-4, atol=1e-4)
+        except AssertionError as error:
+            return "wrong", f"{way}: {' '.join(str(error).split())[:200]}"
+        except Exception as error:
+            return "unchecked", f"{way}: {type(error).__name__}: {str(error)[:80]}"
+        return "accepted", ""
+
+    def baseline(self, number: int) -> None:
+        """The same call of `torch.add`: whether it crashes, too, is seen from outside."""
+        call, way, rng = self.draw(number)
+
+        def add(*args: Any, **kwargs: Any) -> Any:
+            found: Any = torch.zeros(())
+            for value in tree_leaves((args, kwargs)):
+                if isinstance(value, Tensor | np.ndarray):
+                    found = torch.add(torch.as_tensor(value), 1)
+            return found
+
+        try:
+            self.runtime.ways[way](add, call.arguments, rng)
+        except Exception as error:
+            print(error, file=sys.stderr)
+
+
+def _without_values(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    if value.device.type == "meta" or type(value).__name__ == "FakeTensor":
+        return True
+    return torch._C._functorch.is_functorch_wrapped_tensor(value) or (
+        value.numel() > 10**6 or torch._is_zerotensor(value)
+    )
+
+
+def describe(call: arguments.Call, way: str) -> str:
+    """A call in one line."""
+    spoiled = ", ".join(f"{name}: {how}" for name, how in call.spoiled.items()) or "as declared"
+    return f"{way}; {spoiled}"
+
+
+def main() -> None:
+    name, folder, operator, seed = sys.argv[1:]
+    pipe = os.dup(1)
+    os.dup2(2, 1)  # what a library prints must not mix with what is said here
+
+    def say(*words: Any) -> None:
+        os.write(pipe, json.dumps(words).encode() + b"\n")
+
+    runtime = RUNTIMES[name](Path(folder), [operator])
+    runtime.load()
+    fuzzer = Fuzzer(runtime, OPERATORS[operator], seed)
+    say("loaded")
+    for line in sys.stdin:
+        first, last, what = line.split()
+        if runtime.forks and (child := os.fork()):
+            _, status = os.waitpid(child, 0)
+            if status != 0:
+                say("died", status)
+            continue
+        say("process", os.getpid())
+        for number in range(int(first), int(last)):
+            say("begin", number, describe(*fuzzer.draw(number)[:2]))
+            if what == "baseline":
+                fuzzer.baseline(number)
+                continue
+            outcome, note = fuzzer.judge(number)
+            if outcome in ("accepted", "refused"):
+                say("end", number, outcome)
+            else:
+                say("end", number, outcome, note)
+            if number % 500 == 0:
+                gc.collect()
+        say("done")
+        if runtime.forks:
+            os._exit(0)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
