@@ -31,6 +31,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.overrides import TorchFunctionMode
 
 from opsmith.errors import DifferentiationError
+from opsmith.operators.arguments import map_tensors
 from opsmith.operators.late import late
 from opsmith.operators.written import line_of
 
@@ -93,6 +94,7 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _with_memory(args, kwargs)
         if operator.signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
         if _may_have_tangents() and has_tangent((*args, *kwargs.values())):
@@ -109,6 +111,16 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
         return nodes.apply(keyset, args, kwargs)
 
     return derivative
+
+
+def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Give memory to the zeros that PyTorch keeps without, of which some of its operators crash."""
+
+    def filled(value: Tensor) -> Tensor:
+        return value.clone() if value._is_zerotensor() else value
+
+    given = tuple(map_tensors(value, filled) for value in args)
+    return given, {name: map_tensors(value, filled) for name, value in kwargs.items()}
 
 
 def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -209,8 +221,7 @@ class _Nodes:
                         inputs["keyword_only_inputs"] = keywords
                     rule.setup_context(ctx, **inputs)
             elif rule.reference:
-                # PyTorch's own operators crash on some tensors of zeros that have no memory.
-                ctx.save_for_backward(*(t.clone() if t._is_zerotensor() else t for t in tensors))
+                ctx.save_for_backward(*tensors)
         # What backward needs is saved through ctx; the node must not keep the rest alive.
         call.flat.release()
         return call.flatten(output)

@@ -216,12 +216,15 @@ class AOTInductor(_Exported):
 
 class OnnxRuntime(_Exported):
     name = target = "onnxruntime"
+    # The inputs of an ONNX model cannot be written into.
+    operators = tuple(name for name in _EXAMPLES if name != "add_to")
 
 
 class RunPy(_Exported):
     """The program beside an artifact, on files of arrays; one process, its ``main`` each time."""
 
     name, target = "run.py", "onnxruntime"
+    operators = OnnxRuntime.operators
     ways = _some("by name")
 
     def load(self) -> None:

@@ -424,3 +424,17 @@ def test_a_backward_of_a_list_is_told_what_is_needed_and_gives_as_many() -> None
         match=r"joined: its backward returned 3 gradients for the list 'xs', expected 2\.",
     ):
         joined(None, [x, y], []).sum().backward()
+
+
+def test_zeros_without_memory_may_be_indices_of_a_reference_that_is_differentiated() -> None:
+    @opsmith.op("test_derivatives::picked", autograd="reference")
+    def picked(x: Float[Tensor, "N C"], rows: Int64[Tensor, "P"]) -> Float[Tensor, "P C"]:
+        return x[rows]
+
+    x, rows = torch.ones(3, 2), torch._efficientzerotensor((2,), dtype=torch.int64)
+    x.requires_grad_()
+    picked(x, rows).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[2, 2], [0, 0], [0, 0]]
+    primal, tangent = torch.func.jvp(lambda x: picked(x, rows), (x.detach(),), (x.detach(),))
+    assert primal.tolist() == tangent.tolist() == [[1, 1], [1, 1]]
