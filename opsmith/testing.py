@@ -46,6 +46,7 @@ def check(
     seconds: float = 20.0,
     time_limit: float = 60.0,
     isolate: bool = False,
+    allow_cut_short: bool = False,
 ) -> Report:
     """Run every check, and raise if one fails.
 
@@ -59,13 +60,14 @@ def check(
         isolate: whether kernels run in another process, so that one that crashes fails the test
             and does not end the test run. The first such check takes a few seconds to start; it
             needs operators that a file declares at its top level.
+        allow_cut_short: whether a check has passed that ran out of time before it had tried enough.
 
     Returns:
         The report.
 
     Raises:
-        CheckError: a check failed, or of an operator nothing was checked; the message names
-            operator, check and the smallest failing case, and says how to repeat it.
+        CheckError: a check failed or was cut short, or of an operator nothing was checked; the
+            message names operator, check and the smallest failing case, and says how to repeat it.
 
     Example:
         >>> import opsmith, opsmith.testing
@@ -86,6 +88,7 @@ def check(
         seconds=seconds,
         time_limit=time_limit,
         isolate=isolate,
+        allow_cut_short=allow_cut_short,
     )
     report.raise_failures()
     return report
@@ -243,7 +246,8 @@ def suite(
         select: names of checks; all by default.
         skip: names of checks to leave out.
         flags: asks for further checks, such as ``"sanitize_address"``.
-        options: further options of `check`: seed, examples, seconds, time_limit, isolate.
+        options: further options of `check`: seed, examples, seconds, time_limit, isolate,
+            allow_cut_short.
 
     Returns:
         What pytest collects.

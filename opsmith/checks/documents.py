@@ -73,9 +73,8 @@ def to_junit(report: Report) -> str:
         first = _speakable(f"nothing was checked: {reason}").partition("\n")[0]
         ElementTree.SubElement(test, "error", type="nothing was checked", message=first)
     for operator, kernel, rows in report.groups(left_out=True):
-        suite = ElementTree.SubElement(
-            root, "testsuite", _counts(rows), name=f"{operator} ({kernel})"
-        )
+        counts = _counts(rows, report.allow_cut_short)
+        suite = ElementTree.SubElement(root, "testsuite", counts, name=f"{operator} ({kernel})")
         for row in rows:
             test = ElementTree.SubElement(
                 suite,
@@ -88,7 +87,10 @@ def to_junit(report: Report) -> str:
             if row.status == "failed":
                 failure = ElementTree.SubElement(test, "failure", type=row.code, message=first)
                 failure.text = _speakable(row.explain())
-            elif row.status in UNTRIED:
+            elif row.status == "cut short" and not report.allow_cut_short:
+                error = ElementTree.SubElement(test, "error", type=row.status, message=first)
+                error.text = _speakable(row.explain())
+            elif row.status in (*UNTRIED, "cut short"):
                 ElementTree.SubElement(test, "skipped", message=first)
             if row.notes:
                 ElementTree.SubElement(test, "system-out").text = _speakable("\n".join(row.notes))
@@ -99,12 +101,14 @@ def to_junit(report: Report) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _counts(rows: list[Row]) -> dict[str, str]:
+def _counts(rows: list[Row], allow_cut_short: bool) -> dict[str, str]:
+    cut_short = sum(row.status == "cut short" for row in rows)
+    untried = sum(row.status in UNTRIED for row in rows)
     return {
         "tests": str(len(rows)),
         "failures": str(sum(row.status == "failed" for row in rows)),
-        "errors": "0",
-        "skipped": str(sum(row.status in UNTRIED for row in rows)),
+        "errors": str(0 if allow_cut_short else cut_short),
+        "skipped": str(untried + (cut_short if allow_cut_short else 0)),
         "time": f"{sum(row.seconds for row in rows):.3f}",
     }
 

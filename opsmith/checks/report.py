@@ -87,8 +87,9 @@ class Row:
         return cls(**own)
 
     def explain(self) -> str:
-        """A failure in full: what is wrong, the smallest case that shows it, how to repeat it."""
-        lines = [f"{self.operator}: check {self.check!r} failed for the {self.kernel!r} kernel."]
+        """Say in full what is wrong, the smallest case that shows it, how to repeat it."""
+        verb = "was cut short" if self.status == "cut short" else "failed"
+        lines = [f"{self.operator}: check {self.check!r} {verb} for the {self.kernel!r} kernel."]
         lines += [f"  {line}" for line in self.message.splitlines()]
         if self.case:
             lines.append(f"  smallest case: {self.case}")
@@ -114,12 +115,14 @@ class Report:
         seed: what the sampling started from.
         elapsed: the seconds that the run took, some rows side by side; 0 where nobody measured.
         left_out: a row, *not run*, for each check that a run without a selection has beside these.
+        allow_cut_short: whether the run is complete where checks were cut short.
     """
 
     rows: list[Row] = field(default_factory=list)
     seed: int = 0
     elapsed: float = 0.0
     left_out: list[Row] = field(default_factory=list)
+    allow_cut_short: bool = False
 
     @property
     def ok(self) -> bool:
@@ -131,7 +134,7 @@ class Report:
         """What came out: *incomplete* where nothing failed, and not all that counts ran."""
         if self.failures:
             return "failed"
-        return "passed" if self.rows and not self.unchecked else "incomplete"
+        return "incomplete" if any(self.gaps()) else "passed"
 
     @property
     def unchecked(self) -> dict[str, str]:
@@ -160,6 +163,13 @@ class Report:
             yield "nothing was checked: there is no operator, or no check of one"
         for operator, reason in self.unchecked.items():
             yield f"{operator}: nothing was checked: {reason}"
+        for operator, kernel, rows in () if self.allow_cut_short else self.groups():
+            names = [row.check for row in rows if row.status == "cut short"]
+            if names:
+                yield (
+                    f"{operator}: of the {kernel!r} kernel, {', '.join(names)} had no time to try "
+                    "enough: give more (--seconds), or take that for passed (--allow-cut-short)"
+                )
 
     def raise_failures(self) -> None:
         """Raise if something failed, or the run is incomplete.

@@ -61,6 +61,7 @@ def run(
     devices: Sequence[str] = (),
     stores: bool = False,
     recalls: bool = False,
+    allow_cut_short: bool = False,
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
@@ -87,6 +88,8 @@ def run(
             kernels. An operator whose kernels are for others fails: it falls back to the reference.
         stores: whether failing cases are kept beside what is built.
         recalls: whether those that earlier runs kept are tried first.
+        allow_cut_short: whether the report is *ok* where a check ran out of time before it had
+            tried enough to have passed.
         progress: told before each row, and at the end; by several threads, one at a time.
         on_row: given each row as soon as it is there, and those before it; by threads likewise.
 
@@ -141,7 +144,8 @@ def run(
                     subject, check = plan[position]
                     row = _here(check, subject, shared, histories[_kernel_of(subject)])
                 schedule.give(position, row)
-    return Report(schedule.rows(), seed, time.monotonic() - started, left_out)
+    elapsed = time.monotonic() - started
+    return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short)
 
 
 @contextmanager
@@ -368,6 +372,7 @@ def run_check(
             check.run(trial)
         if check.samples and not trial.count:
             raise Failure(_no_case(trial), code="OPS-CASES-NONE")
+        status, message = trial.passed()
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
     except Failure as failure:

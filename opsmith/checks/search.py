@@ -49,6 +49,7 @@ def search(
     seed: int,
     seconds: float,
     size: Callable[[Drawn], Any],
+    on_late: Callable[[], None] = lambda: None,
 ) -> tuple[Drawn, Exception] | None:
     """Run `test` on samples until one fails, then on ever smaller ones.
 
@@ -60,6 +61,7 @@ def search(
         seed: decides the samples.
         seconds: after this long no further sample is tried; one is in any case.
         size: what "smaller" means.
+        on_late: called where a sample is not tried since the time is over, and none failed.
 
     Returns:
         The smallest sample that failed and what it raised, or `None` if none did.
@@ -86,6 +88,8 @@ def search(
         now = time.monotonic()
         limit = failed_at + SHRINK_SECONDS if best is not None else started + seconds
         late = tried and now > limit
+        if late and best is None:
+            on_late()
         if late or (best is not None and getattr(best[2], "final", False)):
             return
         tried = True

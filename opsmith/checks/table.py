@@ -172,6 +172,8 @@ def remark(row: Row) -> str:
     """What the table says beside the outcome: failures follow in full."""
     if row.status == "passed":
         return "; ".join(row.notes)
+    if row.status == "cut short":
+        return row.message
     first = row.message.splitlines()[0] if row.message else ""
     first = f"{row.code}: {first}" if row.code else first
     return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

@@ -1,4 +1,8 @@
-"""Counting what a check tried: how many cases of which kind and size, and how far off each was."""
+"""Counting what a check tried, and what it had no time to try.
+
+A row says how many cases of which kind and size ran, how far off each was, and whether they are
+enough.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from opsmith.checks.report import Sample
 
 _Key = tuple[str, str, int]
+#: A check that ran out of time needs so many cases to have passed, or half of the samples that were
+#: due, where these are few; and a quarter of them, where these are many.
+_LEAST_CASES = 10
 
 
 @dataclass
@@ -41,6 +48,10 @@ class Tally:
         self._samples[self._current] = replace(sample, cases=sample.cases - 1)
         self._current = None
 
+    def has(self, dtype: str | None) -> bool:
+        """Return whether a case with this generic dtype was counted."""
+        return any(one.cases for one in self._samples.values() if one.dtype == (dtype or ""))
+
     def error(self, error: float) -> None:
         """Remember the error of the case that was begun last, in units of its tolerance."""
         if self._current is None:
@@ -51,3 +62,46 @@ class Tally:
     def samples(self) -> tuple[Sample, ...]:
         """What was counted, in the order in which it was begun."""
         return tuple(sample for sample in self._samples.values() if sample.cases > 0)
+
+
+@dataclass
+class Due:
+    """What a check was to sample, and what it had no time for.
+
+    A family is a cohort in one dtype.
+
+    Attributes:
+        samples: how many samples were due.
+        families: how many families they belong to.
+        untried: how many families the time was over for before their first sample.
+        late: whether the time was over before the last sample.
+    """
+
+    samples: int = 0
+    families: int = 0
+    untried: int = 0
+    late: bool = False
+
+    def add(self, samples: int) -> None:
+        """Count one more family."""
+        self.samples += samples
+        self.families += 1
+
+    def run_out(self) -> None:
+        """Note that the time is over."""
+        self.late = True
+
+    def suffices(self, cases: int) -> bool:
+        """Return whether so many cases are enough for a check to have passed.
+
+        A check that had all the time it needed has passed with few cases too: there are no more.
+        """
+        least = max(min(_LEAST_CASES, (self.samples + 1) // 2), self.samples // 4)
+        return not self.late or cases >= least
+
+    def describe(self, cases: int, seconds: float) -> str:
+        """Say what ran and what did not."""
+        return (
+            f"stopped after {seconds:g} s, with {cases} cases; {self.samples} samples were due, "
+            f"and {self.untried} of their {self.families} families had none"
+        )

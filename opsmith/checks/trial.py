@@ -39,11 +39,12 @@ from opsmith.checks.given import given_cases
 from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.raised import raised
 from opsmith.checks.replay import Replay
+from opsmith.checks.report import Status
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import Subject
-from opsmith.checks.tally import Tally
+from opsmith.checks.tally import Due, Tally
 from opsmith.checks.threads import threads
 from opsmith.checks.truths import Truth, kept_truth
 from opsmith.kernels import HOST
@@ -65,6 +66,9 @@ CHANGED = (
 
 #: So many samples the reference may refuse, before it took one, until no more are drawn.
 _MOST_REFUSED = 100
+
+#: How long a case is looked for in a dtype that the time did not suffice for.
+_LEAST_SECONDS = 1.0
 
 Announce = Callable[[str, str, int], None]
 """Takes a case's description, its key and its size before the case runs."""
@@ -97,6 +101,7 @@ class Trial:
         raises: the code of an exception.
         cohort: the family that sampled cases belong to, for the report.
         tally: which cases ran.
+        due: which samples were to run.
         threads: with how many the kernel runs.
         caller: the process that the kernel runs in; `None` where it is this one.
         keep: how many results are looked at again after later calls.
@@ -121,6 +126,7 @@ class Trial:
     raises: str = "OPS-CALL-RAISED"
     cohort: str = "normal"
     tally: Tally = field(default_factory=Tally)
+    due: Due = field(default_factory=Due)
     threads: int = field(default_factory=torch.get_num_threads)
     caller: Caller | None = None
     keep: int = 0
@@ -280,15 +286,28 @@ class Trial:
         dtype: str | None,
         size: Callable[[Any], Any],
     ) -> None:
+        self.due.add(examples)
         left = self.settings.seconds - self._sampled_seconds
         if left <= 0:
-            self.notes.append(f"stopped after {self.settings.seconds:.0f} s")
-            return
+            self.due.run_out()
+            if self.tally.has(dtype):
+                self.due.untried += 1
+                return
+            # Every dtype has a case, however little time there is.
+            examples, left = 1, _LEAST_SECONDS
         # Every check and dtype has its own samples, whichever others run.
         seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
         started = time.monotonic()
         self._before = self.count, self.refused
-        found = search(strategy, test, examples=examples, seed=seed, seconds=left, size=size)
+        found = search(
+            strategy,
+            test,
+            examples=examples,
+            seed=seed,
+            seconds=left,
+            size=size,
+            on_late=self.due.run_out,
+        )
         self._sampled_seconds += time.monotonic() - started
         if found is not None and not isinstance(found[1], _NothingTakenError):
             raise found[1]
@@ -477,6 +496,16 @@ class Trial:
                 f"{what}: {comparison.problem}" if what else comparison.problem,
                 code=known or comparison.code,
             )
+
+    def passed(self) -> tuple[Status, str]:
+        """Return the status of a check in which nothing failed, and why it was cut short if so."""
+        if not self.due.late:
+            return "passed", ""
+        stopped = self.due.describe(self.count, self.settings.seconds)
+        if self.due.suffices(self.count) or self.replay.alone:
+            self.notes.append(stopped)
+            return "passed", ""
+        return "cut short", stopped
 
     def raised(self, error: BaseException) -> str:
         """What a call raised, with the innermost line that is the user's."""

@@ -192,6 +192,13 @@ def check(
             "few times as long.",
         ),
     ] = 60.0,
+    allow_cut_short: Annotated[
+        bool,
+        typer.Option(
+            "--allow-cut-short",
+            help="Take a check for passed that ran out of time before it had tried enough.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -214,7 +221,7 @@ def check(
     """Build, then compare everything derived from a declaration with its reference.
 
     Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
-    failed, and of an operator nothing was checked.
+    failed, and a check was cut short or of an operator nothing was checked.
     """
     _require_folders(report, junit)
     if quick and select:
@@ -261,6 +268,7 @@ def check(
                 time_limit=time_limit,
                 jobs=jobs,
                 devices=device or (),
+                allow_cut_short=allow_cut_short,
                 progress=progress,
                 on_row=table.add,
             )
@@ -304,7 +312,7 @@ def judge(
     """Judge kernels that nobody trusts, in a process where their code never runs.
 
     Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
-    5: there is nothing to judge.
+    5: a check was cut short, or there is nothing to judge.
     """
     from opsmith.checks.judge import judge as reach_verdict
     from opsmith.checks.table import Table, end

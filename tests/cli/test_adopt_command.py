@@ -22,7 +22,7 @@ def test_what_is_written_passes_its_check(cli, tmp_path):
     outcome = cli("adopt", "aten::add.Tensor", "--out", file)
     assert outcome.code == 0
     assert outcome.stderr == f"{file}\n\nTry it:  opsmith check {file}\n"
-    checked = cli("check", file, "--check", "reference,fake", "--seconds", "1")
+    checked = cli("check", file, "--check", "reference,fake", "--examples", "8")
     assert checked.code == 0
     assert "aten::add.Tensor" in checked.stdout
 

@@ -202,6 +202,7 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
         run(trial)
         if not trial.count:
             raise Failure(trial.refusal or "no case could be drawn", code="OPS-CASES-NONE")
+        status, message = trial.passed()
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
     except Failure as failure:

@@ -1,0 +1,160 @@
+"""A check that ran out of time has not passed on a handful of cases, and every report says so."""
+
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from jaxtyping import Float
+from reports import PASSED
+from rich.console import Console
+from torch import Tensor
+
+import opsmith
+from opsmith import CheckError, checks, testing
+from opsmith.checks.judge import judge
+from opsmith.checks.report import Report
+from opsmith.checks.tally import Due
+
+SPEC = Path(__file__).parent / "judge" / "spec.py"
+
+
+@opsmith.op("cut_short::twice")
+def twice(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 2
+
+
+@opsmith.op("cut_short::thrice")
+def thrice(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return x * 3
+
+
+@thrice.register_cases
+def _(dtype, seed):
+    for size in range(20):
+        yield {"x": torch.ones(size, dtype=dtype)}
+
+
+def run(operator, **options) -> Report:
+    """Run two checks without any time, so that what is cut short does not depend on the machine."""
+    return checks.run(
+        operator, select=["mutation", "aliasing"], isolate=False, seconds=0, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("samples", "least"), [(1, 1), (2, 1), (3, 2), (4, 2), (19, 10), (30, 10), (60, 15), (200, 50)]
+)
+def test_a_check_without_time_needs_a_quarter_of_its_cases_ten_or_half(samples, least):
+    due = Due()
+    due.add(samples)
+    assert due.suffices(0)  # it had the time: there are no more cases
+    due.run_out()
+    assert due.suffices(least)
+    assert not due.suffices(least - 1)
+
+
+def test_a_check_that_had_no_time_is_cut_short_and_the_run_incomplete():
+    report = run(twice)
+    assert {row.status for row in report.rows} == {"cut short"}
+    assert report.outcome == "incomplete"
+    aliasing = next(row for row in report.rows if row.check == "aliasing")
+    dtypes = len(checks_dtypes := {sample.dtype for sample in aliasing.samples})
+    assert {"float32", "float64", "float16", "bfloat16"} <= checks_dtypes  # one case in each
+    assert aliasing.message == (
+        f"stopped after 0 s, with {dtypes} cases; {4 * (30 // 4 + 1)} samples were due, and 0 of "
+        "their 4 families had none"
+    )
+    with pytest.raises(CheckError) as raised:
+        report.raise_failures()
+    assert str(raised.value) == (
+        "cut_short::twice: of the 'reference' kernel, mutation, aliasing had no time to try "
+        "enough: give more (--seconds), or take that for passed (--allow-cut-short)"
+    )
+
+
+def test_what_is_cut_short_is_taken_for_passed_by_who_says_so():
+    report = run(twice, allow_cut_short=True)
+    assert {row.status for row in report.rows} == {"cut short"}
+    assert report.ok
+    assert testing.check(twice, select=["aliasing"], seconds=0, allow_cut_short=True).ok
+    with pytest.raises(CheckError, match="aliasing had no time to try enough"):
+        testing.check(twice, select=["aliasing"], seconds=0)
+
+
+def test_registered_cases_are_cases_however_little_time_there_is():
+    report = run(thrice)
+    assert {row.status for row in report.rows} == {"passed"}
+    assert report.ok
+    assert all(row.notes[-1].startswith("stopped after 0 s, with ") for row in report.rows)
+
+
+def test_what_is_cut_short_is_green_in_no_report():
+    row = replace(
+        PASSED, operator="a::b", check="reference", status="cut short", message="stopped after 2 s"
+    )
+    report = Report([replace(PASSED, operator="a::b", check="build"), row])
+    text = io.StringIO()
+    Console(file=text, width=80).print(report.table())
+    assert any(line.startswith("!  reference") for line in text.getvalue().splitlines())
+    assert "1 passed, 1 cut short" in report.summary()
+    (error,) = ElementTree.fromstring(report.to_junit()).findall(".//error")
+    assert (error.get("type"), error.get("message")) == ("cut short", "stopped after 2 s")
+    page = report.to_html()
+    assert "<title>! opsmith: " in page
+    assert 'class="cut-short" data-runtime="eager"' in page
+    allowed = ElementTree.fromstring(replace(report, allow_cut_short=True).to_junit())
+    assert (allowed.get("errors"), allowed.get("skipped")) == ("0", "1")
+
+
+def test_the_command_has_an_exit_code_for_it_and_an_option_that_allows_it(
+    cli, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    file = tmp_path / "cut_short_file.py"
+    file.write_text(
+        "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+        "@opsmith.op('cut_short::from_file')\n"
+        "def from_file(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
+    )
+    asked = ("check", file, "--check", "aliasing", "--seconds", 0)
+    outcome = cli(*asked)
+    assert outcome.code == 5
+    assert "had no time to try enough" in outcome.stdout.replace("\n", " ")
+    allowed = cli(*asked, "--allow-cut-short", "--json")
+    assert allowed.code == 0
+    said = json.loads(allowed.stdout)
+    assert (said["outcome"], said["ok"]) == ("passed", True)
+    assert [row["status"] for row in said["rows"]][-1] == "cut short"
+
+
+def test_a_candidate_that_leaves_no_time_for_cases_is_not_accepted(tmp_path):
+    candidate = tmp_path / "kernels.py"
+    candidate.write_text(
+        "from spec import scale\n@scale.register_kernel('cpu')\ndef kernel(x, factor):\n"
+        "    return scale.reference(x, factor)\n"
+    )
+    verdict = judge(SPEC, candidate, seconds=0, examples=60)
+    assert not verdict.accepted
+    assert not verdict.report.failures, verdict.report.explain()
+    assert verdict.report.outcome == "incomplete"
+
+
+def test_in_pytest_what_is_cut_short_fails_unless_an_option_allows_it(pytester):
+    file = pytester.makepyfile(
+        test_cut_short_suite="import opsmith, opsmith.testing\n"
+        "from jaxtyping import Float\nfrom torch import Tensor\n"
+        "@opsmith.op('cut_short::in_pytest')\n"
+        "def op(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
+        "test_op = opsmith.testing.suite(op, select=['aliasing'], seconds=0)\n"
+    )
+    asked = [] if "pytest_opsmith" in sys.modules else ["-p", "pytest_opsmith"]
+    result = pytester.runpytest_inprocess(*asked, file)
+    result.assert_outcomes(failed=1)
+    assert "check 'aliasing' was cut short for the 'reference' kernel." in result.stdout.str()
+    allowed = pytester.runpytest_inprocess(*asked, "--opsmith-allow-cut-short", file)
+    allowed.assert_outcomes(passed=1)
