@@ -30,6 +30,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.overrides import TorchFunctionMode
 
+from opsmith.compat.functorch import unwrapped
 from opsmith.errors import DifferentiationError
 from opsmith.operators.arguments import map_tensors
 from opsmith.operators.late import late
@@ -117,7 +118,7 @@ def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Give memory to the zeros that PyTorch keeps without, of which some of its operators crash."""
 
     def filled(value: Tensor) -> Tensor:
-        return value.clone() if value._is_zerotensor() else value
+        return value.clone() if unwrapped(value)._is_zerotensor() else value
 
     given = tuple(map_tensors(value, filled) for value in args)
     return given, {name: map_tensors(value, filled) for name, value in kwargs.items()}
