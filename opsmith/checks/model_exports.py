@@ -6,7 +6,6 @@ is refused, or does not run, is each call exported by itself, so that it is know
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.telling import Telling, shown_facts
 from opsmith.checks.trial import Trial
 from opsmith.errors import ArtifactError, ExportError, OpsmithError
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators.arguments import flatten
 from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 
@@ -161,7 +161,7 @@ class ModelExports:
             truth.beside_one = self._proof.beside_one
         if telling:
             self._announce([*first, *telling])
-        with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
+        with scratch_folder("check") as folder:
             try:
                 calls = [*first, *telling]
                 model = self._export(calls, Path(folder, "artifact"), dynamic=len(cases) > 1)

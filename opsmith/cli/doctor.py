@@ -8,7 +8,6 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from rich.table import Table
 from opsmith.errors import MissingError
 from opsmith.kernels import DEVICES, toolchain
 from opsmith.kernels.languages import LANGUAGES
+from opsmith.kernels.scratch import scratch_folder
 
 #: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
@@ -132,7 +132,7 @@ def _host_compiler() -> Finding:
     except MissingError as error:
         return Finding("C++ compiler", False, True, "", used_for, "", _remedy(error, used_for))
     version = _first_version(compiler.version)
-    with tempfile.TemporaryDirectory(prefix="opsmith-doctor-") as folder:
+    with scratch_folder("doctor") as folder:
         source = Path(folder, "probe.cpp")
         source.write_text(_PROBE_SOURCE)
         command = [compiler.path, "-std=c++20", str(source), "-o", str(source.with_suffix(""))]

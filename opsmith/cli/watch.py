@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from opsmith.cli import output
+from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.watchdog import watched
 from opsmith.operators import Operator
 from opsmith.operators.importing import user_files
 
@@ -49,10 +50,12 @@ def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
 
 def _check(arguments: Sequence[str]) -> set[Path]:
     """Run a check; the files that decide what it finds, none where importing them failed."""
-    with tempfile.TemporaryDirectory(prefix="opsmith-watch-") as folder:
+    with scratch_folder("watch") as folder:
         listed = Path(folder, "files.json")
         command = [sys.executable, "-m", "opsmith", "check", *arguments]
-        subprocess.run([*command, "--files-to", str(listed)], check=False)
+        with watched() as variables:
+            environment = {**os.environ, **variables}
+            subprocess.run([*command, "--files-to", str(listed)], env=environment, check=False)
         try:
             return {Path(name) for name in json.loads(listed.read_text())}
         except (OSError, ValueError):

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -23,6 +22,7 @@ from opsmith.kernels.compiler_output import NINJA_STATUS, compile_error, own_wor
 from opsmith.kernels.files import cache_folder, digest, key_of, locked, once
 from opsmith.kernels.precompiled import Precompiled, precompiled
 from opsmith.kernels.progress import run
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.kernels.toolset import Toolset, find_toolset
 from opsmith.kernels.units import INCLUDE, SOURCE_SUFFIXES, CMakeLanguage, Generated, Unit
 from opsmith.kernels.variants import Variant
@@ -184,13 +184,7 @@ def _build(recipe: Recipe, folder: Path) -> Variant:
     units = recipe.units()
     folders = [unit.folder(tools) for unit in units]
     with contextlib.ExitStack() as stack:
-        work = Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(
-                    prefix=f"opsmith-{recipe.name}-", ignore_cleanup_errors=True
-                )
-            )
-        )
+        work = stack.enter_context(scratch_folder(recipe.name))
         # In one order for all processes, which else would wait for each other.
         for place in sorted({place for place in folders if variants.find(place) is None}):
             stack.enter_context(locked(place))

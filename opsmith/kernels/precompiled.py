@@ -17,8 +17,6 @@ import json
 import logging
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +24,8 @@ from pathlib import Path
 from opsmith.kernels import units
 from opsmith.kernels.cmake import RELEASE, options_of
 from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.progress import run
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.kernels.toolset import Toolset
 from opsmith.kernels.units import Unit
 
@@ -175,16 +175,16 @@ def _find(place: Path) -> Precompiled | None:
 def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | None:
     header = place / "kernel.h"
     write_atomically(header, f"#include <{_HEADER}>\n")
-    with tempfile.TemporaryDirectory(prefix="opsmith-headers-") as work:
-        made, depends = Path(work) / "kernel.h.gch", Path(work) / "kernel.d"
+    with scratch_folder("headers") as work:
+        made, depends = work / "kernel.h.gch", work / "kernel.d"
         command = [
             *(tools.compiler.path, *RELEASE, *words, "-MD", "-MF", str(depends)),
             *("-x", "c++-header", str(header), "-o", str(made)),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run(command, os.environ, f"precompiling {_HEADER}")
         if done.returncode != 0:
             # What is wrong, compiling the source says too.
-            _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stderr)
+            _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stdout)
             (place / "compiled").unlink(missing_ok=True)
             return None
         files = sorted({path for path in _files(depends.read_text()) if path != header})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
 from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
 from opsmith.kernels.progress import run
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.kernels.toolchain import Compiler
 
 
@@ -61,10 +61,10 @@ def build_program(
             return None
 
     def make() -> Path:
-        with tempfile.TemporaryDirectory(prefix=f"{name}-") as work:
-            _build(name, sources, Path(work), settings, compiler)
+        with scratch_folder(name) as work:
+            _build(name, sources, work, settings, compiler)
             partial = folder / f"{name}.partial"
-            shutil.copy2(Path(work) / name, partial)
+            shutil.copy2(work / name, partial)
             write_atomically(known, str(digest(partial)))
             os.replace(partial, program)
         return program

@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
+from opsmith.kernels.watchdog import watched
+
 QUIET_SECONDS = 1.0
 """What takes longer is shown."""
 
@@ -15,25 +17,30 @@ QUIET_SECONDS = 1.0
 def run(
     command: Sequence[str], environment: Mapping[str, str], title: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command`; its output comes back, and on a terminal `title` is shown meanwhile."""
-    process = subprocess.Popen(
-        command,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    try:
+    """Run `command`; its output comes back, and on a terminal `title` is shown meanwhile.
+
+    It ends, with all that it started, where this process does.
+    """
+    with (
+        watched() as variables,
+        subprocess.Popen(
+            command,
+            env={**environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
         try:
-            output, _ = process.communicate(timeout=QUIET_SECONDS)
-        except subprocess.TimeoutExpired:
-            output = _wait(process, title)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
+            try:
+                output, _ = process.communicate(timeout=QUIET_SECONDS)
+            except subprocess.TimeoutExpired:
+                output = _wait(process, title)
+        except BaseException:
+            process.kill()
+            raise
     return subprocess.CompletedProcess(command, process.returncode, output, "")
 
 

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import sys
 import sysconfig
-import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from opsmith.errors import OpsmithError
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators import registry
 from opsmith.operators.adopted import all_adopted
 from opsmith.operators.base import Operator
@@ -120,8 +120,8 @@ def user_files() -> list[Path]:
 def without_bytecode() -> Iterator[None]:
     """Within the block, modules come from their source, whatever somebody wrote beside it."""
     before = sys.pycache_prefix
-    with tempfile.TemporaryDirectory() as empty:
-        sys.pycache_prefix = empty
+    with scratch_folder("bytecode") as empty:
+        sys.pycache_prefix = str(empty)
         try:
             yield
         finally:

@@ -10,7 +10,6 @@ import platform as host
 import re
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,9 @@ from typing import Any
 from opsmith.errors import ExportError
 from opsmith.kernels import DEVICES, HOST, KernelSource, machine, shipped
 from opsmith.kernels.build import Recipe
+from opsmith.kernels.scratch import held_folder, scratch_folder
 from opsmith.kernels.version import version as own_version
+from opsmith.kernels.watchdog import watched
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
 from opsmith.wheels.gates import build_gates
@@ -84,7 +85,7 @@ def build_wheel(
         files[f"{shipped.FOLDER}/report.json"] = report.read_bytes()
     files = {f"{found.package}/{place}": data for place, data in files.items()}
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".opsmith-wheel-") as folder:
+    with held_folder(out, ".opsmith-wheel-", ".partial") as folder:
         made = _write(found, kind.tag or f"linux_{kind.machine}", files, Path(folder))
         oldest = _audited(made)
         if not kind.tag:
@@ -250,7 +251,7 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
     Raises:
         ExportError: it does not import, or a library does not load.
     """
-    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as folder:
+    with scratch_folder("wheel") as folder:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
         here = {device for device, row in DEVICES.items() if not row.missing()}
@@ -258,11 +259,13 @@ def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> 
         kernels = sorted(
             {f"{one['operator']} {one['device']}" for one in libraries if one["device"] in here}
         )
-        run = subprocess.run(
-            [sys.executable, "-c", _TRY, folder, modules, *kernels],
-            capture_output=True,
-            text=True,
-        )
+        with watched() as variables:
+            run = subprocess.run(
+                [sys.executable, "-c", _TRY, folder, modules, *kernels],
+                capture_output=True,
+                text=True,
+                env={**os.environ, **variables},
+            )
     if run.returncode != 0:
         raise ExportError(
             f"{found.package}: does not work as it comes from the wheel, without opsmith:\n\n"

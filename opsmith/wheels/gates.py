@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from opsmith.errors import BuildError, ExportError, MissingError, OpsmithError
 from opsmith.kernels import progress, shipped, toolchain
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.scratch import held_folder
 from opsmith.kernels.torch_paths import TorchPaths, paths_of, torch_paths
 from opsmith.operators import gate_libraries
 from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
@@ -121,10 +121,10 @@ def _download(release: str, folder: Path) -> Path:
     They are taken from the wheel for macOS, which is a tenth of one with CUDA. It has the headers
     of all systems, which ask the compiler where they differ.
     """
-    with tempfile.TemporaryDirectory(prefix="opsmith-torch-", dir=folder) as work:
+    with held_folder(folder, "opsmith-torch-", ".scratch") as work:
         command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
         command += ["--no-deps", "--only-binary=:all:", "--platform=macosx_26_0_arm64"]
-        command += ["--dest", work, f"torch=={release}"]
+        command += ["--dest", str(work), f"torch=={release}"]
         done = progress.run(command, os.environ, f"downloading PyTorch {release}")
         if done.returncode != 0:
             last = (done.stdout.strip().splitlines() or [""])[-1]
@@ -132,7 +132,7 @@ def _download(release: str, folder: Path) -> Path:
                 f"the headers of PyTorch {release} could not be downloaded: {last}\n"
                 "Give the folder of an installed one instead: --gates .../site-packages/torch"
             )
-        (wheel,) = Path(work).glob("*.whl")
+        (wheel,) = work.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             kept = [name for name in archive.namelist() if name.startswith("torch/include/")]
             archive.extractall(work, kept)
@@ -171,7 +171,8 @@ def _library(kind: Platform, torch: TorchPaths) -> Path:
     made = folder / "gates.so"
 
     def make() -> Path:
-        work = folder / f".{os.getpid()}.so"
+        # Nobody else has the lock, and what a kill leaves is written over.
+        work = folder / "gates.partial"
         done = progress.run([*command, "-o", str(work)], os.environ, f"building {what}")
         if done.returncode != 0:
             raise BuildError(f"{what} do not compile:\n\n{done.stdout}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from opsmith.kernels import HOST, shipped
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 
@@ -41,7 +41,7 @@ def build_folder(
     """
     found = project.read(source, name, version)
     folder = out / "build" / f"{_ABI}-cpu-{find_platform(platform).machine}-linux"
-    with tempfile.TemporaryDirectory(prefix="opsmith-wheel-") as work:
+    with scratch_folder("wheel") as work:
         wheel = building.build_wheel(
             source,
             Path(work),

@@ -14,6 +14,7 @@ from pathlib import Path
 from opsmith.errors import ExportError
 from opsmith.kernels import toolchain
 from opsmith.kernels.files import cache_folder, write_atomically
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.kernels.torch_paths import linked_in_place
 
 
@@ -147,7 +148,8 @@ def torch_stub(kind: Platform) -> Path:
         write_atomically(source, "// Stands for PyTorch's library when a wheel is linked.\n")
         compiler = compiler_for(kind, "opsmith wheel")
         options = ["-shared", "-nostdlib", f"-Wl,-soname,{name}"]
-        made = library.with_name(f".{os.getpid()}.so")
-        subprocess.run([compiler, *options, "-o", str(made), str(source)], check=True)
-        os.replace(made, library)
+        with scratch_folder("stub") as work:
+            made = work / name
+            subprocess.run([compiler, *options, "-o", str(made), str(source)], check=True)
+            write_atomically(library, made.read_bytes())
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.kernels.files import key_of, once
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators.arguments import describe
 from opsmith.signature.binding import bind
 from opsmith.targets import (
@@ -156,10 +156,10 @@ def _loaded(
         assert isinstance(loaded, LoadedOperators)
         return loaded
 
-    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as own:
+    with scratch_folder("check") as own:
         of_run = trial.settings.shared
         name = key_of([module_of(operator), target.name, repr(settings)])
-        place = Path(of_run, name) if of_run else Path(own)
+        place = Path(of_run, name) if of_run else own
         try:
             loaded = once(place, shared, exported)
         except OpsmithError as error:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,8 @@ from torch import Tensor
 from opsmith.checks.forks import FORK_CODE
 from opsmith.checks.harness.build import Build
 from opsmith.checks.harness.places import innermost
+from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.watchdog import watched
 from opsmith.operators.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
@@ -183,8 +183,8 @@ def run(
     Raises:
         Fault: the kernel touched memory that is not its own, crashed, or did not return.
     """
-    with tempfile.TemporaryDirectory(prefix="opsmith-harness-") as folder:
-        request, answer = Path(folder) / "cases", Path(folder) / "results"
+    with scratch_folder("harness") as folder, watched() as variables:
+        request, answer = folder / "cases", folder / "results"
         request.write_bytes(_request(signature, cases, phases))
         answer.touch()
         command = [str(build.program), str(build.library), str(request), str(answer)]
@@ -195,7 +195,7 @@ def run(
                 text=True,
                 errors="replace",
                 timeout=seconds,
-                env=_environment(build),
+                env={**_environment(build), **variables},
                 check=False,
             )
         except subprocess.TimeoutExpired:

@@ -27,6 +27,7 @@ from opsmith.checks.subject import REFERENCE, Subject
 from opsmith.checks.trial import Trial
 from opsmith.errors import INCOMPLETE, OpsmithError
 from opsmith.kernels import HOST
+from opsmith.kernels.scratch import held_folder
 from opsmith.operators import Operator
 from opsmith.operators.arguments import holds_tensors
 
@@ -133,9 +134,10 @@ def judge(
             on_row(row)
 
     with (
-        tempfile.TemporaryDirectory() as place,
-        Session(files["spec"], files["candidate"], time_limit, Path(place)) as session,
-        Program(files["spec"], files["candidate"], time_limit, Path(place)) as program,
+        # Nothing in its name tells a candidate where it is.
+        held_folder(Path(tempfile.gettempdir()), "tmp", "") as place,
+        Session(files["spec"], files["candidate"], time_limit, place) as session,
+        Program(files["spec"], files["candidate"], time_limit, place) as program,
     ):
         try:
             kernels = session.kernels()

@@ -7,12 +7,12 @@ is imported here imports torch.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opsmith.checks.worker.launch import python, surroundings
 from opsmith.checks.worker.supervised import Started, new_folder, started
+from opsmith.kernels.scratch import remove
 
 #: What the processes of checks run.
 MODULE = "opsmith.checks.worker.process"
@@ -54,4 +54,4 @@ def _end(ended: Started) -> None:
     ended.process.wait()
     os.close(ended.requests)
     os.close(ended.answers)
-    shutil.rmtree(ended.folder, ignore_errors=True)
+    remove(ended.folder)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opsmith.checks.worker.start import prctl, signal_at_parents_end
+from opsmith.kernels.watchdog import be_supervised
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -101,6 +102,7 @@ class Children:
         os.close(self._ended)
         os.close(self._wake)
         signal_at_parents_end(signal.SIGKILL)
+        be_supervised()
         # The first that the system ends where memory runs out.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")

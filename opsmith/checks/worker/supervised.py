@@ -8,10 +8,8 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.worker.launch import Channel, Launch, Process
 from opsmith.checks.worker.memory import MemoryBound
+from opsmith.kernels.scratch import make_again, make_scratch, remove
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,7 +74,7 @@ class Started:
 
 def new_folder() -> Path:
     """A folder for a supervisor's files."""
-    return Path(tempfile.mkdtemp(prefix="opsmith-check-"))
+    return make_scratch("check")
 
 
 def started(launch: Launch, folder: Path) -> Started:
@@ -139,7 +138,7 @@ class Supervised:
     def end(self) -> None:
         """End the processes for good, and remove their folder."""
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
 
     def _send(self, data: bytes, seconds: float = _START_SECONDS) -> bool:
         """Send bytes; whether they were taken within `seconds`."""
@@ -247,7 +246,7 @@ class Supervised:
         self._child = None
         os.close(self._answers)
         self._process = None
-        self._folder.mkdir(exist_ok=True)
+        make_again(self._folder)
 
     def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any] | None:
         """The next message; an empty one after `seconds` of silence, `None` if there is no more.

@@ -23,6 +23,7 @@ from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder, machine, toolchain
 from opsmith.kernels.files import once
 from opsmith.kernels.version import version
+from opsmith.kernels.watchdog import watched_environment
 from opsmith.targets.aotinductor.libraries import Plan
 
 _LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
@@ -91,7 +92,7 @@ def _reuse(known: Path, out: Path) -> bool:
 def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
-    with _LOCK, _search(search), _sign_of_life(), warnings.catch_warnings():
+    with _LOCK, watched_environment(), _search(search), _sign_of_life(), warnings.catch_warnings():
         # PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from opsmith.errors import ExportError
+from opsmith.kernels.watchdog import watched
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ def definitions(libraries: Sequence[Path], needed: Iterable[str]) -> list[Defini
         ExportError: a library does not load, or an operator is still missing.
     """
     request = {"libraries": [str(path) for path in libraries], "needed": sorted(needed)}
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, json.dumps(request)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", __name__, json.dumps(request)]
+    with watched() as variables:
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         said = done.stderr.strip() or f"the process ended with {done.returncode}"
         names = ", ".join(path.name for path in libraries)

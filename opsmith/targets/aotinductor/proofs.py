@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from opsmith.errors import ArtifactError
 from opsmith.kernels import HOST, get_device
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators import Operator
 from opsmith.operators.kernel import Kernel
 from opsmith.targets.loaded import LoadedModel
@@ -39,7 +39,7 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
     from opsmith.targets.aotinductor.build_runner import build_runner
 
     inputs = model.flatten(arguments)
-    with tempfile.TemporaryDirectory(prefix="opsmith-check-") as folder:
+    with scratch_folder("check") as folder:
         before, results, after = (Path(folder, f"{name}.pt") for name in ("in", "out", "after"))
         torch.save([tensor.contiguous() for tensor in inputs], before)
         files: list[str | Path] = [

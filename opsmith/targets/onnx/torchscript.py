@@ -7,10 +7,8 @@ to their functional twins; what stays becomes nodes by functions that are regist
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from opsmith.compat.torch_onnx import symbolics_registered
 from opsmith.errors import ExportError, FormError
+from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators import Operator
 from opsmith.operators.adopt import functions_call_operators
 from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
@@ -76,14 +75,14 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
     domains = dict.fromkeys(_domains(lowered.kept), DOMAIN_VERSION)
     problems: list[ExportError] = []
     with (
-        tempfile.TemporaryDirectory(prefix="opsmith-onnx-") as folder,
+        scratch_folder("onnx") as folder,
         quietly(),
         _registered(lowered.kept, opset, problems),
         _Substitution(model, lowered),
         functions_call_operators(),
         torch.no_grad(),
     ):
-        path = Path(folder) / "model.onnx"
+        path = folder / "model.onnx"
         try:
             torch.onnx.export(
                 module,
