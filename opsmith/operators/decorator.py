@@ -15,6 +15,7 @@ from opsmith.operators.autograd import Rule
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.written import shown_path, where_written
 from opsmith.signature import signature_of
+from opsmith.signature.suggestions import refuse_unknown_keywords
 from opsmith.uncollected import uncollected
 
 
@@ -50,8 +51,9 @@ def op(
 ) -> DefinedOperator: ...
 
 
+@refuse_unknown_keywords(lambda qualname="", *_: f"{qualname or 'an operator'}: opsmith.op")
 def op(
-    qualname: str,
+    qualname: str = "",
     function: Callable[..., Any] | None = None,
     /,
     *,
@@ -97,6 +99,13 @@ def op(
         >>> double(torch.ones(2))
         tensor([2., 2.])
     """
+    if callable(qualname) or not qualname:
+        name = getattr(qualname, "__name__", "my_op")
+        where = where_written(qualname)
+        raise DeclarationError(
+            f"{f'{name} ({shown_path(where)})' if where else 'an operator'}: opsmith.op needs the "
+            f'operator\'s name, with a namespace of yours: write @opsmith.op("my_ops::{name}")'
+        )
     if function is None:
         return functools.partial(
             op,
@@ -161,5 +170,5 @@ def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
     warnings.warn(
         f"{qualname} was declared in {first} and is now declared again in {second}; "
         "the later one takes its place",
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -20,6 +20,7 @@ from opsmith.operators import registry
 from opsmith.operators.adopted import all_adopted
 from opsmith.operators.base import Operator
 from opsmith.operators.written import shown_path
+from opsmith.signature.suggestions import annotation_slip
 
 
 class LoadError(OpsmithError):
@@ -271,7 +272,9 @@ def raised(source: str, error: BaseException) -> LoadError:
             where = f"{shown_path(frame.filename)}:{frame.lineno}"
     if isinstance(error, OpsmithError):
         return LoadError(f"{where}: {error}")
-    return LoadError(f"{where}: {type(error).__name__}: {error}")
+    slip = annotation_slip(error)
+    own = f"{type(error).__name__}: {error}"
+    return LoadError(f"{where}: {slip} ({own})" if slip else f"{where}: {own}")
 
 
 def _is_users(file: str) -> bool:

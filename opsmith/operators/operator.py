@@ -25,6 +25,7 @@ from opsmith.operators.late import late
 from opsmith.operators.registration import Registration
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
+from opsmith.signature.suggestions import refuse_unknown_keywords
 
 if TYPE_CHECKING:
     from opsmith.operators.declared_backward import DeclaredBackward
@@ -103,6 +104,7 @@ class DefinedOperator(Operator):
     def __reduce__(self) -> tuple[Any, ...]:
         return registry.get, (self.name,)
 
+    @refuse_unknown_keywords(lambda self, *_: f"{self.name}: register_kernel")
     def register_kernel(  # type: ignore[override]
         self,
         device_types: str | Sequence[str],

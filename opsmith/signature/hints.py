@@ -38,6 +38,7 @@ from opsmith.signature.parameters import (
     quoted,
 )
 from opsmith.signature.shapes import ShapeError
+from opsmith.signature.suggestions import annotation_slip
 
 _KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "str"}
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
@@ -85,7 +86,9 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
             try:
                 annotation = eval(annotation, scope)
             except Exception as error:
-                refuse(f"the annotation of {name!r}, {annotation!r}, does not evaluate: {error}")
+                slip = annotation_slip(error)
+                why = f"{slip} ({error})" if slip else error
+                refuse(f"the annotation of {name!r}, {annotation!r}, does not evaluate: {why}")
         resolved[name] = annotation
     return resolved
 

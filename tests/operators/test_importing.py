@@ -20,6 +20,15 @@ DECLARATION = """
         return x * {factor}
 """
 
+DECLARATION_OF = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+@opsmith.op("load::slip")
+def slip(x: {}) -> None: ...
+"""
+
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
@@ -171,6 +180,28 @@ def test_a_file_that_raises_is_named_with_its_line(write):
 def test_the_line_is_the_users_even_where_a_library_raised(write):
     write("load_n.py", "import json\n\njson.loads('{')\n")
     assert refused("load_n.py").startswith("load_n.py:3: JSONDecodeError: ")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (
+            'Float[Tensor, "N, C"]',
+            'a shape is one text, its axes separated by spaces, as in Float[Tensor, "N C"] '
+            "(ValueError: Axes should be separated with spaces, not commas)",
+        ),
+        (
+            'jaxtyping.Itn64[Tensor, "N"]',
+            "'Itn64' is no dtype of jaxtyping; did you mean Int64? "
+            "(AttributeError: module jaxtyping has no attribute 'Itn64')",
+        ),
+    ],
+)
+def test_a_slip_in_an_annotation_is_said_before_the_libraries_words(write, annotation, said):
+    write("load_slip.py", f"import jaxtyping\n{DECLARATION_OF.format(annotation)}")
+    with pytest.raises(LoadError) as caught:
+        import_operators("load_slip.py")
+    assert str(caught.value) == f"load_slip.py:8: {said}"
 
 
 def test_a_file_that_exits(write):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -68,6 +69,45 @@ def test_a_relative_source_lies_beside_the_declaration(plain) -> None:
 def test_a_device_type_that_is_none_is_refused_with_those_there_are(plain) -> None:
     message = refused(DeclarationError, plain.register_kernel, "gpu", lambda x, y: x)
     assert message.startswith("registering::plain: register_kernel('gpu'): no such device type; ")
+
+
+def test_an_operator_without_a_name_is_told_how_to_write_it() -> None:
+    def demo(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
+
+    line = demo.__code__.co_firstlineno
+    declare: Any = opsmith.op
+    with pytest.raises(DeclarationError) as caught:
+        declare(demo)
+    assert re.fullmatch(
+        rf"demo \(.*test_registering\.py:{line}\): opsmith\.op needs the operator's name, with a "
+        r'namespace of yours: write @opsmith\.op\("my_ops::demo"\)',
+        str(caught.value),
+    )
+    for options in ({}, {"autograd": "reference"}):
+        with pytest.raises(DeclarationError, match=r'write @opsmith\.op\("my_ops::my_op"\)'):
+            declare(**options)
+
+
+def test_an_argument_that_there_is_not_is_refused_with_the_nearest(plain) -> None:
+    declare: Any = opsmith.op
+    for call, said in (
+        (
+            lambda: declare("registering::demo", mutates=("x",)),
+            "registering::demo: opsmith.op: there is no argument 'mutates'; did you mean "
+            "mutates_args=?",
+        ),
+        (
+            lambda: plain.register_kernel("cpu", sources="x.cpp"),
+            f"{plain.name}: register_kernel: there is no argument 'sources'; did you mean source=?",
+        ),
+    ):
+        with pytest.raises(DeclarationError) as caught:
+            call()
+        assert str(caught.value) == said
+    with pytest.raises(
+        DeclarationError, match="there is no argument 'zzz'; there are device_types"
+    ):
+        plain.register_kernel("cpu", zzz=1)
 
 
 def test_a_tensor_by_name_alone_is_refused_with_what_to_do() -> None:

@@ -158,6 +158,8 @@ def unsized_result(x: Float[Tensor, "N"]) -> Float[Tensor, "_"]: ...  # type: ig
 def reads_variadic(x: Float[Tensor, "*s"], y: Float[Tensor, "s+1"]) -> Tensor: ...  # type: ignore[empty-body]
 def fixed_tensors(x: tuple[Tensor, Tensor]) -> Tensor: ...  # type: ignore[empty-body]
 def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
+def misspelt_dtype(x: Flaot[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body,name-defined]
+def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[empty-body]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,8 @@ def undefined_name(x: Undefined[Tensor, "N"]) -> Tensor: ...  # type: ignore[emp
         (reads_variadic, "'s' is one dimension here and any number of dimensions ('*s') elsewhere"),
         (fixed_tensors, "a fixed number of tensors is that many parameters"),
         (undefined_name, "does not evaluate: name 'Undefined' is not defined"),
+        (misspelt_dtype, "evaluate: 'Flaot' is no dtype of jaxtyping; did you mean Float? (name"),
+        (comma_in_a_shape, "a shape is one text, its axes separated by spaces, as in Float[Tensor"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -1,0 +1,74 @@
+"""Suggest what was meant, for the usual slips of a declaration."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from opsmith.errors import DeclarationError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def annotation_slip(error: BaseException) -> str:
+    """Say which slip in a jaxtyping annotation raised `error`; empty if it is none that is known.
+
+    Args:
+        error: what evaluating an annotation raised, or importing the file that has it.
+    """
+    text = str(error)
+    # What jaxtyping says of "N, C", and of "N", "C".
+    if isinstance(error, ValueError) and re.search("not commas|an array type and a shape", text):
+        return 'a shape is one text, its axes separated by spaces, as in Float[Tensor, "N C"]'
+    if isinstance(error, NameError) or (
+        isinstance(error, AttributeError | ImportError) and "jaxtyping" in text
+    ):
+        from difflib import get_close_matches
+
+        import jaxtyping
+
+        written = re.search(r"'(\w+)'", text)
+        dtypes = [name for name in dir(jaxtyping) if name[:1].isupper()]
+        close = get_close_matches(written[1], dtypes, 1, 0.75) if written else []
+        if written and close:
+            return f"{written[1]!r} is no dtype of jaxtyping; did you mean {close[0]}?"
+    return ""
+
+
+def refuse_unknown_keywords(label: Callable[..., str]) -> Callable[[_Function], _Function]:
+    """Have a function refuse keywords that it does not have by naming the operator and the nearest.
+
+    Args:
+        label: gives, from the arguments of a call, what the message begins with.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        keywords = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+        ]
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            if not given.keys() <= set(keywords):
+                unknown = next(name for name in given if name not in keywords)
+                raise DeclarationError(f"{label(*args)}: {_no_keyword(unknown, keywords)}")
+            return function(*args, **given)
+
+        return checked  # type: ignore[return-value]  # takes and returns what `function` does
+
+    return decorate
+
+
+def _no_keyword(unknown: str, keywords: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    known = [name for name in keywords if name != "self"]
+    close = get_close_matches(unknown, known, 1)
+    if close:
+        return f"there is no argument {unknown!r}; did you mean {close[0]}=?"
+    return f"there is no argument {unknown!r}; there are {', '.join(known)}"
