@@ -242,7 +242,10 @@ def _compile(
     jobs = str(min(max(known.count(None), 1), os.cpu_count() or 1))
     built = run([ninja, "-C", str(build), "-j", jobs, "-k", "0"], environment, title)
     if built.returncode != 0:
-        raise BuildError(compile_error(recipe.subject, built.stdout))
+        mistakes = (unit.explain(built.stdout) for unit in units if unit.explain is not None)
+        raise BuildError(
+            compile_error(recipe.subject, built.stdout, next(filter(None, mistakes), ""))
+        )
     if "warning: " in built.stdout:
         _log.warning("%s:\n%s", recipe.subject, own_words(built.stdout))
     (library,) = build.glob(f"lib*{_LIBRARY_SUFFIX}")

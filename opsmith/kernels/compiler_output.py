@@ -6,10 +6,9 @@ import re
 
 NINJA_STATUS = "[opsmith] "
 _NOISE = ("FAILED: ", "ninja: ", NINJA_STATUS)
-_IN_MACRO = "macro 'OPSMITH_KERNEL'"
-#: What GCC and clang say where something else stands than a type.
-_NO_TYPE = ("expected a type, got", "template type parameter must be a type")
 _STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
+#: What GNU's linker and LLVM's say of a function that is declared and used alone.
+_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`']?(.+?)'?$", re.MULTILINE)
 
 
 def own_words(output: str) -> str:
@@ -27,40 +26,25 @@ def own_words(output: str) -> str:
     return "\n".join(kept).strip()
 
 
-def compile_error(subject: str, output: str) -> str:
-    """The message of a build that failed.
+def compile_error(subject: str, output: str, mistake: str = "") -> str:
+    """Return the message of a build that failed.
 
     Args:
         subject: what was built, from which files.
         output: what Ninja printed.
+        mistake: a sentence on the mistake that it was, without a full stop, if that is known.
     """
     text = own_words(output)
-    missing = re.findall(r"undefined (?:reference to|symbol:?) [`']?(opsmith_kernel__\w+)", text)
-    if missing:
-        _, namespace, name, device = missing[0].split("__", 3)
-        text = (
-            f"It has no line OPSMITH_KERNEL({namespace}, {name}, {device}, …), or that line names "
-            f"something else.\n\n{text}"
+    undefined = _UNDEFINED.search(text)
+    verb = "did not link" if undefined or "error: ld returned" in text else "did not compile"
+    if not mistake and undefined:
+        mistake = (
+            f"nothing defines {undefined[1]}, which it uses: define it in the source, or in a "
+            "header that the source includes, as a kernel is compiled from one file"
         )
-    other = re.search(r"fatal error: (\w+)\.h: No such file", text) or re.search(
-        r"fatal error: '(\w+)\.h' file not found", text
-    )
-    if other:
-        text += (
-            f"\n\nIf {other[1]} is another operator: this source has the headers of the operators "
-            f"that it is registered for when it is built. Register it for {other[1]} too, with "
-            "register_kernel(…, source=…), before any of them is called."
+    if not mistake and _STABLE_ONLY in text:
+        mistake = (
+            "this source includes PyTorch's C++ interface, which changes with every version: use "
+            '<opsmith/kernel.h> and torch/headeronly only, or register it with api="torch"'
         )
-    if _IN_MACRO in text and any(words in text for words in _NO_TYPE):
-        text += (
-            "\n\nAfter the device, OPSMITH_KERNEL takes the types of the generic dtype that the "
-            "kernel is for, as in OPSMITH_KERNEL(my, op, cpu, float, double). The function is "
-            "found by the operator's name."
-        )
-    if _STABLE_ONLY in text:
-        text += (
-            "\n\nThis source includes PyTorch's C++ interface, which changes with every version. "
-            'Use <opsmith/kernel.h> and torch/headeronly only, or register it with api="torch".'
-        )
-    verb = "did not link" if missing or "error: ld returned" in text else "did not compile"
-    return f"{subject} {verb}:\n\n{text}"
+    return f"{subject} {verb}: {mistake}.\n\n{text}" if mistake else f"{subject} {verb}:\n\n{text}"

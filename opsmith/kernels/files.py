@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def cache_folder() -> Path:
@@ -23,6 +25,20 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "opsmith"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opsmith"
+
+
+def source_text(path: Path) -> str:
+    """Return the text of a source, and of the files that it includes from beside it."""
+    texts: dict[Path, str] = {}
+    waiting = [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        if file in texts:
+            continue
+        texts[file] = file.read_text(errors="replace")
+        found = (file.parent / name for name in _INCLUDED.findall(texts[file]))
+        waiting += [one.resolve() for one in found if one.is_file()]
+    return "\n".join(texts.values())
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

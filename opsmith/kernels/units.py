@@ -7,7 +7,7 @@ libraries it is linked into, and an adapter is not compiled again when the kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class Unit:
         language: its language, where CMake knows it and it is not C++.
         compiler: what compiles it, with the flags that make it do so, where CMake knows neither.
         full_torch: whether it sees PyTorch's C++ interface, not its C shims alone.
+        explain: says which of the usual mistakes in the source made a compiler print something;
+            see `kernel_mistakes.explain`.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Unit:
     language: CMakeLanguage | None = None
     compiler: Compiler | None = None
     full_torch: bool = False
+    explain: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def path(self) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import KernelSource, Recipe, defines_operator
 from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.kernel_mistakes import explain
 from opsmith.kernels.languages import cuda
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
@@ -73,27 +73,121 @@ def test_a_compile_error_is_the_compilers_and_names_the_users_line(folder: Path)
         assert noise not in text
 
 
-def test_a_function_s_name_among_the_types_is_told_what_stands_there(folder: Path) -> None:
+def first_line(folder: Path, text: str) -> str:
+    """Build a source that is wrong; what the message says after the source's name."""
     source = folder / "scale.cpp"
-    source.write_text(re.sub(r"(OPSMITH_KERNEL\(\w+, (\w+), cpu).*", r"\1, \2)", KERNEL))
+    source.write_text(text)
     with pytest.raises(BuildError) as caught:
         kernel(folder).build()
-    assert str(caught.value).endswith(
-        "\n\nAfter the device, OPSMITH_KERNEL takes the types of the generic dtype that the kernel "
-        "is for, as in OPSMITH_KERNEL(my, op, cpu, float, double). The function is found by the "
-        "operator's name."
+    first, *rest = str(caught.value).splitlines()
+    assert any("error: " in line or "undefined reference" in line for line in rest)
+    return first.removeprefix(f"kernels_test::scale (cpu): {source} ")
+
+
+def test_a_forgotten_header_is_named_before_the_compilers_words(folder: Path) -> None:
+    assert first_line(folder, KERNEL.replace('#include "scale.h"\n', "")) == (
+        'did not compile: it does not include "scale.h", which opsmith writes from the declaration '
+        'of kernels_test::scale: add #include "scale.h".'
     )
 
 
 def test_a_source_that_is_not_registered_for_an_operator_is_told_to_be(folder: Path) -> None:
-    source = folder / "scale.cpp"
-    source.write_text(KERNEL.replace("#include", '#include "other.h"\n#include', 1))
-    with pytest.raises(BuildError) as caught:
-        kernel(folder).build()
-    assert str(caught.value).endswith(
-        "\n\nIf other is another operator: this source has the headers of the operators that it is "
-        "registered for when it is built. Register it for other too, with register_kernel(…, "
-        "source=…), before any of them is called."
+    assert first_line(folder, KERNEL.replace("#include", '#include "other.h"\n#include', 1)) == (
+        'did not compile: there is no "other.h": for a source, opsmith writes the headers of the '
+        "operators that it is registered for, here kernels_test::scale. If other is another "
+        "operator, register the source for it too, with register_kernel(…, source=…), before any "
+        "of them is called."
+    )
+
+
+def test_a_kernel_of_another_name_is_told_the_one_that_is_looked_for(folder: Path) -> None:
+    assert first_line(folder, KERNEL.replace("void scale(", "void scaled(")) == (
+        "did not compile: it has no function scale, which OPSMITH_KERNEL looks for by the "
+        "operator's name: declare the kernel as template <typename T> void scale(const "
+        "opsmith::Context&, const kernels_test::scale_args<T>&)."
+    )
+
+
+def test_a_helper_that_nothing_defines_is_named_before_the_linkers_words(folder: Path) -> None:
+    text = KERNEL.replace("template", "int helper(int);\ntemplate", 1)
+    assert first_line(folder, text.replace("* amount", "* helper(amount)")) == (
+        "did not link: nothing defines helper(int), which it uses: define it in the source, or in "
+        "a header that the source includes, as a kernel is compiled from one file."
+    )
+
+
+LINE = "OPSMITH_KERNEL(kernels_test, scale, cpu, float)"
+RIGHT = "OPSMITH_KERNEL(kernels_test, scale, cpu, float, double)"
+NOWHERE = "undefined reference to `opsmith_kernel__kernels_test__scale__cpu'"
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "said"),
+    [
+        (
+            "OPSMITH_KERNEL(kernels_test, scale, cpu)",
+            "error: class template argument deduction failed:",
+            "OPSMITH_KERNEL(kernels_test, scale, cpu) names no element type, and "
+            "kernels_test::scale has the generic dtype Float: write after the device which of its "
+            f"dtypes the kernel is for, as in {RIGHT}",
+        ),
+        (
+            "OPSMITH_KERNEL(kernels_test, scale, cpu, scale)",
+            "error: type/value mismatch at argument 1",
+            "OPSMITH_KERNEL(kernels_test, scale, cpu, scale) takes element types after the device, "
+            f"and finds the function by the operator's name: write {RIGHT}",
+        ),
+        (
+            "OPSMITH_KERNEL(kernels_test, scale, cpu, float16)",
+            "error: 'float16' was not declared in this scope",
+            "OPSMITH_KERNEL(kernels_test, scale, cpu, float16) takes types of C++: write "
+            "opsmith::half for float16",
+        ),
+        (
+            "OPSMITH_KERNEL(kernels_test, scales, cpu, float)",
+            "error: unknown type name 'kernels_test__scales_raw'",
+            "OPSMITH_KERNEL(kernels_test, scales, cpu, float) is for kernels_test::scales, and the "
+            f"source is registered for kernels_test::scale: write {RIGHT}, or register the source "
+            "for kernels_test::scales too, with register_kernel(…, source=…), before any of them "
+            "is called",
+        ),
+        (
+            "OPSMITH_KERNEL(kernels_test, scale, cuda, float)",
+            NOWHERE,
+            f"it has no line {RIGHT}, which makes a function the kernel of kernels_test::scale "
+            "(cpu); it has OPSMITH_KERNEL(kernels_test, scale, cuda, float)",
+        ),
+        (
+            "",
+            "undefined symbol: opsmith_kernel__kernels_test__scale__cpu",
+            f"it has no line {RIGHT}, which makes a function the kernel of kernels_test::scale "
+            "(cpu)",
+        ),
+        (
+            LINE,
+            'error: no instance of function template "scale" matches the argument list',
+            "its function scale cannot be called with what OPSMITH_KERNEL gives it: declare it as "
+            "template <typename T> void scale(const opsmith::Context&, const "
+            "kernels_test::scale_args<T>&)",
+        ),
+        (LINE, 'error: identifier "amount" is undefined', ""),
+        (LINE, "error: use of undeclared identifier 'kernels_test'", ""),
+    ],
+)
+def test_a_wrong_kernel_line_is_told_the_right_one(
+    folder: Path, line: str, output: str, said: str
+) -> None:
+    (folder / "scale.cpp").write_text(KERNEL.replace(LINE, line))
+    assert explain(kernel(folder), output) == said
+
+
+def test_an_operator_of_fixed_dtypes_has_a_kernel_line_without_types(folder: Path) -> None:
+    def scale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]: ...
+
+    fixed = signature_of(scale, "kernels_test::scale")
+    assert explain(KernelSource(fixed, "cpu", folder / "scale.cpp"), "error: …") == (
+        f"{LINE} names element types, and kernels_test::scale has no generic dtype that they "
+        "could be: write OPSMITH_KERNEL(kernels_test, scale, cpu)"
     )
 
 
@@ -101,15 +195,6 @@ def test_a_warning_is_shown(folder: Path, caplog: pytest.LogCaptureFixture) -> N
     plain(folder, "#warning look here\n", "warned")
     assert f"{folder}/warned.cpp:1:2: warning: #warning look here" in caplog.text
     assert "ninja" not in caplog.text
-
-
-def test_a_source_without_the_kernel_line_says_so(folder: Path) -> None:
-    (folder / "scale.cpp").write_text(KERNEL.split("OPSMITH_KERNEL")[0])
-    with pytest.raises(BuildError) as caught:
-        kernel(folder).build()
-    text = str(caught.value)
-    assert "did not link" in text.splitlines()[0]
-    assert "no line OPSMITH_KERNEL(kernels_test, scale, cpu, …)" in text
 
 
 def test_an_undefined_function_is_found_while_linking(folder: Path) -> None:

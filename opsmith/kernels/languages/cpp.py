@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Cpp(Language):
             include_dirs=source.include_dirs,
             defines=source.device_row.compile_definitions,
             flags=source.flags,
+            explain=explainer(source),
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
@@ -68,6 +70,17 @@ class Cpp(Language):
     def load(self, source: KernelSource, path: Path) -> Library:
         """See `Language.load`."""
         return Library(source, path)
+
+
+def explainer(source: KernelSource) -> Callable[[str], str]:
+    """Return what explains a compiler's words on a source; see `kernel_mistakes.explain`."""
+
+    def explain(output: str) -> str:
+        from opsmith.kernels import kernel_mistakes
+
+        return kernel_mistakes.explain(source, output)
+
+    return explain
 
 
 def argument_header(source: KernelSource) -> Generated:

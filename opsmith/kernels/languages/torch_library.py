@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
+from opsmith.kernels.files import source_text
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
 from opsmith.kernels.languages.language import Language
 from opsmith.kernels.loaded import Library
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _BLOCKS = INCLUDE / "opsmith" / "detail" / "torch_library.h"
 _MODULES = INCLUDE / "opsmith" / "detail" / "torch_module.h"
-_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _REGISTERS = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY\w*\s*\(|\bRegisterOperators\b")
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
 _CUDA_SUFFIX = ".cu"
@@ -101,22 +101,8 @@ def _is_cuda(source: KernelSource) -> bool:
 
 def _is_module(source: KernelSource) -> bool:
     """Whether a module of Python's is all that the source registers its functions in."""
-    text = _with_included(source.path)
+    text = source_text(source.path)
     return _MODULE.search(text) is not None and _REGISTERS.search(text) is None
-
-
-def _with_included(path: Path) -> str:
-    """The text of a source and of the files that it includes from beside it."""
-    texts: dict[Path, str] = {}
-    waiting = [path.resolve()]
-    while waiting:
-        file = waiting.pop()
-        if file in texts:
-            continue
-        texts[file] = file.read_text(errors="replace")
-        found = (file.parent / name for name in _INCLUDED.findall(texts[file]))
-        waiting += [one.resolve() for one in found if one.is_file()]
-    return "\n".join(texts.values())
 
 
 def _name(source: KernelSource) -> str:

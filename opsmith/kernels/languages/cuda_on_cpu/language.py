@@ -10,7 +10,7 @@ from opsmith.errors import MissingError
 from opsmith.kernels import toolchain
 from opsmith.kernels.build import Recipe
 from opsmith.kernels.devices import DEVICES
-from opsmith.kernels.languages.cpp import argument_header, torch_adapter
+from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
 from opsmith.kernels.languages.cuda import Cuda
 from opsmith.kernels.languages.cuda_on_cpu.obstacles import find_obstacle
 from opsmith.kernels.languages.cuda_on_cpu.rewriting import rewrite
@@ -71,6 +71,7 @@ class CudaOnCpu(Cuda):
                 *_common(source.flags),
                 *self._watches(source),
             ),
+            explain=explainer(source),
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:

@@ -70,7 +70,10 @@ class Triton(Cpp):
         name = f"{source.signature.name}_triton.cpp"
         launches = Generated(key, lambda: {name: render_launch(self.kernel, found, archs)})
         return replace(
-            super().unit(source), source=name, generated=launches.beside(argument_header(source))
+            super().unit(source),
+            source=name,
+            generated=launches.beside(argument_header(source)),
+            explain=None,  # nobody wrote this source
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:

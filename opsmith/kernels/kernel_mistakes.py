@@ -1,0 +1,155 @@
+"""Recognize the usual mistakes in a kernel's source by what the compiler said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opsmith.kernels.cpp import ELEMENT_TYPES
+from opsmith.kernels.files import source_text
+from opsmith.signature.model import Signature
+
+if TYPE_CHECKING:
+    from opsmith.kernels.library import KernelSource
+
+_LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(([^()]*)\)", re.MULTILINE)
+#: What GCC, clang and nvcc say of a name that is not declared.
+_UNDECLARED = re.compile(
+    r"""['"](\w+)['"] (?:does not name a type|(?:was not|has not been) declared|is undefined)"""
+    r"""|(?:undeclared identifier|unknown type name) '(\w+)'"""
+)
+_NO_HEADER = re.compile(
+    r"""fatal error: '?(\w+)\.h(?:: No such file|' file not found)"""
+    r"""|cannot open source file "(\w+)\.h\""""
+)
+_FURTHER_TYPES = {"half": ELEMENT_TYPES["float16"]}
+
+
+@dataclass(frozen=True)
+class _KernelLine:
+    """What a line ``OPSMITH_KERNEL(namespace, name, device, types…)`` says."""
+
+    namespace: str
+    name: str
+    device: str
+    types: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"OPSMITH_KERNEL({', '.join([self.namespace, self.name, self.device, *self.types])})"
+
+    @property
+    def raw(self) -> str:
+        """The struct of arguments that the line needs, which the operator's header declares."""
+        return f"{self.namespace}__{self.name}_raw"
+
+
+def explain(source: KernelSource, output: str) -> str:
+    """Say by which of the usual mistakes a kernel's source does not compile or link.
+
+    Args:
+        source: the kernel's.
+        output: what the compiler or the linker printed.
+
+    Returns:
+        A sentence with the remedy, without a full stop; empty for any other mistake.
+    """
+    return next(_mistakes(source, output), "")
+
+
+def _mistakes(source: KernelSource, output: str) -> Iterator[str]:
+    undeclared = {name for names in _UNDECLARED.findall(output) for name in names if name}
+    text = source_text(source.path)
+    lines = [_read(line) for line in _LINE.findall(text)]
+    registered = {(one.namespace, one.name): one for one in source.signatures}
+    names = " and ".join(one.qualname for one in source.signatures)
+
+    no_header = _NO_HEADER.search(output)
+    if no_header:
+        other = no_header[1] or no_header[2]
+        yield (
+            f'there is no "{other}.h": for a source, opsmith writes the headers of the operators '
+            f"that it is registered for, here {names}. If {other} is another operator, register "
+            "the source for it too, with register_kernel(…, source=…), before any of them is called"
+        )
+    for one in source.signatures:
+        needs = {one.namespace, "opsmith", _right(one, source.device).raw}
+        included = re.search(rf'#\s*include\s*[<"]{one.name}\.h[>"]', text)
+        if not included and needs & undeclared:
+            yield (
+                f'it does not include "{one.name}.h", which opsmith writes from the declaration of '
+                f'{one.qualname}: add #include "{one.name}.h"'
+            )
+    for line in lines:
+        if line.raw in undeclared and (line.namespace, line.name) not in registered:
+            yield (
+                f"{line} is for {line.namespace}::{line.name}, and the source is registered for "
+                f"{names}: write {_right(source.signature, source.device)}, or register the source "
+                f"for {line.namespace}::{line.name} too, with register_kernel(…, source=…), before "
+                "any of them is called"
+            )
+    for line in lines:
+        signature = registered.get((line.namespace, line.name))
+        if signature is not None and line.device == source.device:
+            yield from _wrong_types(line, signature, undeclared)
+            yield from _wrong_function(signature, undeclared, output)
+    missing = re.search(r"undefined (?:reference to|symbol:?) [`']?opsmith_kernel__\w+", output)
+    if missing:
+        there = f"; it has {' and '.join(map(str, lines))}" if lines else ""
+        right = _right(source.signature, source.device)
+        yield f"it has no line {right}, which makes a function the kernel of {source.what}{there}"
+
+
+def _read(line: str) -> _KernelLine:
+    namespace, name, device, *types = [*(part.strip() for part in line.split(",")), "", ""]
+    return _KernelLine(namespace, name, device, tuple(one for one in types if one))
+
+
+def _right(signature: Signature, device: str) -> _KernelLine:
+    """Return a line that makes a function the operator's kernel."""
+    there = () if signature.generic is None else signature.generic.names
+    usual = [name for name in ("float32", "float64") if name in there] or there[:2]
+    types = tuple(ELEMENT_TYPES[name] for name in usual)
+    return _KernelLine(signature.namespace, signature.name, device, types)
+
+
+def _wrong_types(line: _KernelLine, signature: Signature, undeclared: set[str]) -> Iterator[str]:
+    name, generic = signature.qualname, signature.generic
+    right = _right(signature, line.device)
+    if generic is None and line.types:
+        yield (
+            f"{line} names element types, and {name} has no generic dtype that they could be: "
+            f"write {right}"
+        )
+    if generic is not None and not line.types:
+        yield (
+            f"{line} names no element type, and {name} has the generic dtype {generic.label}: "
+            f"write after the device which of its dtypes the kernel is for, as in {right}"
+        )
+    for written in line.types:
+        type_ = {**ELEMENT_TYPES, **_FURTHER_TYPES}.get(written)
+        if written in undeclared and type_ is not None:
+            yield f"{line} takes types of C++: write {type_} for {written}"
+    if line.name in line.types:
+        yield (
+            f"{line} takes element types after the device, and finds the function by the "
+            f"operator's name: write {right}"
+        )
+
+
+def _wrong_function(signature: Signature, undeclared: set[str], output: str) -> Iterator[str]:
+    name, arguments = signature.name, f"{signature.namespace}::{signature.name}_args"
+    before, of = ("", "") if signature.generic is None else ("template <typename T> ", "<T>")
+    function = f"{before}void {name}(const opsmith::Context&, const {arguments}{of}&)"
+    if name in undeclared:
+        yield (
+            f"it has no function {name}, which OPSMITH_KERNEL looks for by the operator's name: "
+            f"declare the kernel as {function}"
+        )
+    unfit = rf"""no matching function for call to '{name}\b|no instance of .*"{name}\b"""
+    if re.search(unfit, output):
+        yield (
+            f"its function {name} cannot be called with what OPSMITH_KERNEL gives it: declare it "
+            f"as {function}"
+        )
