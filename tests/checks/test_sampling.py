@@ -190,7 +190,7 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     assert "refuses every sampled case, the last with: ValueError: N has to be" in first.message
     assert {(row.status, row.message) for row in others} == {
         (
-            "not applicable",
+            "not run",
             "not run, since dispatch found no arguments that the reference takes",
         )
     }
