@@ -11,6 +11,7 @@ from typing import Any
 import jaxtyping
 import numpy as np
 import torch
+import typing_extensions
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError
@@ -36,6 +37,7 @@ NAMES: dict[str, Any] = {
     **vars(jaxtyping),
     **{name: getattr(opsmith, name) for name in opsmith.__all__},
     **vars(annotations),
+    "Doc": typing_extensions.Doc,
     "Sequence": Sequence,
     "T": _tensor,
     "Tensor": torch.Tensor,

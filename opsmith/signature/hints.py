@@ -116,6 +116,21 @@ def strip(annotation: Any) -> Stripped:
             return Stripped(annotation, optional, constraints, differentiable)
 
 
+def strip_result(annotation: Any) -> Stripped:
+    """Strip the annotation of a result.
+
+    Raises:
+        AnnotationProblem: it says what values are, which nothing would enforce.
+    """
+    part = strip(annotation)
+    for constraint in part.constraints:
+        raise AnnotationProblem(
+            f"{constraint!r} is for arguments: nothing enforces what a result's values are; leave "
+            "it out, or say it in the docstring"
+        )
+    return part
+
+
 def is_int_sequence(base: Any) -> bool:
     """Whether `base` is ``tuple[int, int]``, ``Sequence[int]`` or ``list[int]``."""
     arguments = get_args(base)
@@ -254,7 +269,7 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
     found: list[TensorType | TensorListType] = []
     for member in members:
         try:
-            part = strip(member)
+            part = strip_result(member)
             type_ = type_of(part.base, scalars)
         except AnnotationProblem as problem:
             raise AnnotationProblem(f"{show(member)}: {problem}") from None
@@ -281,11 +296,22 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
 
 def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
     for item in metadata:
-        # What stands in Annotated for others is none of ours, but the class itself is meant for us.
         if isinstance(item, type) and item in (*get_args(Annotation), NonDifferentiable):
             raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
         if isinstance(item, Annotation):
             yield item
+        elif not isinstance(item, NonDifferentiable) and not _is_documentation(item):
+            raise AnnotationProblem(
+                f"{item!r} declares nothing that opsmith understands; in Annotated stand Index, "
+                "Between, Positive, Extent, Sorted, Total, Starts and NonDifferentiable of "
+                "opsmith, and typing_extensions.Doc. Leave it out, or say it in the docstring"
+            )
+
+
+def _is_documentation(item: object) -> bool:
+    """Return whether an item is a `typing_extensions.Doc`, which says nothing of values."""
+    kind = type(item)  # by name, as opsmith does without that package
+    return (kind.__module__, kind.__name__) == ("typing_extensions", "Doc")
 
 
 def constraints_of(

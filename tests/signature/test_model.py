@@ -391,7 +391,7 @@ def test_what_an_annotation_says_of_values_is_kept_in_order(annotation: str, exp
 def test_marks_add_up_and_a_choice_is_a_text() -> None:
     signature = declarations.declared(
         'f(x: Annotated[Annotated[Float[Tensor, "N"], NonDifferentiable()], Positive()], '
-        'y: Annotated[Float[Tensor, "N"], "of others", int], k: Literal["a", "b"]) -> Tensor'
+        'y: Annotated[Float[Tensor, "N"], Doc("half of x")], k: Literal["a", "b"]) -> Tensor'
     )
     x, y, k = signature.parameters
     assert (x.differentiable, len(x.constraints), y.differentiable, y.constraints) == (

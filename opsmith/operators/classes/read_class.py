@@ -321,7 +321,7 @@ class _Reader:
         if annotation is None:
             refuse(f"returns the field '{read}: {known.annotation}'; annotate it -> the same")
         try:
-            part = hints.strip(annotation)
+            part = hints.strip_result(annotation)
             type_ = hints.type_of(part.base, ())
         except AnnotationProblem as problem:
             refuse(f"the return annotation {hints.show(annotation)}: {problem}")
