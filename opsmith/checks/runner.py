@@ -44,6 +44,7 @@ _DRAW_ALL = ("dispatch", "reference")
 _HANGS = 3
 #: So many refused samples for each that was taken are worth a word on how to draw fewer.
 _MANY_REFUSED = 10
+_REFUSES_ALL = "the reference refuses every sampled case"
 
 
 def run(
@@ -122,7 +123,7 @@ def run(
         for subject, check in (planned(many, None, flags, devices) if select else ())
         if (subject, check) not in plan
     ]
-    schedule = Schedule(plan, progress, on_row)
+    schedule = Schedule(plan, progress, on_row, _FirstToTell(plan).settle)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with borrowed() if isolate else Worker() as worker:
         # It is gone with the run, however that ends.
@@ -146,6 +147,30 @@ def run(
                 schedule.give(position, row)
     elapsed = time.monotonic() - started
     return Report(schedule.rows(), seed, elapsed, left_out, allow_cut_short)
+
+
+class _FirstToTell:
+    """Has one row of a kernel say that the reference refuses every sample.
+
+    A history spares the rows after that one, but not those that run beside it.
+    """
+
+    def __init__(self, plan: Sequence[Planned]) -> None:
+        self._plan = plan
+        self._told: dict[tuple[str, str], str] = {}
+
+    def settle(self, position: int, row: Row) -> Row:
+        """Return the row, or that it was not run where a row before it has said so."""
+        if row.code != "OPS-CASES-NONE" or not row.message.startswith(_REFUSES_ALL):
+            return row
+        first = self._told.setdefault((row.operator, row.kernel), row.check)
+        subject, check = self._plan[position]
+        return row if first == row.check else not_run(check, subject, _caseless(first))
+
+
+def _caseless(check: str) -> str:
+    """Why a check is not run after one that found no case."""
+    return f"not run, since {check} found no arguments that the reference takes"
 
 
 @contextmanager
@@ -266,7 +291,7 @@ class _History:
         if self.broken:
             return NOT_BUILT
         if self.caseless:
-            return f"not run, since {self.caseless} found no arguments that the reference takes"
+            return _caseless(self.caseless)
         if len(self.hung) >= _HANGS:
             return f"not run, since {', '.join(self.hung)} hung. By itself: --check NAME"
         return ""
@@ -460,8 +485,19 @@ def _refused(trial: Trial) -> str:
 
 def _no_case(trial: Trial) -> str:
     hint = "Say what arguments may be (Index, Between, Extent), or give cases: register_cases."
+    plain = [
+        repr(parameter.name)
+        for parameter in trial.signature.tensors
+        if parameter.tensor_type is not None and parameter.tensor_type.shape is None
+    ]
+    if plain and trial.refused:
+        hint = (
+            f"{' and '.join(plain)}: declared as plain Tensor, so that samples have any number of "
+            "dimensions, each of any size. Declare what shapes fit together, as in "
+            'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
+        )
     if trial.refused:
-        return f"the reference refuses every sampled case, the last with: {trial.refusal}\n{hint}"
+        return f"{_REFUSES_ALL}, the last with: {trial.refusal}\n{hint}"
     if trial.settings.given:
         return "no case that was given is one for this"
     if trial.operator.only_registered_cases:

@@ -30,6 +30,7 @@ class Schedule:
         plan: what to run.
         progress: told whenever a row begins, and at the end; by one thread at a time.
         on_row: given the rows in the order of the plan, each as soon as those before it are there.
+        settle: makes of a position and its row what is kept of it, in the order of the plan.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class Schedule:
         plan: Sequence[Planned],
         progress: Progress | None = None,
         on_row: Callable[[Row], None] | None = None,
+        settle: Callable[[int, Row], Row] = lambda position, row: row,
     ) -> None:
         self._plan = plan
         self._progress = progress
         self._on_row = on_row
+        self._settle = settle
         self._waiting = list(range(len(plan)))
         self._backwards = _backwards(plan)
         self._returned: list[int] = []
@@ -94,6 +97,7 @@ class Schedule:
                 return
             self._rows[position] = row
             while self._told in self._rows:
+                self._rows[self._told] = self._settle(self._told, self._rows[self._told])
                 if self._on_row is not None:
                     self._on_row(self._rows[self._told])
                 self._told += 1

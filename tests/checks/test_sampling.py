@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from math import inf, nan
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks import layouts
 from opsmith.checks.case import show_tensor
 from opsmith.checks.expected import RefusedError
+from opsmith.checks.report import Row
+from opsmith.checks.runner import _FirstToTell, not_run, planned
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted, pairs
 from opsmith.checks.search import search
 from opsmith.checks.subject import subjects_of
@@ -196,6 +199,39 @@ def test_a_reference_that_refuses_everything_is_given_up_soon_and_that_is_said_o
     }
     # In its own dtype and in double precision.
     assert len(asked) == 200
+
+
+def test_rows_that_ran_beside_it_do_not_say_again_that_the_reference_refuses_everything():
+    plan = planned([refuses], ["reference", "mutation", "aliasing"])
+    first = _FirstToTell(plan)
+    message = "the reference refuses every sampled case, the last with: ValueError"
+    (_, one), (_, two), _ = plan
+    rows = [
+        Row(refuses.name, "reference", check.name, "failed", message=message, code="OPS-CASES-NONE")
+        for check in (one, two)
+    ]
+    assert first.settle(0, rows[0]) is rows[0]
+    assert first.settle(1, rows[1]) == not_run(
+        two, plan[1][0], f"not run, since {one.name} found no arguments that the reference takes"
+    )
+    own = replace(rows[1], message="no case that was given is one for this")
+    assert first.settle(1, own) is own
+
+
+def test_plain_tensors_that_fit_each_other_by_luck_only_are_told_what_to_declare():
+    @opsmith.op("sampling::plain")
+    def plain(x: Tensor, w: Tensor, n: Float[Tensor, "N"]) -> Tensor:
+        raise ValueError("x and w do not fit")
+
+    plain.register_fake(lambda x, w, n: torch.empty_like(x))
+    row = checks.run(plain, select=["reference"], isolate=False).rows[0]
+    assert row.code == "OPS-CASES-NONE"
+    assert row.message.endswith(
+        "x and w do not fit\n"
+        "'x' and 'w': declared as plain Tensor, so that samples have any number of dimensions, "
+        'each of any size. Declare what shapes fit together, as in Float[Tensor, "N K"] and '
+        'Float[Tensor, "K M"], or give cases: register_cases.'
+    )
 
 
 def test_a_reference_that_takes_few_samples_is_not_given_up():

@@ -171,3 +171,20 @@ def test_progress_names_all_that_is_running():
         (1, 6, "ns::op cpu reference, onnx"),
         (2, 6, "ns::op cpu onnx"),
     ]
+
+
+def test_what_a_row_makes_of_others_does_not_depend_on_which_was_there_first():
+    told = []
+    once: set[str] = set()
+
+    def settle(position: int, found: Row) -> Row:
+        first = not once
+        once.add("said")
+        return found if first else row("not run")
+
+    schedule = Schedule(PLAN[1:3], on_row=lambda one: told.append(one.check), settle=settle)
+    assert (schedule.take(), schedule.take()) == (0, 1)
+    schedule.give(1, row("layouts"))
+    assert told == []
+    schedule.give(0, row("reference"))
+    assert told == [one.check for one in schedule.rows()] == ["reference", "not run"]
