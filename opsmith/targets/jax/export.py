@@ -203,7 +203,9 @@ def _gradients_text(found: Sequence[Exported]) -> str:
         lines += [
             f"\n\n{name} = {item.gradient.how}(declarations.{name}, [\n",
             *variants,
-            "])\n",
+            "]",
+            *([f", {item.gradient.hindered}"] if item.gradient.hindered else []),
+            ")\n",
         ]
     return "".join(lines)
 

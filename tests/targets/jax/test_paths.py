@@ -285,6 +285,60 @@ def test_a_conjugate_is_translated_where_numbers_are_complex() -> None:
     assert "conj" not in bodies["float32"]
 
 
+def test_a_registered_case_without_elements_has_a_path() -> None:
+    @opsmith.op("jax_test::levels", autograd="reference")
+    def levels(x: Float[Tensor, "N L P"]) -> Float[Tensor, "N L*P"]:
+        return (x * x).flatten(1)
+
+    @levels.register_cases(only=True)
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        for sizes in ((2, 3, 5), (1, 0, 2)):
+            yield {"x": torch.ones(sizes, dtype=dtype)}
+
+    found = derivative(levels)
+    assert not isinstance(found, str)
+    assert not found.lacking
+    same_by_reference(levels, torch.ones(1, 0, 2))
+
+
+def test_every_registered_case_has_a_path_however_many_there_are() -> None:
+    @opsmith.op("jax_test::degree", autograd="reference")
+    def degree(x: Float32[Tensor, "N"], k: int) -> Float32[Tensor, "N"]:
+        return x * 2 if k == 0 else x * 3 if k % 2 == 0 else x.pow(k)
+
+    @degree.register_cases(only=True)
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        for k in range(30):
+            yield {"x": torch.ones(3), "k": k}
+
+    found = derivative(degree)
+    assert not isinstance(found, str)
+    for k in (0, 28, 29):
+        same_by_reference(degree, torch.rand(3), k=k)
+
+
+def test_a_registered_case_that_has_no_path_is_not_asked_for_again() -> None:
+    @opsmith.op("jax_test::bessel", autograd="reference")
+    def bessel(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return torch.special.bessel_j0(x) if x.shape[0] == 1 else x * 2
+
+    @bessel.register_cases(only=True)
+    def cases(dtype: torch.dtype, seed: int) -> Any:
+        for size in (3, 1):
+            yield {"x": torch.ones(size)}
+
+    found = derivative(bessel)
+    assert not isinstance(found, str)
+    paths = ByHand(bessel.signature, [], found.hindered)
+    with pytest.raises(opsmith.errors.DifferentiationError) as caught:
+        paths({"x": jnp.ones(1)}, (), ())
+    assert str(caught.value) == (
+        "jax_test::bessel: has no gradient in JAX for a call like this, which is registered "
+        "(register_cases): its reference uses aten::special_bessel_j0, which has no translation to "
+        "JAX."
+    )
+
+
 def test_a_call_of_another_kind_is_told_what_it_is() -> None:
     paths = ByHand(mix.signature, [])
     given = {"x": jnp.ones((2, 3)), "bias": None, "power": 2, "scale": 1.0, "flip": True}

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, describe
@@ -17,7 +16,6 @@ from opsmith.signature.expressions import evaluate
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType
 from opsmith.signature.shapes import Fixed, Variadic
 
-_MOST_CASES = 24
 _SIZES = (5, 7, 11, 13, 17, 19, 23, 29)
 
 
@@ -28,19 +26,21 @@ def generic_dtypes(operator: Operator) -> list[str]:
     return sorted(names, key=lambda name: name != "float32")
 
 
-def examples(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
-    """Calls to trace in one dtype: the author's, and others made up from the declaration."""
-    dtype = DTYPES[name]
-    cases = (case for make in operator.cases for case in make(dtype, 0))
-    given = [operator.arguments((), dict(case)) for case in itertools.islice(cases, _MOST_CASES)]
+def registered(operator: Operator, name: str) -> list[dict[str, Any]]:
+    """Return the author's cases in one dtype."""
+    from opsmith.targets.jax.package.derivative import small_sizes
+
+    cases = (case for make in operator.cases for case in make(DTYPES[name], 0))
+    given = [operator.arguments((), dict(case)) for case in cases]
     # A size of 0 or 1 takes paths of its own; the general ones come first.
-    yield from sorted(given, key=lambda arguments: len(small_sizes(operator, arguments)))
-    if not operator.only_registered_cases:
-        yield from _made_up(operator, dtype)
+    return sorted(given, key=lambda arguments: len(small_sizes(operator.signature, arguments)))
 
 
-def _made_up(operator: Operator, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    signature = operator.signature
+def made_up(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
+    """Make calls up from the declaration, unless only registered ones make sense."""
+    if operator.only_registered_cases:
+        return
+    dtype, signature = DTYPES[name], operator.signature
     free = [p for p in signature.parameters if p.optional or _is_bool(p) or _choices(p)][:3]
     choices = [_values(parameter) for parameter in free]
     ranks = range(5) if signature.variadic_dims else range(1)
@@ -122,14 +122,3 @@ def _number(parameter: Parameter, picked: Mapping[str, Any]) -> Any:
         return [made[type_.kind]] * (2 if type_.length is None else type_.length)
     assert isinstance(type_, ScalarType)
     return made[type_.kind]
-
-
-def small_sizes(operator: Operator, arguments: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Where a call has sizes of 0 or 1."""
-    return [
-        (parameter.name, axis, size)
-        for parameter in operator.signature.tensors
-        if isinstance(arguments[parameter.name], Tensor)
-        for axis, size in enumerate(arguments[parameter.name].shape)
-        if size < 2
-    ]

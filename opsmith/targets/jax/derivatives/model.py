@@ -117,9 +117,12 @@ class Derivative:
         paths: the variants.
         calls: the operators that it calls.
         lacking: what hindered the first path that is not there; empty if all are.
+        hindered: the registered cases that could not be translated: `kinds_of` and `small_sizes` of
+            each, and why.
     """
 
     how: str
     paths: list[Path] = field(default_factory=list)
     calls: list[Operator] = field(default_factory=list)
     lacking: str = ""
+    hindered: list[tuple[tuple[Any, ...], tuple[Any, ...], str]] = field(default_factory=list)

@@ -39,12 +39,30 @@ class _Noting(ShapeEnv):
     time where sizes are quotients, and saves conditions only, which are cheap to compare.
     """
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._zeros: set[Any] = set()
+
     # PyTorch clears what this method keeps.
     @functools.lru_cache(maxsize=0)  # noqa: B019
     def _maybe_evaluate_static(self, expr: Any, **how: Any) -> Any:
         if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
             return super()._maybe_evaluate_static(expr, **how)
         return None
+
+    def create_symbol(self, val: Any, *args: Any, **kwargs: Any) -> Any:
+        """Create a symbol, that of a size of 0 without the assumption that sizes are positive."""
+        if val != 0:
+            return super().create_symbol(val, *args, **kwargs)
+        symbol = super().create_symbol(val, *args, **{**kwargs, "positive": None})
+        self._zeros.add(symbol)
+        return symbol
+
+    def _maybe_guard_rel(self, expr: Any) -> None:  # type: ignore[override]
+        # PyTorch solves for a symbol by dividing by others, which is wrong where they are 0: of
+        # `2*a == 2*a*b` it learns that b is 1.
+        if expr.free_symbols.isdisjoint(self._zeros) or all(part.is_Atom for part in expr.args):
+            super()._maybe_guard_rel(expr)
 
 
 class KeptNumbers(TorchFunctionMode):

@@ -9,8 +9,9 @@ number is a condition, which is compared before the path is taken.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from opsmith.operators.data_dependent import asks_for_values
 from opsmith.operators.written import line_of
 from opsmith.signature import Parameter
 from opsmith.silenced import silenced
-from opsmith.targets.jax.derivatives.examples import examples, generic_dtypes, small_sizes
+from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (
     Derivative,
     Path,
@@ -64,6 +65,8 @@ def derivative(operator: Operator) -> Derivative | str:
     return f"has no gradient in JAX: {'; '.join(reasons)}."
 
 
+_Key = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""What `kinds_of` and `small_sizes` say of a call: calls of which both are equal are alike."""
 _Traced = tuple[Callable[..., Any], list[str], list[Any]]
 """What is traced, and the names and values of what it takes after the arguments."""
 
@@ -79,23 +82,26 @@ class _Translation:
         self.found = Derivative(how)
         #: The kinds of calls in which values are read.
         self.undecided: list[tuple[Any, ...]] = []
+        #: The calls that were traced, and registered ones that could not be, with the reason.
+        self.seen: set[_Key] = set()
+        self.hindered: dict[_Key, str] = {}
         #: Whether steps write into tensors. PyTorch replaces those, and takes half as long again.
         self.writes = False
 
     def run(self) -> Derivative:
         first, *others = generic_dtypes(self.operator)
-        problem = self._trace_all(examples(self.operator, first))
+        problem = self._trace_all(first)
         followed = [first]
         for name in others:
-            hindered = self._trace_all(examples(self.operator, name), most=1)
+            hindered = self._trace_all(name, first=True)
             like = next((one for one in followed if self._takes_paths_of(one, name)), None)
             if like is None:
-                hindered = self._trace_all(examples(self.operator, name))
+                hindered = self._trace_all(name)
                 followed.append(name)
             else:
-                limits = self._limits_by(like, name)
-                for path, kinds in self._paths_of(like):
-                    self._add(self._in_dtype(kinds, name), path.in_dtype(like, name, limits))
+                self._take_paths_of(like, name)
+                # Its registered cases may be others.
+                hindered = self._trace_all(name, made=False)
             problem = problem or hindered
         for path in self.found.paths:
             path.kinds[:] = [kinds for kinds in path.kinds if kinds not in self.undecided]
@@ -103,6 +109,8 @@ class _Translation:
         if not self.found.paths:
             raise problem or UntranslatableError("was not run: no example of a call is known")
         self.found.lacking = str(problem or "")
+        what = "backward" if self.found.how == "ByHand" else "reference"
+        self.found.hindered = [(*key, f"its {what} {why}") for key, why in self.hindered.items()]
         return self.found
 
     def _takes_paths_of(self, other: str, name: str) -> bool:
@@ -113,6 +121,21 @@ class _Translation:
         # Complex numbers may be conjugated in any of the others.
         same = all(any(map(path.is_same, alike)) for path in own)
         return bool(own) and same and not DTYPES[name].is_complex
+
+    def _take_paths_of(self, other: str, name: str) -> None:
+        """Give the calls in one dtype the paths, and the obstacles, that those in another have."""
+        limits = self._limits_by(other, name)
+        for path, kinds in self._paths_of(other):
+            self._add(self._in_dtype(kinds, name), path.in_dtype(other, name, limits))
+
+        def is_of(kinds: tuple[Any, ...]) -> bool:
+            return kinds == self._in_dtype(kinds, other)
+
+        self.undecided += [self._in_dtype(kinds, name) for kinds in self.undecided if is_of(kinds)]
+        self.seen |= {(self._in_dtype(k, name), small) for k, small in self.seen if is_of(k)}
+        for (kinds, small), why in list(self.hindered.items()):
+            if is_of(kinds):
+                self.hindered[self._in_dtype(kinds, name), small] = why
 
     def _limits_by(self, other: str, name: str) -> Mapping[str, str]:
         """The limits of a dtype, by the numbers that have their places in another's first path."""
@@ -143,36 +166,51 @@ class _Translation:
         return tuple(map(one, self.signature.by_name.values(), kinds))
 
     def _trace_all(
-        self, examples: Iterator[dict[str, Any]], most: int = _MOST_TRACES
+        self, name: str, *, first: bool = False, made: bool = True
     ) -> UntranslatableError | None:
-        """Follow every example that may take another path; what hindered the first of them."""
-        from opsmith.targets.jax.package.derivative import kinds_of
+        """Follow every call in one dtype that may take another path.
+
+        Args:
+            name: the dtype.
+            first: whether to follow one call only.
+            made: whether to make calls up too, beside the registered cases.
+
+        Returns:
+            What hindered the first of them.
+        """
+        from opsmith.targets.jax.package.derivative import kinds_of, small_sizes
 
         problem: UntranslatableError | None = None
-        seen: set[str] = set()
-        hindered: set[str] = set()
+        failed: set[_Key] = set()
         traces = 0
-        for arguments in examples:
+        own = ((arguments, True) for arguments in registered(self.operator, name))
+        others = ((arguments, False) for arguments in made_up(self.operator, name))
+        for arguments, is_registered in itertools.chain(own, others if made else ()):
             kinds = kinds_of(self.signature, arguments)
-            key = repr((kinds, small_sizes(self.operator, arguments)))
-            if key in hindered or self._is_taken(kinds, arguments, key in seen):
+            key = kinds, small_sizes(self.signature, arguments)
+            if key in failed or key in self.hindered:
                 continue
-            if traces == most:
+            if self._is_taken(kinds, arguments, key in self.seen):
+                continue
+            if traces == 1 if first else traces >= _MOST_TRACES and not is_registered:
                 break
             traces += 1
-            seen.add(key)
+            self.seen.add(key)
             try:
                 self._add(kinds, self._trace(arguments))
+                continue
             except UntranslatableError as error:
-                hindered.add(key)
-                problem = problem or error
+                reason = error
                 if isinstance(error, ReadsValuesError):
                     self.undecided.append(kinds)
             except Exception as error:
-                hindered.add(key)
-                first = str(error).strip().splitlines() or [""]
-                text = f"cannot be traced: {type(error).__name__}: {first[0].rstrip('.')}"
-                problem = problem or UntranslatableError(text)
+                words = str(error).strip().splitlines() or [""]
+                text = f"cannot be traced: {type(error).__name__}: {words[0].rstrip('.')}"
+                reason = UntranslatableError(text)
+            failed.add(key)
+            if is_registered:
+                self.hindered[key] = str(reason)
+            problem = problem or reason
         return problem
 
     def _is_taken(self, kinds: tuple[Any, ...], arguments: Mapping[str, Any], alike: bool) -> bool:

@@ -66,10 +66,36 @@ def inputs_of(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
     return list(flat())
 
 
+def small_sizes(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return where a call has sizes of 0 or 1: argument, dimension and size of each."""
+    return tuple(
+        (parameter.name, axis, size)
+        for parameter in signature.tensors
+        if hasattr(arguments[parameter.name], "shape")
+        for axis, size in enumerate(arguments[parameter.name].shape)
+        if size < 2
+    )
+
+
 class _Paths:
-    def __init__(self, signature: Signature, variants: Sequence[Variant]) -> None:
+    """A derivative.
+
+    Args:
+        signature: the operator's.
+        variants: the paths through it.
+        hindered: registered cases that could not be translated: `kinds_of` and `small_sizes` of
+            each, and why.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        variants: Sequence[Variant],
+        hindered: Sequence[tuple[tuple[Any, ...], tuple[Any, ...], str]] = (),
+    ) -> None:
         self.signature = signature
         self.variants = variants
+        self.hindered = hindered
 
     def choose(self, arguments: Mapping[str, Any], inputs: Sequence[Any]) -> Callable[..., Any]:
         """The path for a call.
@@ -88,6 +114,13 @@ class _Paths:
             if all(minor for _, minor in failed):
                 return variant.run
         name = self.signature.qualname
+        small = small_sizes(self.signature, arguments)
+        for known, sizes, why in self.hindered:
+            if (known, sizes) == (kinds, small):
+                raise DifferentiationError(
+                    f"{name}: has no gradient in JAX for a call like this, which is registered "
+                    f"(register_cases): {why}."
+                )
         if like:
             missed = min(
                 ([text for text, minor in failed if not minor] for failed in failed_of), key=len
