@@ -12,7 +12,6 @@ import sympy
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
@@ -372,19 +371,3 @@ def test_modules_may_be_moved_and_replaced(tmp_path: Path) -> None:
     assert vendor.place_of("targets.packaged", {"targets": "up"}) == "_opsmith.up.packaged"
     assert vendor.place_of("targetsx.packaged", {"targets": "up"}) == "_opsmith.targetsx.packaged"
     assert vendor.place_of("errors") == "_opsmith.errors"
-
-
-def test_no_fake_kernel_runs_twice_while_a_model_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Twice(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return twice(x).flatten() + 1
-
-    program = torch.export.export(Twice(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("N")},))
-    kept = []
-    monkeypatch.setattr(FakeTensorMode, "_make_cache_entry", lambda *args: kept.append(args))
-    opsmith.export(program, target="onnx", out=tmp_path / "model", verify=False, say=None)
-    assert not kept
-    modes = {node.meta["val"].fake_mode for node in program.graph.nodes if "val" in node.meta}
-    assert all(mode.cache_enabled for mode in modes)  # as before
