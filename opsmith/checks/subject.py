@@ -14,7 +14,7 @@ from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.adopted import AdoptedOperator
 from opsmith.operators.arguments import DTYPES, generic_dtype
-from opsmith.operators.kernel import Kernel
+from opsmith.operators.base import Kernel
 from opsmith.signature import Signature
 
 REFERENCE = "reference"

@@ -80,7 +80,7 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 def _derived(operator: "Operator") -> Iterator[str]:
     from opsmith.operators.adopted import AdoptedOperator
-    from opsmith.operators.translation import translations
+    from opsmith.operators.onnx_choice import translations
     from opsmith.operators.written import shown_path
 
     signature = operator.signature

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.base import Operator
+from opsmith.operators.kernel import PythonKernel
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.registry import Registry
+from opsmith.signature import Signature
 
 _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
@@ -39,6 +44,11 @@ class AdoptedOperator(Operator):
     """
 
     specification: Specification | None = None
+
+    def __init__(
+        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
+    ) -> None:
+        super().__init__(signature, reference, overload, PythonKernel("reference", reference))
 
     @property
     def name(self) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,21 +43,6 @@ _after_autograd = torch._C._after_autograd_keyset
 _any_requires_grad = torch._C._any_requires_grad
 _is_grad_enabled = torch.is_grad_enabled
 _in_transform = torch._C._are_functorch_transforms_active
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How an operator is differentiated.
-
-    Attributes:
-        backward: ``backward(ctx, *grads)`` written by hand, in ``torch.library``'s contract.
-        setup_context: ``setup_context(ctx, inputs, output)``, ditto.
-        reference: whether the reference gives the derivatives that `backward` does not.
-    """
-
-    backward: Callable[..., Any] | None = None
-    setup_context: Callable[..., Any] | None = None
-    reference: bool = False
 
 
 def kernel(operator: Operator) -> Callable[..., Any]:

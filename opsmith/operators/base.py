@@ -6,14 +6,14 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from opsmith import kernels
 from opsmith.errors import DeclarationError, OpsmithError
-from opsmith.operators import autograd
-from opsmith.operators.kernel import Kernel, PythonKernel
+from opsmith.operators.rule import Rule
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
@@ -22,6 +22,64 @@ if TYPE_CHECKING:
     from opsmith.operators.translation import OnnxTranslation
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
+
+
+class Kernel(Protocol):
+    """What an operator, its checks and its targets ask of a kernel."""
+
+    @property
+    def device(self) -> str:
+        """The device type; ``"reference"`` for the decorated function itself."""
+
+    @property
+    def where(self) -> str:
+        """Where its source is, for messages."""
+
+    @property
+    def calls(self) -> int:
+        """How often it ran in this process."""
+
+    @property
+    def source(self) -> kernels.KernelSource | None:
+        """What it is compiled from; `None` where it needs Python to run."""
+
+    @property
+    def entry(self) -> kernels.KernelSource | None:
+        """Its source, if any runtime can call what it is compiled to; `None` where none can."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The generic dtypes that it has, once it is loaded; none where nobody says."""
+
+    @property
+    def dissolves(self) -> bool:
+        """Whether compiled code holds what it does in place of calls, which nobody counts then."""
+
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        """What the dispatcher calls until the kernel is built, if it has to be."""
+
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """The same for tensors of the CPU, without the kernel's device.
+
+        Args:
+            operator: whose kernel it is.
+            seed: decides what its device leaves open, as far as the emulation draws it.
+
+        Returns:
+            A function of the operator's arguments; `None` where nothing emulates the kernel.
+        """
+
+    def build(self, operator: RegisteredOperator) -> Path | None:
+        """Build it, load it and make it the operator's.
+
+        Returns:
+            The library's path; `None` where there is nothing to build.
+
+        Raises:
+            BuildError: it does not compile or load.
+            MissingError: something that building needs is not there.
+            DeclarationError: the source defines the operator with another schema.
+        """
 
 
 class Operator(CustomOpDef):
@@ -47,20 +105,24 @@ class Operator(CustomOpDef):
     explained = True
 
     def __init__(
-        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
+        self,
+        signature: Signature,
+        reference: Callable[..., Any],
+        overload: torch._ops.OpOverload,
+        kernel: Kernel,
     ) -> None:
         # CustomOpDef's own would define the operator anew.
         functools.update_wrapper(self, reference)
         self.signature = signature
         self.reference = reference
-        self.rule = autograd.Rule()
+        self.rule = Rule()
         self.cases: list[Cases] = []
         self.only_registered_cases = False
         self.sizes: list[Mapping[str, int]] = []
         self.cost: CostRule | None = None
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
-        self.kernels: dict[str, Kernel] = {"reference": PythonKernel("reference", reference)}
+        self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -282,3 +344,22 @@ class Operator(CustomOpDef):
 
         self.cost = CostRule.read(self.signature, function)
         return function
+
+
+class RegisteredOperator(Operator):
+    """An operator whose registrations with PyTorch this process holds.
+
+    Attributes:
+        declared_backward: the operator that computes its gradients, and how; `None` without one.
+    """
+
+    declared_backward: Any = None
+    _registration: Any
+
+    def is_enabled(self, device: str) -> bool:
+        """Return whether calls on a device type reach its kernel."""
+        raise NotImplementedError
+
+    def install_kernel(self, device: str) -> None:
+        """Make a registered kernel the one that calls on its device type reach."""
+        raise NotImplementedError

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from opsmith.errors import DeclarationError
-from opsmith.operators.autograd import Rule
 from opsmith.operators.base import Operator
+from opsmith.operators.rule import Rule
 from opsmith.signature import Signature, checking
 from opsmith.signature.dtypes import COMPLEX, FLOATING
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, TensorListType, TensorType

@@ -11,8 +11,8 @@ import torch
 
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
-from opsmith.operators.autograd import Rule
 from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.rule import Rule
 from opsmith.operators.written import shown_path, where_written
 from opsmith.signature import signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords

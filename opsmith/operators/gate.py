@@ -17,14 +17,13 @@ from opsmith.errors import OpsmithError
 from opsmith.operators import gate_libraries
 
 if TYPE_CHECKING:
-    from opsmith.operators.base import Operator
+    from opsmith.operators.base import Operator, RegisteredOperator
     from opsmith.operators.declared_backward import DeclaredBackward
-    from opsmith.operators.operator import DefinedOperator
 
 _NAMESPACE = "opsmith_derivative"
 
 
-def built_beside(operators: Iterable[DefinedOperator] = ()) -> AbstractContextManager[None]:
+def built_beside(operators: Iterable[RegisteredOperator] = ()) -> AbstractContextManager[None]:
     """Build the operators' gates, by default the plain one, while a block builds something else."""
     wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
     return gate_libraries.loaded_beside(
@@ -32,7 +31,7 @@ def built_beside(operators: Iterable[DefinedOperator] = ()) -> AbstractContextMa
     )
 
 
-def is_recorded(operator: DefinedOperator) -> bool:
+def is_recorded(operator: RegisteredOperator) -> bool:
     """Whether calls that need a gradient are recorded in C++, where there is a library for it."""
     declared = operator.declared_backward
     return declared is not None and declared.recordable

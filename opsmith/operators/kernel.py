@@ -6,18 +6,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from opsmith import kernels
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
+from opsmith.operators.base import RegisteredOperator
 from opsmith.operators.late import late
 from opsmith.operators.written import where_written
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import DefinedOperator
     from opsmith.signature import Signature
 
 
@@ -29,64 +29,6 @@ def dispatch_key(device: str, signature: Signature) -> str:
     """
     what = f"{signature.qualname}: register_kernel({device!r})"
     return kernels.dispatch_key(device, signature, what)
-
-
-class Kernel(Protocol):
-    """What an operator, its checks and its targets ask of a kernel."""
-
-    @property
-    def device(self) -> str:
-        """The device type; ``"reference"`` for the decorated function itself."""
-
-    @property
-    def where(self) -> str:
-        """Where its source is, for messages."""
-
-    @property
-    def calls(self) -> int:
-        """How often it ran in this process."""
-
-    @property
-    def source(self) -> kernels.KernelSource | None:
-        """What it is compiled from; `None` where it needs Python to run."""
-
-    @property
-    def entry(self) -> kernels.KernelSource | None:
-        """Its source, if any runtime can call what it is compiled to; `None` where none can."""
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """The generic dtypes that it has, once it is loaded; none where nobody says."""
-
-    @property
-    def dissolves(self) -> bool:
-        """Whether compiled code holds what it does in place of calls, which nobody counts then."""
-
-    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
-        """What the dispatcher calls until the kernel is built, if it has to be."""
-
-    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
-        """The same for tensors of the CPU, without the kernel's device.
-
-        Args:
-            operator: whose kernel it is.
-            seed: decides what its device leaves open, as far as the emulation draws it.
-
-        Returns:
-            A function of the operator's arguments; `None` where nothing emulates the kernel.
-        """
-
-    def build(self, operator: DefinedOperator) -> Path | None:
-        """Build it, load it and make it the operator's.
-
-        Returns:
-            The library's path; `None` where there is nothing to build.
-
-        Raises:
-            BuildError: it does not compile or load.
-            MissingError: something that building needs is not there.
-            DeclarationError: the source defines the operator with another schema.
-        """
 
 
 @dataclass
@@ -133,16 +75,16 @@ class PythonKernel:
         """Where its source is, for messages."""
         return where_written(self.function) or repr(self.function)
 
-    def build(self, operator: DefinedOperator) -> Path | None:
+    def build(self, operator: RegisteredOperator) -> Path | None:
         """See `Kernel.build`."""
         del operator
         return None
 
-    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: validates, runs, compares results with the signature."""
         return late(lambda: self._implementation(operator))
 
-    def _implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+    def _implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
         from opsmith.operators.overlap import keep_apart
         from opsmith.operators.validation import Validator, checked_results, result_test
 
@@ -180,7 +122,7 @@ class PythonKernel:
 
         return run
 
-    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
         """See `Kernel.emulated`."""
         del operator, seed
         return None
@@ -252,7 +194,7 @@ class NativeKernel:
         """See `Kernel.dtypes`."""
         return () if self.library is None else self.library.dtypes()
 
-    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: it builds first, so that importing operators is cheap."""
         self.library = None
 
@@ -262,7 +204,7 @@ class NativeKernel:
 
         return build_then_run
 
-    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any] | None:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
         """See `Kernel.emulated`: compiled for the CPU when it is first called."""
         del seed
         source = self.source.language.emulated(self.source)
@@ -280,14 +222,16 @@ class NativeKernel:
 
         return build_then_run
 
-    def build(self, operator: DefinedOperator) -> Path:
+    def build(self, operator: RegisteredOperator) -> Path:
         """See `Kernel.build`."""
         if self.library is None:
             _load([(operator, self), *self._sharing(operator)])
         assert self.library is not None
         return self.library.path
 
-    def _sharing(self, operator: DefinedOperator) -> list[tuple[DefinedOperator, NativeKernel]]:
+    def _sharing(
+        self, operator: RegisteredOperator
+    ) -> list[tuple[RegisteredOperator, NativeKernel]]:
         """The other operators whose kernels the same library holds, with these."""
         found = []
         for other in registry.all_operators():
@@ -301,7 +245,7 @@ class NativeKernel:
         return found
 
 
-def _load(loading: Sequence[tuple[DefinedOperator, NativeKernel]]) -> None:
+def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
     """Build kernels that one library holds, load it, and make each its operator's."""
     from opsmith.operators import argument_gate, gate
 

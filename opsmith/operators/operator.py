@@ -12,10 +12,9 @@ import torch
 
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device
-from opsmith.operators import autocast, autograd, graph_caches, registry
-from opsmith.operators.base import Operator
+from opsmith.operators import autocast, graph_caches, registry
+from opsmith.operators.base import Kernel, Operator, RegisteredOperator
 from opsmith.operators.kernel import (
-    Kernel,
     NativeKernel,
     PythonKernel,
     dispatch_key,
@@ -23,6 +22,7 @@ from opsmith.operators.kernel import (
 )
 from opsmith.operators.late import late
 from opsmith.operators.registration import Registration
+from opsmith.operators.rule import Rule
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
-class DefinedOperator(Operator):
+class DefinedOperator(RegisteredOperator):
     """An operator of our own, which takes kernels, derivatives and rules; see `Operator`."""
 
     def __init__(
@@ -41,18 +41,17 @@ class DefinedOperator(Operator):
         signature: Signature,
         reference: Callable[..., Any],
         *,
-        rule: autograd.Rule,
+        rule: Rule,
         device_types: Sequence[str] | None,
         tags: Sequence[torch.Tag],
     ) -> None:
         self._registration = Registration(signature, tags, where_written(reference))
-        super().__init__(signature, reference, self._registration.overload)
+        own = PythonKernel("reference", reference)
+        super().__init__(signature, reference, self._registration.overload, own)
         self.rule = rule
         self.declared_backward: DeclaredBackward | None = None
         self._disabled_kernel: set[str] = set()
 
-        own = self.kernels["reference"]
-        assert isinstance(own, PythonKernel)
         keys = ["CompositeExplicitAutograd"]
         if device_types is not None:
             keys = [dispatch_key(device, self.signature) for device in device_types]
@@ -385,7 +384,7 @@ class DefinedOperator(Operator):
         if setup_context is not None:
             self._require_function("register_autograd(setup_context=)", setup_context)
         self._refuse_a_gradient_of_mutation()
-        self._differentiate(autograd.Rule(backward, setup_context, self.rule.reference), None)
+        self._differentiate(Rule(backward, setup_context, self.rule.reference), None)
         return backward
 
     def _refuse_a_gradient_of_mutation(self) -> None:
@@ -395,7 +394,7 @@ class DefinedOperator(Operator):
                 "no gradient. Declare a functional one, and mutate around it."
             )
 
-    def _differentiate(self, rule: autograd.Rule, declared: DeclaredBackward | None) -> None:
+    def _differentiate(self, rule: Rule, declared: DeclaredBackward | None) -> None:
         self.rule, self.declared_backward = rule, declared
         self._registration.autograd_again(self)
         how = "" if declared is None else repr((declared.given, declared.gradients))

@@ -20,10 +20,9 @@ from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.argument_gate import ArgumentGate
-    from opsmith.operators.base import Operator
+    from opsmith.operators.base import Operator, RegisteredOperator
     from opsmith.operators.gate import Gate
     from opsmith.operators.kernel import NativeKernel
-    from opsmith.operators.operator import DefinedOperator
 
 _CURRENT: dict[str, Registration] = {}
 
@@ -154,7 +153,7 @@ class Registration:
                 "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
             )
 
-    def native_autograd(self, operator: DefinedOperator) -> None:
+    def native_autograd(self, operator: RegisteredOperator) -> None:
         """Let calls pass the keys of autograd without entering Python.
 
         Those do that need no derivative, and those whose backward is declared and can be recorded.
@@ -173,7 +172,7 @@ class Registration:
         derivative = autograd.derivative_kernel(operator)
         self._gate = gate.Gate(opened, operator, derivative, declared if recorder else None)
 
-    def autograd_again(self, operator: DefinedOperator) -> None:
+    def autograd_again(self, operator: RegisteredOperator) -> None:
         """Let calls know another backward."""
         if self._gate is not None:
             self._gate.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from opsmith.errors import OpsmithError
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import DefinedOperator
+    from opsmith.operators.base import RegisteredOperator
 
 T = TypeVar("T")
 
@@ -54,25 +54,25 @@ class Registry(Generic[T]):
         return found
 
 
-_OPERATORS: Registry[DefinedOperator] = Registry("operator")
+_OPERATORS: Registry[RegisteredOperator] = Registry("operator")
 
 
-def add(operator: DefinedOperator) -> None:
+def add(operator: RegisteredOperator) -> None:
     """Make `operator` the one of its name."""
     _OPERATORS.add(operator.name, operator)
 
 
-def all_operators() -> tuple[DefinedOperator, ...]:
+def all_operators() -> tuple[RegisteredOperator, ...]:
     """Every operator, in the order in which they were declared."""
     return _OPERATORS.all()
 
 
-def find(name: str) -> DefinedOperator | None:
+def find(name: str) -> RegisteredOperator | None:
     """The operator called ``namespace::name``, or `None`."""
     return _OPERATORS.find(name)
 
 
-def get(name: str) -> DefinedOperator:
+def get(name: str) -> RegisteredOperator:
     """The operator called ``namespace::name``.
 
     Raises:

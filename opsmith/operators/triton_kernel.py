@@ -25,7 +25,7 @@ from opsmith.signature import Signature, bind
 from opsmith.signature.calls import named
 
 if TYPE_CHECKING:
-    from opsmith.operators.operator import DefinedOperator
+    from opsmith.operators.base import RegisteredOperator
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TritonLauncher(PythonKernel):
         """See `Kernel.dissolves`."""
         return True
 
-    def implementation(self, operator: DefinedOperator) -> Callable[..., Any]:
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
         """See `Kernel.implementation`: the library that came with the package, if one serves."""
         self._library = None
         launch = self._launching(operator)
@@ -93,7 +93,7 @@ class TritonLauncher(PythonKernel):
 
         return choose_then_run
 
-    def build(self, operator: DefinedOperator) -> Path | None:
+    def build(self, operator: RegisteredOperator) -> Path | None:
         """See `Kernel.build`: nothing is compiled, a library may have come with the package.
 
         Raises:
@@ -137,7 +137,7 @@ class TritonLauncher(PythonKernel):
         # Triton serves sizes that nobody named, too.
         return not others and not (compiles and any(one["sizes"] for one in there))
 
-    def _launching(self, operator: DefinedOperator) -> Callable[..., Any]:
+    def _launching(self, operator: RegisteredOperator) -> Callable[..., Any]:
         run = super().implementation(operator)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ class TritonLauncher(PythonKernel):
 
         return launch
 
-    def emulated(self, operator: DefinedOperator, seed: int = 0) -> Callable[..., Any]:
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any]:
         """See `Kernel.emulated`: the same on the CPU, in Triton's interpreter.
 
         The function raises `MissingError` where Triton is not installed, `FaultError` where a
@@ -223,7 +223,7 @@ def check_arguments(
 
 
 def launching(
-    operator: DefinedOperator,
+    operator: RegisteredOperator,
     device: str,
     triton: Any,
     grid: Any,
@@ -285,7 +285,7 @@ def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[...
     return launch
 
 
-def see_through(operator: DefinedOperator) -> None:
+def see_through(operator: RegisteredOperator) -> None:
     """Let a compiler that captures calls of an operator see what its Triton kernels launch.
 
     Calls with tensors of other devices stay calls of the operator, and so do exported ones, which
@@ -305,7 +305,7 @@ def see_through(operator: DefinedOperator) -> None:
     operator._registration.torch_dispatch(FunctionalTensorMode, decompose)
 
 
-def _launcher_for(operator: DefinedOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
+def _launcher_for(operator: RegisteredOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
     """The Triton kernel that a call reaches, `None` where it reaches another."""
     given: list[Tensor] = tensors(operator.arguments(args, kwargs), operator.signature)
     device = given[0].device.type if given else HOST

@@ -20,7 +20,7 @@ from opsmith.errors import ExportError
 from opsmith.operators import Operator, registry
 from opsmith.operators.adopted import AdoptedOperator, find_adopted
 from opsmith.operators.arguments import dtype_name
-from opsmith.operators.translation import translations
+from opsmith.operators.onnx_choice import translations
 from opsmith.targets.artifact import CallSpec, TensorSpec
 
 

@@ -14,8 +14,8 @@ from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES, flatten, map_tensors, output_names
+from opsmith.operators.base import Kernel
 from opsmith.operators.importing import declared_by, import_all
-from opsmith.operators.kernel import Kernel
 from opsmith.targets.artifact import Agreement
 from opsmith.targets.protocol import OperatorRunner
 from opsmith.targets.verification import largest_difference

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from opsmith.operators import Operator
-from opsmith.operators.kernel import Kernel
+from opsmith.operators.base import Kernel
 from opsmith.targets.artifact import Artifact, OperatorUse
 
 if TYPE_CHECKING:

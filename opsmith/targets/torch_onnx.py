@@ -7,7 +7,7 @@ from typing import Any
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, all_operators
-from opsmith.operators.translation import latest, translation_of
+from opsmith.operators.onnx_choice import latest, translation_of
 
 
 def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callable[..., Any]]:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
-from opsmith.operators import autograd
 from opsmith.operators.arguments import map_named_tensors, map_tensors
+from opsmith.operators.base import Kernel
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
-from opsmith.operators.kernel import Kernel, source_path
+from opsmith.operators.kernel import source_path
 from opsmith.operators.operator import DefinedOperator
 from opsmith.operators.registry import Registry
+from opsmith.operators.rule import Rule
 from opsmith.operators.validation import Validator
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import ClassModel, MethodModel
@@ -281,7 +282,7 @@ def _operator(declared: Declared, method: MethodModel) -> DefinedOperator | None
     return DefinedOperator(
         method.operator,
         declared.references[method.name],
-        rule=autograd.Rule(reference=declared.options[method.name].autograd == "reference"),
+        rule=Rule(reference=declared.options[method.name].autograd == "reference"),
         device_types=None,
         tags=(),
     )

@@ -13,7 +13,7 @@ from opsmith.errors import ArtifactError
 from opsmith.kernels import HOST, get_device
 from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators import Operator
-from opsmith.operators.kernel import Kernel
+from opsmith.operators.base import Kernel
 from opsmith.targets.loaded import LoadedModel
 from opsmith.targets.proof import ModelProof
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.operators.kernel import Kernel
+from opsmith.operators.base import Kernel
 from opsmith.signature import Signature
 from opsmith.signature.parameters import Parameter
 from opsmith.targets import operators

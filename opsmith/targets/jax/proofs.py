@@ -12,7 +12,7 @@ from torch import Tensor
 from opsmith.errors import CheckError, DifferentiationError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
-from opsmith.operators.kernel import Kernel
+from opsmith.operators.base import Kernel
 from opsmith.operators.written import where_written
 from opsmith.signature import Parameter
 from opsmith.targets.jax.library import obstacle

@@ -23,7 +23,7 @@ from torch.fx import Node
 from opsmith.errors import FormError
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, generic_dtype
-from opsmith.operators.translation import translation_of
+from opsmith.operators.onnx_choice import translation_of
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.lowering.choice import (
     INLINE,

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.kernel import Kernel
-from opsmith.operators.translation import latest, translations
+from opsmith.operators.base import Kernel
+from opsmith.operators.onnx_choice import latest, translations
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.onnxruntime.providers import PROVIDERS
 from opsmith.targets.proof import DirectProof, ModelProof
