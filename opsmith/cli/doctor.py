@@ -17,6 +17,7 @@ from rich.table import Table
 
 from opsmith.errors import MissingError
 from opsmith.kernels import DEVICES, toolchain
+from opsmith.kernels.language_registry import LANGUAGES
 from opsmith.kernels.languages import LANGUAGES
 from opsmith.kernels.scratch import scratch_folder
 

@@ -2,7 +2,7 @@
 
 What the layers above use::
 
-    source = KernelSource(signature, "cpu", Path("scale.cpp"), strided=False, flags=("-Wall",))
+    source = kernel_source(signature, "cpu", Path("scale.cpp"), strided=False, flags=("-Wall",))
     source.build()         # -> Path of the library, built or cached
     library = source.load()          # -> Library, in this process
     library.register()               # the operator's kernel for the device, until unregister()
@@ -32,10 +32,12 @@ from opsmith.kernels.devices import (
 )
 from opsmith.kernels.files import cache_folder
 from opsmith.kernels.generated import generated_key
+from opsmith.kernels.language_registry import kernel_source
 from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.kernels.library import KernelSource, defines_operator
+from opsmith.kernels.library import KernelSource
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
+from opsmith.kernels.torch_library_scan import defines_operator
 from opsmith.kernels.units import INCLUDE, Generated, Unit
 
 __all__ = [
@@ -58,5 +60,6 @@ __all__ = [
     "forget_definition",
     "generated_key",
     "get_device",
+    "kernel_source",
     "raw_type",
 ]

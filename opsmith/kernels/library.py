@@ -1,23 +1,124 @@
-"""A kernel's source, and building the library that it becomes."""
+"""A kernel's source, the contract of the language that it is in, and building its library."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import shipped
 from opsmith.kernels.build import Recipe, included_by
 from opsmith.kernels.devices import Device, get_device
 from opsmith.kernels.loaded import Library
-from opsmith.kernels.units import Generated
+from opsmith.kernels.toolchain import Compiler
+from opsmith.kernels.units import Generated, Unit
 from opsmith.signature.model import Signature
 
-if TYPE_CHECKING:
-    from opsmith.kernels.languages import Language
+
+class Language(ABC):
+    """How a kernel's source becomes code.
+
+    A language is one file in ``languages/``, and its line in ``language_registry.LANGUAGES``.
+
+    Attributes:
+        name: for messages.
+        api: what its sources are written against; the argument of ``register_kernel``.
+        asked: the name that ``register_kernel`` gives as `language`, where a file's name does not
+            tell the language; else empty.
+        suffixes: of its files.
+        has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
+            Without it the code registers itself with PyTorch, and runs nowhere else.
+        compilers: those that this language alone needs, by name: each finds one for what it is
+            needed for, or raises `MissingError`.
+        emulates: the device type whose kernels `emulated` brings to the host; empty if it does not.
+    """
+
+    name: str
+    api: str = "opsmith"
+    asked: str = ""
+    suffixes: tuple[str, ...]
+    has_entry: bool = True
+    compilers: Mapping[str, Callable[[str], Compiler]] = MappingProxyType({})
+    emulates: str = ""
+
+    def takes(self, path: Path, api: str, asked: str = "") -> bool:
+        """Whether a source is in this language."""
+        return (api, asked) == (self.api, self.asked) and path.suffix in self.suffixes
+
+    @abstractmethod
+    def check(self, source: KernelSource) -> None:
+        """Refuse a source that this language cannot serve, when it is registered.
+
+        Raises:
+            DeclarationError: naming the parameter or result, and the way round.
+        """
+
+    @abstractmethod
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """Ask for everything that building a source needs, before anything is compiled.
+
+        Args:
+            source: what is to be built.
+            torch: whether the library is to use PyTorch.
+
+        Raises:
+            MissingError: something is not there; says what, and how to get it.
+        """
+
+    def needs_python(self, source: KernelSource) -> bool:
+        """Whether the code of a source runs in a process of Python's alone."""
+        del source
+        return False
+
+    def emulated(self, source: KernelSource) -> KernelSource | None:
+        """A source as it is compiled for the host in place of its device; `None` if it is not."""
+        del source
+        return None
+
+    @abstractmethod
+    def unit(self, source: KernelSource) -> Unit:
+        """What is compiled of a source, once for the adapters of all runtimes.
+
+        The object that comes of it exports the kernel symbol.
+        """
+
+    @abstractmethod
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """What an adapter needs that is linked with the object.
+
+        Returns:
+            The arguments ``include_dirs``, ``defines`` and ``link_libraries`` of `Recipe`.
+        """
+
+    @abstractmethod
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """What the library is made from that registers a kernel with PyTorch.
+
+        Returns:
+            All of the arguments of `Recipe`.
+        """
+
+    def shipped_with(self, source: KernelSource) -> dict[str, Any]:
+        """What else a package says of a library that it carries.
+
+        Returns:
+            ``files``: further ones than the source that the library was made of; and, as the
+            package's list has it, what limits where the library serves.
+        """
+        del source
+        return {}
+
+    @abstractmethod
+    def load(self, source: KernelSource, path: Path) -> Library:
+        """Load a built library into this process; the kernel is not registered yet.
+
+        Raises:
+            BuildError: it does not load.
+        """
 
 
 @dataclass(frozen=True)
@@ -28,31 +129,27 @@ class KernelSource:
         signature: the operator's.
         device: the device type that it is for, as in ``OPSMITH_KERNEL(ns, op, device, …)``.
         path: the file.
-        api: ``"opsmith"``, or ``"torch"`` for a source with its own ``TORCH_LIBRARY`` block.
+        language: the language that it is compiled as.
         strided: whether tensors come as they are: all, none, or the parameters named.
         flags: further compiler flags.
         include_dirs: further include folders.
         link_libraries: further libraries to link.
-        asked: the language, where the file's name does not tell it; see `Language.asked`.
-        in_place_of: the language to compile it as, where that is not the one it is written in.
         others: gives the sources of the other operators' kernels in the same file, as far as they
             are registered when it is built.
 
     Raises:
-        DeclarationError: there is no such api or parameter, or a C++ kernel cannot take one of the
+        DeclarationError: there is no such parameter, or a C++ kernel cannot take one of the
             operator's parameters.
     """
 
     signature: Signature
     device: str
     path: Path
-    api: str = "opsmith"
+    language: Language
     strided: bool | tuple[str, ...] = False
     flags: tuple[str, ...] = ()
     include_dirs: tuple[Path, ...] = ()
     link_libraries: tuple[str, ...] = ()
-    asked: str = ""
-    in_place_of: Language | None = None
     others: Callable[[], Sequence[KernelSource]] = field(default=tuple, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,13 +164,9 @@ class KernelSource:
         self.language.check(self)
 
     @property
-    def language(self) -> Language:
-        """The language that it is compiled as."""
-        if self.in_place_of is not None:
-            return self.in_place_of
-        from opsmith.kernels.languages import language_of
-
-        return language_of(self.path, self.api, self.signature.qualname, self.asked)
+    def api(self) -> str:
+        """``"opsmith"``, or ``"torch"`` for a source that registers itself."""
+        return self.language.api
 
     @property
     def device_row(self) -> Device:
@@ -195,23 +288,3 @@ class KernelSource:
             MissingError: something that building needs is not there.
         """
         return self.language.load(self, self.build())
-
-
-_COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.DOTALL)
-_BLOCK = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(_FRAGMENT)?\s*\(\s*(\w+)\s*,")
-
-
-def defines_operator(source: Path, signature: Signature) -> bool:
-    """Whether a source with ``api="torch"`` defines the operator, rather than only implements it.
-
-    Looks for ``TORCH_LIBRARY(ns, …)`` or ``TORCH_LIBRARY_FRAGMENT(ns, …)`` and a ``def`` whose text
-    begins with the operator's name. Where it is not true, a process without opsmith needs somebody
-    else to define the operator before it loads the library.
-    """
-    text = _COMMENTS.sub(lambda match: match[1] or " ", source.read_text(errors="replace"))
-    namespaces = {match[2] for match in _BLOCK.finditer(text)}
-    name = re.escape(signature.name)
-    defined = re.search(
-        rf'\bdef\s*\(\s*(?:TORCH_SELECTIVE_\w+\s*\(\s*)?R?"\(?(\w+::)?{name}\b', text
-    )
-    return signature.namespace in namespaces and defined is not None

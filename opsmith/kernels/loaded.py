@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from opsmith.errors import BuildError
 from opsmith.kernels.symbols import (
@@ -14,9 +14,23 @@ from opsmith.kernels.symbols import (
     register_symbol,
     unregister_symbol,
 )
+from opsmith.signature.model import Signature
 
-if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+
+class Source(Protocol):
+    """What a loaded library needs to know of its source; see `KernelSource`."""
+
+    @property
+    def signature(self) -> Signature:
+        """The operator's."""
+
+    @property
+    def device(self) -> str:
+        """The device type of the kernel."""
+
+    @property
+    def what(self) -> str:
+        """The kernel, for messages."""
 
 
 @dataclass
@@ -28,7 +42,7 @@ class Library:
         path: the file.
     """
 
-    source: KernelSource
+    source: Source
     path: Path
     _handle: ctypes.CDLL = field(init=False, repr=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
-from opsmith.kernels.languages import LANGUAGES
+from opsmith.kernels.language_registry import LANGUAGES
 from opsmith.operators import registry
 from opsmith.operators.kernel import dispatch_key
 from opsmith.operators.operator import DefinedOperator

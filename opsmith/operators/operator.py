@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device
+from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device, kernel_source
 from opsmith.operators import autocast, graph_caches, registry
 from opsmith.operators.base import Kernel, Operator, RegisteredOperator
 from opsmith.operators.kernel import (
@@ -218,14 +218,14 @@ class DefinedOperator(RegisteredOperator):
         asked = strided if isinstance(strided, bool) else tuple(strided)
         self._register(
             NativeKernel(
-                KernelSource(
+                kernel_source(
                     self.signature,
                     device,
                     path,
                     api,
-                    asked,
-                    flags,
                     asked=language,
+                    strided=asked,
+                    flags=flags,
                     others=lambda: self._others_in(path, device),
                 ),
                 lambda: self._registration.guarded_calls(key),

@@ -69,8 +69,8 @@ class TritonLauncher(PythonKernel):
             self.kernel.signature,
             self.device,
             self.file,
+            Triton(self.kernel, self.sizes),
             strided=self.kernel.strided,
-            in_place_of=Triton(self.kernel, self.sizes),
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from opsmith.kernels import KernelSource, Library
+from opsmith.kernels import Library, kernel_source
 from opsmith.signature import Signature, signature_of
 
 SOURCES = Path(__file__).parent / "sources"
@@ -69,7 +69,7 @@ def build() -> Iterator[Callable[..., Built]]:
         signature = signature_of(function, f"kernels_test::{name}", **declared)
         path = SOURCES / (source or f"{name}.cpp")
         warnings = ("-Wall", "-Wextra", "-Werror")
-        kernel = KernelSource(signature, "cpu", path, strided=strided, flags=(*warnings, *flags))
+        kernel = kernel_source(signature, "cpu", path, strided=strided, flags=(*warnings, *flags))
         library = kernel.load()
         definition = torch.library.Library("kernels_test", "FRAGMENT")
         definition.define(signature.schema())

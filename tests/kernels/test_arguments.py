@@ -10,7 +10,7 @@ from jaxtyping import AbstractDtype, Float, Float64, Int64
 from torch import Tensor
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.signature import signature_of
 from opsmith.signature.dtypes import ALL_DTYPES
 
@@ -160,14 +160,14 @@ def test_what_a_cpp_kernel_cannot_take_is_refused_by_name(function, words: str, 
 
     chosen = strings if "strings" in words else listed
     with pytest.raises(DeclarationError, match=words):
-        KernelSource(signature_of(chosen, "kernels_test::refused"), "cpu", tmp_path / "x.cpp")
+        kernel_source(signature_of(chosen, "kernels_test::refused"), "cpu", tmp_path / "x.cpp")
 
 
 def test_a_function_cannot_share_its_namespaces_name(tmp_path) -> None:
     def same(x: Int64[Tensor, "N"]) -> Int64[Tensor, "N"]: ...
 
     with pytest.raises(DeclarationError, match="cannot share a name"):
-        KernelSource(signature_of(same, "same::same"), "cpu", tmp_path / "x.cpp")
+        kernel_source(signature_of(same, "same::same"), "cpu", tmp_path / "x.cpp")
 
 
 @pytest.mark.parametrize("name", ["kernels_test::double", "namespace::scaled"])
@@ -177,12 +177,12 @@ def test_an_operator_with_a_cpp_kernel_is_not_named_after_a_keyword_of_cpp(name,
     word = "double" if "double" in name else "namespace"
     refused = f"{name}: '{word}' is a keyword of C++; choose another name for a C++ kernel"
     with pytest.raises(DeclarationError) as error:
-        KernelSource(signature_of(kept, name), "cpu", tmp_path / "x.cpp")
+        kernel_source(signature_of(kept, name), "cpu", tmp_path / "x.cpp")
     assert str(error.value) == refused
 
 
 def test_strided_names_a_tensor(tmp_path) -> None:
     with pytest.raises(DeclarationError, match="strided names 'z', which is not a tensor argument"):
-        KernelSource(
+        kernel_source(
             signature_of(copy_any, "kernels_test::c"), "cpu", tmp_path / "x.cpp", strided=("z",)
         )

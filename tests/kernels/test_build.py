@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError, MissingError
-from opsmith.kernels import KernelSource, Recipe, defines_operator
+from opsmith.kernels import KernelSource, Recipe, defines_operator, kernel_source
 from opsmith.kernels.audit import dynamic_symbols
 from opsmith.kernels.kernel_mistakes import explain
 from opsmith.kernels.languages import cuda
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 def kernel(folder: Path, **options) -> KernelSource:
     options.setdefault("flags", ("-O0",))
-    return KernelSource(SIGNATURE, "cpu", folder / "scale.cpp", **options)
+    return kernel_source(SIGNATURE, "cpu", folder / "scale.cpp", **options)
 
 
 def plain(folder: Path, text: str, name: str = "plain", **options) -> Path:
@@ -338,7 +338,7 @@ def test_a_program_without_python_needs_only_load_the_library(tmp_path: Path) ->
         '#include "amount.h"', ""
     )
     source.write_text(text)
-    kernel = KernelSource(signature, "cpu", source, flags=("-O0",))
+    kernel = kernel_source(signature, "cpu", source, flags=("-O0",))
     path = kernel.build_beside(
         "standalone",
         torch_adapter(kernel),
@@ -370,7 +370,7 @@ def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
     source.write_text(TORCH_SOURCE.replace("DEFINITION", definition))
     assert defines_operator(source, signature)
     assert not defines_operator(source, SIGNATURE)
-    library = KernelSource(signature, "cpu", source, api="torch", flags=("-O0",)).load()
+    library = kernel_source(signature, "cpu", source, api="torch", flags=("-O0",)).load()
     library.register()
     assert torch.ops.kernels_torch.scale(torch.ones(2), 3.0).tolist() == [3, 3]
     assert library.dtypes() == ()
@@ -385,7 +385,7 @@ def test_a_cuda_kernel_compiles_and_links(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(cuda, "require_cuda", lambda source, torch: None)
     source = tmp_path / "scale.cu"
     source.write_text(CUDA_KERNEL)
-    kernel = KernelSource(SIGNATURE, "cuda", source)
+    kernel = kernel_source(SIGNATURE, "cuda", source)
     # The second library finds the kernel compiled.
     again = kernel.build_beside("again", torch_adapter(kernel), torch="stable", what="again")
     for path in (kernel.build(), again):

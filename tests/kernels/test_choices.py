@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith import DeclarationError
 from opsmith.errors import ArgumentError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.operators.validation import Validator
 from opsmith.signature import signature_of
 
@@ -117,5 +117,5 @@ def test_strings_that_cannot_be_told_apart_in_cpp_are_refused(annotation: Any, s
 
     f.__annotations__ = {"x": Tensor, "mode": annotation, "return": Tensor}
     with pytest.raises(DeclarationError, match="parameter 'mode: Literal") as caught:
-        KernelSource(signature_of(f, "ns::f"), "cpu", Path("f.cpp"))
+        kernel_source(signature_of(f, "ns::f"), "cpu", Path("f.cpp"))
     assert said in str(caught.value)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.kernels.languages.cuda_on_cpu import emulated
 from opsmith.signature import signature_of
 
@@ -93,7 +93,7 @@ def build(folder: Path, barrier: str) -> harness.Build:
     source = folder / "sums.cu"
     source.write_text(KERNEL.replace("BARRIER", barrier))
     return harness.build(
-        emulated(KernelSource(SIGNATURE, "cuda", source), watched=True), emulated=True
+        emulated(kernel_source(SIGNATURE, "cuda", source), watched=True), emulated=True
     )
 
 

@@ -19,10 +19,10 @@ from opsmith.kernels import (
     DEVICES,
     INCLUDE,
     Device,
-    KernelSource,
     Recipe,
     adapters,
     find_device,
+    kernel_source,
 )
 from opsmith.kernels.torch_paths import TorchPaths
 from opsmith.signature import Signature, signature_of
@@ -123,7 +123,7 @@ def test_cuda_sources_need_a_pytorch_with_cuda_and_nothing_is_compiled_before(
     source.write_text("no CUDA at all")
     for api in ("opsmith", "torch"):
         with pytest.raises(MissingError) as caught:
-            KernelSource(signature, "cuda", source, api=api).build()
+            kernel_source(signature, "cuda", source, api=api).build()
         assert str(caught.value) == (
             f"kernels_devices::scale (cuda): {source} is CUDA, and this PyTorch "
             f"({torch.__version__}) has no CUDA. Install one that has "
@@ -135,9 +135,9 @@ def test_a_source_in_no_language_is_refused_when_it_is_registered(
     signature: Signature, tmp_path: Path
 ) -> None:
     with pytest.raises(DeclarationError, match=r"api='jax'; there are 'opsmith' and 'torch'"):
-        KernelSource(signature, "cpu", tmp_path / "scale.cpp", api="jax")
+        kernel_source(signature, "cpu", tmp_path / "scale.cpp", api="jax")
     with pytest.raises(DeclarationError, match=r"scale.rs is in no kernel language"):
-        KernelSource(signature, "cpu", tmp_path / "scale.rs")
+        kernel_source(signature, "cpu", tmp_path / "scale.rs")
 
 
 SHOW = """

@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from opsmith.errors import MissingError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import KernelSource, kernel_source
 from opsmith.kernels.nvcc import cuda_architectures, find_nvcc, require_host
 from opsmith.kernels.toolchain import Compiler
 from opsmith.kernels.torch_paths import TorchPaths
@@ -78,7 +78,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelSource:
     monkeypatch.setattr(TorchPaths, "links", lambda self, names: [*names])
     path = tmp_path / "scale.cu"
     path.write_text("")
-    return KernelSource(signature_of(scale, "nvcc_test::scale"), "cuda", path)
+    return kernel_source(signature_of(scale, "nvcc_test::scale"), "cuda", path)
 
 
 def test_a_host_compiler_that_nvcc_refuses_is_diagnosed_before_the_build(

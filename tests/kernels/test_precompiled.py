@@ -18,6 +18,7 @@ from opsmith.kernels import (
     Unit,
     adapters,
     build,
+    kernel_source,
     precompiled,
     units,
 )
@@ -55,7 +56,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def kernel(folder: Path, text: str = KERNEL) -> KernelSource:
     folder.mkdir(exist_ok=True)
     (folder / "half.cpp").write_text(text)
-    return KernelSource(
+    return kernel_source(
         signature_of(half, "precompiled_test::half"), "cpu", folder / "half.cpp", strided=True
     )
 

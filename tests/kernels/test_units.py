@@ -19,7 +19,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError
-from opsmith.kernels import Generated, KernelSource, Recipe, Unit, build, units
+from opsmith.kernels import Generated, Recipe, Unit, build, kernel_source, units
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
@@ -241,7 +241,7 @@ def test_an_operators_kernel_is_compiled_once_and_its_headers_are_watched(
     folder: Path, compiler: Compiler
 ) -> None:
     (folder / "thrice.cpp").write_text(THRICE)
-    source = KernelSource(
+    source = kernel_source(
         signature_of(thrice, "kernels_units::thrice"), "cpu", folder / "thrice.cpp", flags=("-O0",)
     )
 
@@ -293,7 +293,7 @@ def test_a_source_of_two_operators_is_compiled_once(folder: Path, compiler: Comp
         for name, function in {"thrice": thrice, "fourfold": fourfold}.items()
     }
     sources = {
-        name: KernelSource(
+        name: kernel_source(
             signature,
             "cpu",
             folder / "two.cpp",
@@ -319,7 +319,7 @@ def test_another_installations_objects_are_not_taken(
 ) -> None:
     # Of two that share a cache, one may be upgraded, and each knows only its own headers.
     (folder / "thrice.cpp").write_text(THRICE)
-    source = KernelSource(
+    source = kernel_source(
         signature_of(thrice, "kernels_units::thrice"), "cpu", folder / "thrice.cpp", flags=("-O0",)
     )
     theirs = shutil.copytree(units.INCLUDE, folder / "theirs")

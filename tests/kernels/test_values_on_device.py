@@ -11,7 +11,7 @@ from torch import Tensor
 from opsmith import Between, Extent, Index
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.kernels.guard_code import guards_of
 from opsmith.kernels.languages.cuda_on_cpu import emulated
 from opsmith.signature import signature_of
@@ -67,7 +67,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> harness.Build:
     source = Path(tmp_path_factory.mktemp("device")) / "pick.cu"
     source.write_text(KERNEL)
     return harness.build(
-        emulated(KernelSource(SIGNATURE, "cuda", source), watched=True), emulated=True
+        emulated(kernel_source(SIGNATURE, "cuda", source), watched=True), emulated=True
     )
 
 

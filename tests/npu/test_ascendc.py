@@ -12,7 +12,7 @@ from torch import Tensor
 import opsmith
 from opsmith import checks
 from opsmith.errors import DeclarationError, MissingError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.operators.importing import import_all
 from opsmith.signature import Signature, signature_of
 
@@ -34,7 +34,7 @@ def test_without_cann_the_kernel_is_refused_before_anything_is_compiled(
 ) -> None:
     source = tmp_path / "scale.cpp"
     source.write_text("no Ascend C at all")
-    kernel = KernelSource(signature, "npu", source, asked="ascendc")
+    kernel = kernel_source(signature, "npu", source, asked="ascendc")
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
     with pytest.raises(MissingError) as caught:
         kernel.build()
@@ -58,11 +58,11 @@ def test_a_language_is_asked_for_by_a_name_that_there_is_and_on_its_device(
 ) -> None:
     source = tmp_path / "scale.cpp"
     with pytest.raises(DeclarationError, match=r"language='ascend'; there is 'ascendc', and C\+\+"):
-        KernelSource(signature, "npu", source, asked="ascend")
+        kernel_source(signature, "npu", source, asked="ascend")
     with pytest.raises(DeclarationError, match=r"\(cpu\): Ascend C is for NPUs: register_kernel"):
-        KernelSource(signature, "cpu", source, asked="ascendc")
+        kernel_source(signature, "cpu", source, asked="ascendc")
     with pytest.raises(DeclarationError, match=r"scale.cu is in no kernel language; there are Asc"):
-        KernelSource(signature, "npu", source.with_suffix(".cu"), asked="ascendc")
+        kernel_source(signature, "npu", source.with_suffix(".cu"), asked="ascendc")
 
 
 def test_calls_on_the_cpu_need_no_cann(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
-from opsmith.kernels import KernelSource, Recipe
+from opsmith.kernels import KernelSource, Recipe, kernel_source
 from opsmith.operators import argument_gate, gate, gate_libraries
 from opsmith.operators.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
@@ -52,7 +52,7 @@ def signature() -> Signature:
 
 
 def source(signature: Signature, device: str, strided: Any) -> KernelSource:
-    return KernelSource(signature, device, Path("mix.cpp"), api="torch", strided=strided)
+    return kernel_source(signature, device, Path("mix.cpp"), api="torch", strided=strided)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch.library import Library
 
 import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import KernelSource, kernel_source
 from opsmith.operators import argument_gate, gate
 from opsmith.signature import signature_of
 
@@ -35,7 +35,7 @@ class Loaded:
     def register(self) -> None:
         signature = self.source.signature
         self.registered = Library(signature.namespace, "FRAGMENT")
-        emulated = self.source.in_place_of is not None
+        emulated = self.source.language.name == "CUDA on the CPU"
         key = "CPU" if emulated else self.source.device_row.dispatch_key
         self.registered.impl(signature.name, self.kernel, key)
 
@@ -251,7 +251,7 @@ def test_a_file_that_registers_itself_is_one_library_for_operators_of_any_namesp
     def raised(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]: ...
 
     here, there = (
-        KernelSource(signature_of(raised, name), "cpu", tmp_path / "raised.cpp", api="torch")
+        kernel_source(signature_of(raised, name), "cpu", tmp_path / "raised.cpp", api="torch")
         for name in ("native_kernels::raised", "native_kernels_too::raised")
     )
     assert here.shares_library(there)

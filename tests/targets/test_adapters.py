@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from opsmith.checks import harness
-from opsmith.kernels import KernelSource, Recipe, adapters
+from opsmith.kernels import Recipe, adapters, kernel_source
 from opsmith.kernels.symbols import entry_symbol
 from opsmith.signature import Signature, signature_of
 from opsmith.targets.aotinductor import shims
@@ -39,7 +39,7 @@ def everything(
 SIGNATURE = signature_of(
     everything, "adapters::everything", mutates_args=("w",), data_dependent=("K",)
 )
-SOURCE = KernelSource(SIGNATURE, "cpu", Path("everything.cpp"), strided=True)
+SOURCE = kernel_source(SIGNATURE, "cpu", Path("everything.cpp"), strided=True)
 ADAPTERS = {
     "torch": adapters.torch_adapter(SIGNATURE, "cpu", True),
     "aotinductor": shims.source(SIGNATURE, "cpu", True, "tag"),

@@ -10,7 +10,7 @@ from opsmith.kernels import toolchain
 from opsmith.kernels.argument_struct import require_supported
 from opsmith.kernels.files import key_of
 from opsmith.kernels.generated import generated_key
-from opsmith.kernels.languages.language import Language
+from opsmith.kernels.library import Language
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import Generated, Unit
 

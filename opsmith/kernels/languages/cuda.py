@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -16,18 +17,23 @@ if TYPE_CHECKING:
 
 
 class Cuda(Cpp):
-    """See `Language`."""
+    """See `Language`.
+
+    Args:
+        emulated: gives a source as it is compiled for the CPU, where something emulates CUDA.
+    """
 
     name = "CUDA"
     suffixes = (".cu",)
     compilers = MappingProxyType({"nvcc": nvcc.usable_nvcc})
     emulates = "cuda"
 
-    def emulated(self, source: KernelSource) -> KernelSource:
-        """See `Language.emulated`."""
-        from opsmith.kernels.languages.cuda_on_cpu import emulated
+    def __init__(self, emulated: Callable[[KernelSource], KernelSource] | None = None) -> None:
+        self._emulated = emulated
 
-        return emulated(source)
+    def emulated(self, source: KernelSource) -> KernelSource | None:
+        """See `Language.emulated`."""
+        return None if self._emulated is None else self._emulated(source)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
         """See `Language.require`."""

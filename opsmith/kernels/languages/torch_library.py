@@ -18,7 +18,7 @@ from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
 from opsmith.kernels.files import source_text
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
-from opsmith.kernels.languages.language import Language
+from opsmith.kernels.library import Language
 from opsmith.kernels.loaded import Library
 from opsmith.kernels.units import INCLUDE, Generated, Unit
 

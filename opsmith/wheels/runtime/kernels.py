@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
 from opsmith.kernels.devices import DEVICES, HOST, Device, dispatch_key, find_device, get_device
@@ -22,6 +22,7 @@ __all__ = [
     "find_device",
     "forget_definition",
     "get_device",
+    "kernel_source",
 ]
 
 
@@ -35,6 +36,9 @@ class _Language:
 
     has_entry = True
 
+    def __init__(self, api: str) -> None:
+        self.api = api
+
     def emulated(self, source: KernelSource) -> None:
         """Nothing is compiled for the CPU in place of its device."""
         del source
@@ -47,13 +51,10 @@ class KernelSource:
     signature: Signature
     device: str
     path: Path
-    api: str = "opsmith"
+    language: Any
     strided: bool | tuple[str, ...] = False
     flags: tuple[str, ...] = ()
-    asked: str = ""
-    in_place_of: Any = None
     others: Any = None
-    language: ClassVar[_Language] = _Language()
 
     @property
     def what(self) -> str:
@@ -75,7 +76,7 @@ class KernelSource:
         from opsmith.kernels import shipped
 
         found = shipped.find(self.path, self.signature.qualname, self.device)
-        if found is None and self.api == "torch":
+        if found is None and self.language.api == "torch":
             raise BuildError(
                 f'{self.what}: {self.path.name} has api="torch", which binds to one PyTorch, so '
                 f"no library came with {self.path.parent}. To compile it, pip install opsmith."
@@ -91,4 +92,18 @@ class KernelSource:
         """Load the library into this process; the kernel is not registered yet."""
         from opsmith.kernels.loaded import Library
 
-        return Library(self, self.build())  # type: ignore[arg-type]  # stands for opsmith's own
+        return Library(self, self.build())
+
+
+def kernel_source(
+    signature: Signature,
+    device: str,
+    path: Path,
+    api: str = "opsmith",
+    *,
+    asked: str = "",
+    **options: Any,
+) -> KernelSource:
+    """Return a kernel's source; of its language, only the api is known here."""
+    del asked
+    return KernelSource(signature, device, path, _Language(api), **options)

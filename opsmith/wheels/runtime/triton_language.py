@@ -9,7 +9,10 @@ from typing import Any
 
 
 class Triton:
-    """What a source says that it was compiled as."""
+    """The language of a source in Triton, as far as an installed package asks for it."""
+
+    api = "opsmith"
+    has_entry = True
 
     def __init__(self, kernel: Any, served: Any) -> None:
         del kernel, served

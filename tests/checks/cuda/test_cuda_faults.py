@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault, Phase
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.kernels.languages.cuda_on_cpu import emulated
 from opsmith.signature import signature_of
 
@@ -144,7 +144,7 @@ FAULTS = {
 
 def built():
     return harness.build(
-        emulated(KernelSource(SIGNATURE, "cuda", SOURCE), watched=True), emulated=True
+        emulated(kernel_source(SIGNATURE, "cuda", SOURCE), watched=True), emulated=True
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault, Phase
 from opsmith.errors import MissingError
-from opsmith.kernels import KernelSource
+from opsmith.kernels import kernel_source
 from opsmith.signature import signature_of
 
 SOURCE = Path(__file__).with_name("faults.cpp")
@@ -24,7 +24,7 @@ def doubled(x: Float32[Tensor, "N"], fault: str = "") -> Float32[Tensor, "N"]:
 
 
 SIGNATURE = signature_of(doubled, "harness_faults::doubled")
-KERNEL = KernelSource(SIGNATURE, "cpu", SOURCE)
+KERNEL = kernel_source(SIGNATURE, "cpu", SOURCE)
 X = torch.arange(10, dtype=torch.float32)
 
 

@@ -149,7 +149,7 @@ def test_what_triton_compiled_is_launched_in_the_providers_stream(provider, monk
         args={"count": "N*C"},
     )
     language = triton_language.Triton(kernel, ())
-    path = library.build(KernelSource(signature, "cuda", Path(__file__), in_place_of=language))
+    path = library.build(KernelSource(signature, "cuda", Path(__file__), language=language))
     provider.use(str(path).encode(), b"ort_cuda")
     arguments = {"x": torch.ones(5, 3), "factor": 0.5}
     call = SingleNode(ops.scale, provider.path, "cpu", arguments)

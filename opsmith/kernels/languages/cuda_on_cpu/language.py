@@ -40,6 +40,7 @@ class CudaOnCpu(Cuda):
     name = "CUDA on the CPU"
 
     def __init__(self, *, watched: bool) -> None:
+        super().__init__()
         self._watched = watched
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
@@ -146,4 +147,4 @@ def emulated(source: KernelSource, *, watched: bool = False) -> KernelSource:
         source: the kernel.
         watched: whether the runtime is told of every access; for checks.
     """
-    return replace(source, in_place_of=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)
+    return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)
