@@ -12,14 +12,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError
-from opsmith.kernels import Generated, Recipe, Unit, build, kernel_source, units
+from opsmith.kernels import Generated, KernelSource, Recipe, Unit, build, kernel_source, units
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
@@ -288,29 +290,29 @@ OPSMITH_KERNEL(kernels_units, fourfold, cpu)
 
 def test_a_source_of_two_operators_is_compiled_once(folder: Path, compiler: Compiler) -> None:
     (folder / "two.cpp").write_text(TWO)
-    signatures = {
-        name: signature_of(function, f"kernels_units::{name}")
-        for name, function in {"thrice": thrice, "fourfold": fourfold}.items()
-    }
-    sources = {
-        name: kernel_source(
-            signature,
+    sources: dict[str, KernelSource] = {}
+
+    def declare(name: str, function: Callable[..., Any], namespace: str = "kernels_units") -> None:
+        sources[name] = kernel_source(
+            signature_of(function, f"{namespace}::{function.__name__}"),
             "cpu",
             folder / "two.cpp",
             flags=("-O0",),
-            others=lambda name=name: [one for n, one in signatures.items() if n != name],
+            others=lambda: [source for other, source in sources.items() if other != name],
         )
-        for name, signature in signatures.items()
-    }
+
+    declare("thrice", thrice)
+    declare("fourfold", fourfold)
     first, second = (source.build() for source in sources.values())
     assert first != second
     built = ["fourfold_torch_cpu.cpp", "thrice_torch_cpu.cpp", "two.cpp"]
     assert sorted(compiler.compiled()) == built
     # A declaration that changes is in the headers of both.
-    signatures["fourfold"] = signature_of(fourfold_again, "kernels_units::fourfold")
+    fourfold_again.__name__ = "fourfold"
+    declare("fourfold", fourfold_again)
     assert sources["thrice"].built() is None
-    # One of the same name in another namespace has no header here.
-    signatures["thrice"] = signature_of(thrice, "elsewhere::fourfold")
+    # An operator of the same name in another namespace has no header here.
+    declare("thrice", fourfold, "elsewhere")
     assert sources["fourfold"].signatures == [sources["fourfold"].signature]
 
 

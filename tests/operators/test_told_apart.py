@@ -111,7 +111,10 @@ def test_the_language_that_was_asked_for_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "kernel.cpp").write_text("")
     for_npus.register_kernel("npu", source=tmp_path / "kernel.cpp", language="ascendc")
     source = for_npus.kernels["npu"].source
-    assert source is not None and (source.language.asked, source.language.name) == ("ascendc", "Ascend C")
+    assert source is not None and (source.language.asked, source.language.name) == (
+        "ascendc",
+        "Ascend C",
+    )
 
 
 # --- values --------------------------------------------------------------------------------------
