@@ -18,7 +18,6 @@ from rich.table import Table
 from opsmith.errors import MissingError
 from opsmith.kernels import DEVICES, toolchain
 from opsmith.kernels.language_registry import LANGUAGES
-from opsmith.kernels.languages import LANGUAGES
 from opsmith.kernels.scratch import scratch_folder
 
 #: A program that needs what every kernel needs of a compiler: C++20 and its standard library.

@@ -185,7 +185,7 @@ def test_an_operator_of_fixed_dtypes_has_a_kernel_line_without_types(folder: Pat
     def scale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]: ...
 
     fixed = signature_of(scale, "kernels_test::scale")
-    assert explain(KernelSource(fixed, "cpu", folder / "scale.cpp"), "error: …") == (
+    assert explain(kernel_source(fixed, "cpu", folder / "scale.cpp"), "error: …") == (
         f"{LINE} names element types, and kernels_test::scale has no generic dtype that they "
         "could be: write OPSMITH_KERNEL(kernels_test, scale, cpu)"
     )
