@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,7 +86,7 @@ def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
     if shapes == [value.shape for value in truth.values]:
         return truth
     narrow = truth.narrow
-    for values in ([narrow] if narrow is not None else [], truth.rounded()):
+    for values in ([narrow] if narrow is not None else [], truth.ties or []):
         for found in values:
             if shapes == [value.shape for value in found]:
                 unknown: list[Tensor | None] = [None] * len(found)
@@ -156,6 +157,7 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
     else:
         everywhere = torch.ones(value.shape, dtype=torch.bool)
         ratio = _rounded(ratio, value, truth, position, everywhere)
+        ratio = _overflowing(ratio, value, truth, position)
     if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
         ratio = torch.where(expected.isnan(), 0.0, ratio)
     if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
@@ -165,15 +167,26 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
 
 def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
     """Take, in some places, what the reference itself may give where its steps round otherwise."""
-    if not bool((where & (ratio > 1)).any()):
+    ties = truth.ties
+    if ties is None or not bool((where & (ratio > 1)).any()):
         return ratio
-    for results in truth.rounded():
+    for results in itertools.chain(ties, ties.choosing(value)):
         found = results[position]
         if found.shape == value.shape:
             same = (value == found) | (value.isnan() & found.isnan())
             ratio = torch.where(where & same, 0.0, ratio)
         if not bool((where & (ratio > 1)).any()):
             break
+    return ratio
+
+
+def _overflowing(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Take integers that an overflow leads to: of infinite distances, none is the shortest."""
+    if not bool((ratio > 1).any()) or truth.widens:
+        return ratio
+    for results in truth.overflows:
+        if results[position].shape == value.shape:
+            ratio = torch.where(value == results[position], 0.0, ratio)
     return ratio
 
 

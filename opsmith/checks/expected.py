@@ -23,7 +23,8 @@ reference does not ask for a wider one), so may a kernel be, or whatever the ove
 steps leads to (`opsmith.checks.overflow`). (For double precision rounding is seen in single
 precision, and scaled; what single precision has no room for is rounded to as many digits.) Where
 the reference jumps (``floor``, ``argmax``), an element that agrees with the reference run in the
-kernel's dtype is right as well, and where a gradient jumps (``relu`` at 0), so is what lies between
+kernel's dtype is right as well, or with what rounding makes of its steps (`opsmith.checks.ties`),
+and where a gradient jumps (``relu`` at 0), so is what lies between
 its two sides.
 Integers and booleans are compared exactly.
 """
@@ -44,6 +45,7 @@ from opsmith.checks.layouts import plain
 from opsmith.checks.overflow import exceeds_double, outcomes
 from opsmith.checks.rounding import RandomRounding, Widening, with_precision
 from opsmith.checks.sensitivity import Evaluate, is_inexact, magnitude, probe
+from opsmith.checks.ties import Ties
 from opsmith.operators import Operator
 from opsmith.operators.arguments import (
     every_tensor_in,
@@ -167,7 +169,7 @@ class Expected:
                         error = magnitude(one.detach().to(right.dtype) - right.detach()) * scale
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
                         # Who widens on the way does so that nothing there is too large.
-                        if not is_double and (narrow or not self._widens):
+                        if not is_double and (narrow or not self.widens):
                             beyond[position] |= fits & ~one.isfinite()
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
                         largest[position] = torch.maximum(largest[position], error)
@@ -206,41 +208,17 @@ class Expected:
                     rough = self._evaluate_wide(wide)
                 yield rough, fine, _SLACK / steps, False
 
-    def rounded(self) -> Iterator[list[Tensor]]:
-        """What the reference may give where its steps round otherwise, result by result.
-
-        Which of two distances is the shorter one, or how many pass a threshold, is decided by
-        rounding where both lie that near: no measure of an error says so. Whatever is exact in the
-        case's dtypes stays exact. Nothing for double precision, which the right values are in.
-        """
-        yield from self._rounded
-        for results in self._more_rounded:
-            self._rounded.append(results)
-            yield results
-
     @cached_property
-    def _rounded(self) -> list[list[Tensor]]:
-        return []
-
-    @cached_property
-    def _more_rounded(self) -> Iterator[list[Tensor]]:
-        return self._round()
-
-    def _round(self) -> Iterator[list[Tensor]]:
+    def ties(self) -> Ties | None:
+        """What the reference gives where its steps round otherwise; `None` if none is rounded."""
         dtype = self._finest(self.arguments)
-        if not self.exact or dtype is None or _is_double(self.arguments):
-            return
-        generator = torch.Generator().manual_seed(3)
+        if not self.exact or dtype is None:
+            return None
         wide = _widened(self.arguments)
-        for sample in range(_ROUNDING_SAMPLES):
-            steps = _SLACK if sample % 2 else 1.0
-            with contextlib.suppress(Exception):
-                with RandomRounding(dtype, generator, steps):
-                    results = self._evaluate_wide(wide)
-                yield [plain(value) for value in results]
+        return Ties(lambda: self._evaluate_wide(wide), dtype, _SLACK)
 
     @cached_property
-    def _widens(self) -> bool:
+    def widens(self) -> bool:
         """Whether the reference itself asks for a more precise dtype than the case has."""
         for dtype in {t.dtype.to_real() for t in _tensors(self.arguments) if is_inexact(t)}:
             with contextlib.suppress(Exception), Widening(dtype) as steps:

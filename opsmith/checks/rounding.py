@@ -77,14 +77,18 @@ class StepByStep(TorchDispatchMode):
 
 
 class RandomRounding(StepByStep):
-    """Round what every operator gives in double precision to a coarser dtype, at random.
+    """Round what every operator gives in double precision to a kernel's dtype, at random.
+
+    Which results are exact in double precision itself cannot be seen in it: those are taken for
+    exact that single precision holds, and those that have the digits of something that the
+    operator was given.
 
     Sums have the roundings of their partial sums: running ones too, and those of products in
     single and double precision. Rounded is each number that an
     operator is given beside tensors: a kernel keeps ``1 / 3`` in its own dtype.
 
     Args:
-        dtype: a floating dtype coarser than double precision.
+        dtype: a floating dtype.
         generator: decides which way each element is rounded.
         times: by what the error of each step is multiplied.
         any_size: whether numbers that are too large or too small for `dtype` have its precision
@@ -114,6 +118,8 @@ class RandomRounding(StepByStep):
         self.whole = frozenset(self._beside_one)
         self._times = times
         self._dtype = dtype
+        self._is_double = dtype == torch.float64
+        self._digits = torch.empty(0, dtype=torch.float64)
         self._eps = torch.finfo(dtype).eps
         self._generator = generator
         self._any_size = any_size
@@ -128,13 +134,16 @@ class RandomRounding(StepByStep):
         )
 
     def _number(self, value: Any) -> Any:
-        if not isinstance(value, float) or not math.isfinite(value):
+        if not isinstance(value, float) or not math.isfinite(value) or self._is_double:
             return value
         return self._rounded(torch.tensor(value, dtype=torch.float64)).item()
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
         """Add the roundings of partial sums."""
         packet = func.overloadpacket
+        if self._is_double:
+            given = [_digits(one).flatten() for one in tree_leaves((args, kwargs)) if is_wide(one)]
+            self._digits = torch.cat([self._digits[:0], *given])
         if packet in _SUMS and args[0].dtype == torch.float64:
             self._round_partial_sums(packet, args, returned)
         if packet in _PRODUCTS and returned.dtype == torch.float64:
@@ -154,6 +163,9 @@ class RandomRounding(StepByStep):
 
     def _rounded(self, real: Tensor) -> Tensor:
         noise = torch.rand(real.shape, generator=self._generator, dtype=torch.float64) - 0.5
+        if self._is_double:
+            exact = (real.float().double() == real) | torch.isin(_digits(real), self._digits)
+            return torch.where(exact, real, real * (1 + self._times * self._eps * noise))
         exact = self._nearest(real) == real
         moved = real * (1 + self._eps * noise)
         rounded = self._nearest(moved)
@@ -216,6 +228,12 @@ def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers of double precision rounded to as many digits as `dtype` has, whatever their size."""
     mantissa, exponent = torch.frexp(real)
     return torch.ldexp(mantissa.to(dtype).double(), exponent)
+
+
+def _digits(value: Tensor) -> Tensor:
+    """The digits of numbers, without their sizes and signs."""
+    real = torch.view_as_real(value) if value.is_complex() else value
+    return torch.frexp(real.detach()).mantissa.abs()
 
 
 class Widening(TorchDispatchMode):

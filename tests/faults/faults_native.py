@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Int32
 from pairs import PAIRS, Pair
 from torch import Tensor
 
@@ -28,6 +28,16 @@ def differences(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 def counted(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x * x.shape[0]
+
+
+def three_nn(
+    unknown: Float[Tensor, "N 3"], known: Float[Tensor, "M 3"]
+) -> tuple[Float[Tensor, "N 3"], Int32[Tensor, "N 3"]]:
+    if known.shape[0] < 3:
+        raise ValueError(f"expected at least 3 points, got {known.shape[0]}")
+    squares = (unknown[:, None] - known[None]).square().sum(-1)
+    found, index = squares.sort(dim=1, stable=True)
+    return found[:, :3].sqrt(), index[:, :3].int()
 
 
 def native(kind, file, reference=doubled, *, row="", strided=False):
@@ -82,3 +92,5 @@ for file in (
     native("what a call leaves", file, row="afterwards")
 for file in ("throws_in_thread", "ends_the_process"):
     native("exceptions and hangs", file)
+# Of two equal distances, the kernel takes the one that an addition in one step makes shorter.
+native("neighbours", "three_nn", three_nn)

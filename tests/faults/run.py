@@ -30,7 +30,7 @@ from peers import NAMES, found_by  # noqa: E402
 
 from opsmith import checks  # noqa: E402
 
-MODULES = ("values", "sizes", "state", "classes", "gradients", "native")
+MODULES = ("values", "neighbours", "sizes", "state", "classes", "gradients", "native")
 EVERYTHING = (*MODULES, "cuda")
 CUDA = "cuda"
 # Compilers and runtimes mostly repeat what the others find, and take minutes.
@@ -43,6 +43,7 @@ COMPILED = "sizes that tracing fixes"
 #: What looks for faults of these kinds, where a pair does not name a check itself.
 CHECKS = {
     "values": "reference",
+    "neighbours": "reference",
     "overflow": "reference",
     "sizes": "reference",
     "layouts": "layouts",

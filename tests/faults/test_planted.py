@@ -17,9 +17,9 @@ from opsmith import checks
 
 
 def _chosen() -> list[Pair]:
-    """Every fault, but of the kinds that take a compiler, or a process of their own, the first."""
+    """Every fault, but of the kinds that take long, or a process of their own, the first."""
     everything = pairs()
-    slow = (*APART, COMPILED)
+    slow = (*APART, COMPILED, "neighbours")
     first = {pair.kind: pair for pair in reversed(everything) if pair.kind in slow}
     return [pair for pair in everything if pair.kind not in slow or pair is first[pair.kind]]
 
