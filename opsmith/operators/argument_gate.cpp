@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <opsmith/detail/arguments.h>
+#include <opsmith/detail/overlap.h>
 
 #include <algorithm>
 #include <atomic>
@@ -57,6 +58,17 @@ int32_t device_of(c10::DeviceType type) {
     default:
       return opsmith::device_extension;
   }
+}
+
+DLTensor describe(const at::TensorBase& tensor) {
+  const c10::Device device = tensor.device();
+  return {const_cast<void*>(tensor.const_data_ptr()),
+          {device_of(device.type()), device.is_cpu() ? 0 : device.index()},
+          static_cast<int32_t>(tensor.dim()),
+          dtype_of(tensor.scalar_type()),
+          const_cast<int64_t*>(tensor.sizes().data()),
+          const_cast<int64_t*>(tensor.strides().data()),
+          0};
 }
 
 // One call's arguments in plain structs. Tensors are borrowed from the stack.
@@ -118,17 +130,6 @@ class Arguments {
     return {static_cast<int64_t>(list.size()), items};
   }
 
-  static DLTensor describe(const at::TensorBase& tensor) {
-    const c10::Device device = tensor.device();
-    return {const_cast<void*>(tensor.const_data_ptr()),
-            {device_of(device.type()), device.is_cpu() ? 0 : device.index()},
-            static_cast<int32_t>(tensor.dim()),
-            dtype_of(tensor.scalar_type()),
-            const_cast<int64_t*>(tensor.sizes().data()),
-            const_cast<int64_t*>(tensor.strides().data()),
-            0};
-  }
-
   c10::SmallVector<opsmith_argument, 16> given_;
   c10::SmallVector<DLTensor, 8> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;
@@ -167,22 +168,8 @@ struct Kernel {
 };
 using Kernels = std::deque<Kernel>;
 
-// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
-bool spans_meet(const at::Tensor& one, const at::Tensor& other) {
-  const auto start = [](const at::Tensor& tensor) {
-    return static_cast<const char*>(tensor.const_data_ptr());
-  };
-  const auto end = [&](const at::Tensor& tensor) {
-    int64_t last = 0;
-    for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-    return start(tensor) + (last + 1) * static_cast<int64_t>(tensor.element_size());
-  };
-  if (one.numel() == 0 || other.numel() == 0) return false;
-  return start(one) < end(other) && start(other) < end(one);
-}
-
 // Copies what a call only reads where it lies in memory that the call writes, so that it changes
-// nothing else; refuses two tensors that are written and share elements.
+// nothing else; refuses what is written where elements of it share memory, or two that share some.
 void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!op.schema().is_mutable()) return;
   const auto& declared = op.schema().arguments();
@@ -193,26 +180,23 @@ void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return alias != nullptr && alias->isWrite() && value.isTensor() && value.toTensor().defined();
   };
   const auto away_from = [](const at::Tensor& tensor, const at::Tensor& written) {
-    if (!tensor.defined() || !spans_meet(tensor, written)) return tensor;
+    if (!tensor.defined() || !opsmith::detail::spans_meet(describe(tensor), describe(written)))
+      return tensor;
     const at::AutoDispatchBelowADInplaceOrView guard;
     return tensor.clone(at::MemoryFormat::Contiguous);
-  };
-  const auto share_elements = [](const at::Tensor& one, const at::Tensor& other) {
-    if (!spans_meet(one, other)) return false;
-    if (one.is_contiguous() && other.is_contiguous()) return true;
-    return one.const_data_ptr() == other.const_data_ptr() && one.sizes() == other.sizes() &&
-           one.strides() == other.strides();
   };
   for (size_t i = 0; i < declared.size(); ++i) {
     if (!is_written(i)) continue;
     const at::Tensor written = stack[first + i].toTensor();
+    const char* const name = declared[i].name().c_str();
+    opsmith::detail::require_own_elements(op.schema().name().c_str(), name, describe(written));
     for (size_t j = 0; j < declared.size(); ++j) {
       c10::IValue& value = stack[first + j];
       if (is_written(j)) {
-        if (j <= i || !share_elements(written, value.toTensor())) continue;
-        throw std::runtime_error(op.schema().name() + ": arguments '" + declared[i].name() +
-                                 "' and '" + declared[j].name() +
-                                 "' are both written, but share memory. Pass a clone.");
+        if (j <= i) continue;
+        opsmith::detail::require_apart(op.schema().name().c_str(), declared[j].name().c_str(),
+                                       describe(value.toTensor()), name, describe(written));
+        continue;
       }
       if (value.isTensor()) {
         value = away_from(value.toTensor(), written);
@@ -229,7 +213,7 @@ void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 // Puts contiguous copies into a call, and gives the caller's tensors what was written into them.
 class Contiguous {
  public:
-  Contiguous(const c10::OperatorHandle& op, const std::string& arrival, torch::jit::Stack& stack) {
+  Contiguous(const std::string& arrival, torch::jit::Stack& stack) {
     const size_t first = stack.size() - arrival.size();
     for (size_t i = 0; i < arrival.size(); ++i) {
       if (arrival[i] == 's') continue;
@@ -237,7 +221,6 @@ class Contiguous {
       if (value.isTensorList()) {
         each(value);
       } else if (value.isTensor() && value.toTensor().defined()) {
-        if (arrival[i] == 'w') check_writable(op, i, value.toTensor());
         one(value, arrival[i] == 'w');
       }
     }
@@ -271,19 +254,6 @@ class Contiguous {
     value = copies;
   }
 
-  static void check_writable(const c10::OperatorHandle& op, size_t place,
-                             const at::Tensor& tensor) {
-    if (tensor.numel() == 0) return;
-    for (int64_t i = 0; i < tensor.dim(); ++i) {
-      if (tensor.stride(i) != 0 || tensor.size(i) < 2) continue;
-      std::ostringstream text;
-      text << op.schema().name() << ": argument '" << op.schema().arguments()[place].name()
-           << "' is written, but its elements share memory: dimension " << i << " was expanded to "
-           << tensor.size(i) << ". Pass a clone.";
-      throw std::runtime_error(text.str());
-    }
-  }
-
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;
 };
 
@@ -301,7 +271,7 @@ class Gate final : public c10::OperatorKernel {
       if (kernel.key != next) continue;
       compare(op, *stack);
       keep_apart(op, *stack);
-      const Contiguous contiguous(op, kernel.arrival, *stack);
+      const Contiguous contiguous(kernel.arrival, *stack);
       kernel.calls.fetch_add(1, std::memory_order_relaxed);
       op.redispatchBoxed(below, stack);
       contiguous.write_back();

@@ -1,14 +1,19 @@
-"""Arguments that share memory with one that the call writes into; in C++ adapters do the same."""
+"""Arguments that share memory with one that the call writes into.
+
+C++ adapters do the same: see ``kernels/include/opsmith/detail/overlap.h``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import Parameter, Signature
+from opsmith.signature.binding import show_sizes
 
 KeepApart = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From arguments by name to the same with copies in place of some."""
@@ -74,11 +79,102 @@ def _away_from(spans: list[tuple[int, int]], tensor: Tensor) -> Tensor:
     return tensor.clone() if any(_meet(own, span) for span in spans) else tensor
 
 
+def refuse_overlap(signature: Signature, name: str, value: Tensor | None) -> None:
+    """Refuse a written argument of which two elements are in one place.
+
+    Raises:
+        ArgumentError: it is such a tensor.
+    """
+    if value is None or value.is_contiguous() or not _overlaps_itself(value):
+        return
+    why = f"shape {show_sizes(value.shape)} with strides {show_sizes(value.stride())}"
+    for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            why = f"dimension {axis} was expanded to {size}"
+            break
+    raise ArgumentError(
+        f"{signature.qualname}: argument {name!r} is written, but its elements share memory: "
+        f"{why}. Pass a clone."
+    )
+
+
+_Step = tuple[int, int]
+"""A distance, and how often it may be gone at most."""
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Return whether two elements of a tensor that is not contiguous are in one place."""
+    sizes = zip(tensor.stride(), tensor.shape, strict=True)
+    steps = sorted(((stride, size - 1) for stride, size in sizes if size > 1), reverse=True)
+    reach, nested = 0, True
+    for stride, most in reversed(steps):
+        nested = nested and stride > reach
+        reach += stride * most
+    if nested:
+        return False
+    # Between two elements in one place are steps that cancel out: at least one of the largest that
+    # is taken, forwards, and the smaller ones in both directions.
+    for position, (stride, most) in enumerate(steps):
+        smaller = steps[position + 1 :]
+        both = [*smaller, *((-stride, most) for stride, most in smaller)]
+        if _lead(-stride, [(stride, most - 1), *both]):
+            return True
+    return False
+
+
 def _share_elements(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors share elements, as far as that is easily said."""
+    """Return whether an element of one tensor takes a byte that one of the other takes."""
     if not _meet(_span(one), _span(other)):
         return False
     if one.is_contiguous() and other.is_contiguous():
         return True
-    alike = one.shape == other.shape and one.stride() == other.stride()
-    return alike and one.data_ptr() == other.data_ptr()
+    size, other_size = one.element_size(), other.element_size()
+    # From an element of one to one of the other, and then to a byte that both have.
+    steps = [(1, size + other_size - 2)]
+    steps += [(-t * size, n - 1) for t, n in zip(one.stride(), one.shape, strict=True)]
+    steps += [(t * other_size, n - 1) for t, n in zip(other.stride(), other.shape, strict=True)]
+    return _lead(one.data_ptr() - other.data_ptr() + size - 1, steps)
+
+
+def _lead(target: int, steps: Sequence[_Step]) -> bool:
+    """Return whether some of the steps lead to the target exactly."""
+    used = [(size, most) for size, most in steps if size and most > 0]
+    # Backwards some times is forwards the other times, from the far end.
+    target -= sum(size * most for size, most in used if size < 0)
+    forwards = [(abs(size), most) for size, most in used]
+    while _merge(forwards):
+        pass
+    return _leads(target, sorted(forwards, reverse=True))
+
+
+def _merge(steps: list[_Step]) -> bool:
+    """Make one of two steps that lead to every multiple of the smaller; whether there were two.
+
+    Dimensions that lie one behind the other are such. What is left has few ways to a target.
+    """
+    for i, (small, most) in enumerate(steps):
+        for j, (large, other) in enumerate(steps):
+            times, rest = divmod(large, small)
+            if i != j and not rest and times <= most + 1:
+                steps[i] = (small, most + times * other)
+                del steps[j]
+                return True
+    return False
+
+
+def _leads(target: int, steps: Sequence[_Step]) -> bool:
+    """Do what `_lead` does, for steps from the largest to the smallest, all forwards."""
+    if target <= 0 or not steps:
+        return target == 0
+    (size, most), smaller = steps[0], steps[1:]
+    reach = sum(size * most for size, most in smaller)
+    divisor = math.gcd(*(size for size, _ in smaller))
+    for times in range(min(most, target // size), -1, -1):
+        rest = target - times * size
+        if rest == 0:
+            return True
+        if rest > reach:
+            return False
+        if rest % divisor == 0 and _leads(rest, smaller):
+            return True
+    return False

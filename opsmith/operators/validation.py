@@ -11,6 +11,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.operators.arguments import DTYPES, describe, dtype_name, each_tensor
+from opsmith.operators.overlap import refuse_overlap
 from opsmith.operators.values import check_values
 from opsmith.signature import (
     Bindings,
@@ -90,7 +91,7 @@ class Validator:
                 self._valid.clear()
             self._valid[key] = valid
         for parameter in self._mutated:
-            _refuse_expanded(self._signature, parameter.name, arguments[parameter.name])
+            refuse_overlap(self._signature, parameter.name, arguments[parameter.name])
         for parameter in self._constrained:
             check_values(self._signature, parameter, arguments, valid.bindings)
         return valid
@@ -107,17 +108,6 @@ class Validator:
 
 def _tensor_key(value: Any) -> Any:
     return value if value is None else (value.shape, value.dtype, value.device, value.layout)
-
-
-def _refuse_expanded(signature: Signature, name: str, value: Tensor | None) -> None:
-    if value is None or 0 not in value.stride() or not value.numel():
-        return
-    for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            raise ArgumentError(
-                f"{signature.qualname}: argument {name!r} is written, but its elements share "
-                f"memory: dimension {axis} was expanded to {size}. Pass a clone."
-            )
 
 
 def _list_key(value: Any) -> Any:

@@ -10,6 +10,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import overlapping
 import pytest
 import torch
 from jaxtyping import Float32, Inexact, Int64
@@ -182,6 +183,37 @@ def test_an_expanded_tensor_cannot_be_written(added) -> None:
     )
     added(torch.zeros(1, 3).expand(1, 3))
     added(torch.zeros(0, 1).expand(0, 3))
+
+
+def test_a_written_tensor_has_an_own_place_for_each_element(added) -> None:
+    for sizes, strides, overlaps in overlapping.BY_HAND:
+        memory = torch.zeros(1 + sum((n - 1) * t for n, t in zip(sizes, strides, strict=True)))
+        view = memory.as_strided(sizes, strides)
+        if not overlaps:
+            added(view)
+            continue
+        with pytest.raises(RuntimeError, match="'x' is written, but its elements share memory: "):
+            added(view)
+        assert not memory.any()
+    with pytest.raises(
+        RuntimeError, match=r"memory: shape \(4, 3\) with strides \(1, 1\)\. Pass a"
+    ):
+        added(torch.zeros(6).unfold(0, 3, 1))
+
+
+def test_two_written_tensors_share_no_byte(added) -> None:
+    shared = 0
+    for base, x, y in overlapping.views(seed=0, count=400):
+        if any(overlapping.overlaps_itself(one, base) for one in (x, y)):
+            with pytest.raises(RuntimeError, match="is written, but its elements share memory"):
+                added(x, y)
+        elif overlapping.share_elements(x, y, base):
+            shared += 1
+            with pytest.raises(RuntimeError, match="'x' and 'y' are both written, but share mem"):
+                added(x, y)
+        else:
+            added(x, y)
+    assert shared > 20
 
 
 def test_a_kernel_can_be_taken_back_and_registered_again(added) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import overlapping
 import pytest
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 import opsmith
+from opsmith import ArgumentError, checks
+from opsmith.checks.catalogue.refusal import _bad_arguments
 
 SOURCES = Path(__file__).with_name("overlap_sources")
 
@@ -100,3 +103,64 @@ def test_two_arguments_that_are_written_do_not_share_memory(operator: Any) -> No
     assert columns[:, 0].eq(0).all() and columns[0, 1] == 3
     operator(m[20:25], [], m[:5], None)
     operator(m[20:20], [], m[:0], m[:0])
+
+
+@opsmith.op("overlap::counted", mutates_args=("x", "y"))
+def counted(x: Float32[Tensor, "*n"], y: Int64[Tensor, "*m"] | None = None) -> None:
+    """Write into two tensors."""
+
+
+def test_a_written_argument_has_an_own_place_for_each_element() -> None:
+    for sizes, strides, overlaps in overlapping.BY_HAND:
+        memory = torch.zeros(1 + sum((n - 1) * t for n, t in zip(sizes, strides, strict=True)))
+        if not overlaps:
+            counted(memory.as_strided(sizes, strides))
+            continue
+        with pytest.raises(ArgumentError, match="'x' is written, but its elements share memory: "):
+            counted(memory.as_strided(sizes, strides))
+
+
+def test_two_written_arguments_share_no_byte() -> None:
+    shared = 0
+    for base, x, y in overlapping.views(seed=1, count=400):
+        if any(overlapping.overlaps_itself(one, base) for one in (x, y)):
+            said = "is written, but its elements share memory"
+        elif overlapping.share_elements(x, y, base):
+            shared += 1
+            said = "'x' and 'y' are both written, but share memory"
+        else:
+            counted(x, y)
+            continue
+        with pytest.raises(ArgumentError, match=said):
+            counted(x, y)
+    assert shared > 20
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_every_kind_of_kernel_refuses_to_write_into_elements_in_one_place(operator: Any) -> None:
+    said = (
+        f"{operator.name}: argument 'out' is written, but its elements share memory: dimension 0 "
+        "was expanded to 3. Pass a clone."
+    )
+    with pytest.raises(RuntimeError) as caught:
+        operator(torch.ones(3), [], torch.zeros(1).expand(3))
+    assert str(caught.value) == said
+    m = _memory()
+    with pytest.raises(RuntimeError, match="'out' and 'count' are both written, but share memory"):
+        operator(torch.ones(3), [], m[:9:3], m[3:8:2])
+    operator(torch.ones(3), [], m[:9:3], m[1:10:3])
+
+
+def test_the_row_refusal_tries_written_arguments_whose_elements_share_memory() -> None:
+    @opsmith.op("overlap::both", mutates_args=("x", "y"))
+    def both(x: Float32[Tensor, "N"], y: Float32[Tensor, "N M"]) -> None:
+        x.add_(1)
+
+    tried = [
+        bad.what
+        for bad in _bad_arguments(both.signature, {"x": torch.ones(3), "y": torch.ones(3, 2)})
+    ]
+    assert "'x' with elements in one place: strides (0,)" in tried
+    assert "'y' with elements in one place: strides (1, 1)" in tried
+    (row,) = checks.run(both, select=["refusal"], isolate=False, examples=1).rows
+    assert row.status == "passed", row.message

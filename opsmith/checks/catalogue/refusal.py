@@ -228,6 +228,11 @@ def _bad_tensor(
         yield _Bad(
             f"{name!r} on another device", _with(arguments, name, elsewhere), (name, *others)
         )
+    if parameter.mutated:
+        overlapping = _overlapping(value)
+        if overlapping is not None:
+            what = f"{name!r} with elements in one place: strides {overlapping.stride()}"
+            yield _Bad(what, _with(arguments, name, overlapping), (name,))
     if type_.shape is None:
         return
     variadic = type_.shape.variadic is not None
@@ -248,6 +253,17 @@ def _bad_tensor(
             (name, *others),
             castable=other.is_floating_point,
         )
+
+
+def _overlapping(value: Tensor) -> Tensor | None:
+    """Return a tensor of the same shape, of which elements share memory, where that can be."""
+    long = [axis for axis, size in enumerate(value.shape) if size > 1]
+    if not long or not value.numel():
+        return None
+    strides = list(value.contiguous().stride())
+    # As ``unfold(0, n, 1)`` makes them, or ``expand`` of what has one dimension.
+    strides[long[0]] = strides[long[1]] if len(long) > 1 else 0
+    return value.contiguous().as_strided(value.shape, strides)
 
 
 def _bad_sizes(

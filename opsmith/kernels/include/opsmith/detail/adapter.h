@@ -17,7 +17,7 @@
 //   Call           a CallContext: what the kernel is told of its runtime
 #pragma once
 
-#include <opsmith/detail/values.h>
+#include <opsmith/detail/overlap.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -119,62 +119,12 @@ class CallContext {
   Block* blocks_ = nullptr;
 };
 
-// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
-inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
-  // From the first byte to behind the last; strides may be negative.
-  const auto span = [](const DLTensor& tensor) {
-    int64_t lowest = 0;
-    int64_t highest = 0;
-    for (int32_t i = 0; i < tensor.ndim; ++i) {
-      if (tensor.shape[i] == 0) return std::pair<const char*, const char*>{};
-      const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
-      (reach < 0 ? lowest : highest) += reach;
-    }
-    const int64_t size = tensor.dtype.bits / 8;
-    const char* first = static_cast<const char*>(tensor.data);
-    return std::pair{first + lowest * size, first + (highest + 1) * size};
-  };
-  const auto [begin, end] = span(one);
-  const auto [other_begin, other_end] = span(other);
-  return begin < other_end && other_begin < end;
-}
-
-// Whether two tensors share elements, as far as that is easily said: both contiguous, or alike.
-inline bool share_elements(const DLTensor& one, const DLTensor& other) {
-  if (!spans_meet(one, other)) return false;
-  if (is_contiguous(one) && is_contiguous(other)) return true;
-  return one.data == other.data && one.ndim == other.ndim &&
-         std::equal(one.shape, one.shape + one.ndim, other.shape) &&
-         std::equal(one.strides, one.strides + one.ndim, other.strides);
-}
-
-// Refuses to write into two tensors that share elements.
-inline void require_apart(const char* op, const char* name, const DLTensor& tensor,
-                          const char* other_name, const DLTensor& other) {
-  if (share_elements(tensor, other)) {
-    throw call_error(join(op, ": arguments '", other_name, "' and '", name,
-                          "' are both written, but share memory. Pass a clone."));
-  }
-}
-
 // See `keep_from` above.
 template <typename Argument, typename Written>
 void keep_apart(Argument& argument, const Written& other, const char* op, const char* name,
                 const char* other_name) {
   if constexpr (requires { argument.keep_from(other, op, name, other_name); }) {
     argument.keep_from(other, op, name, other_name);
-  }
-}
-
-// Refuses to write into a tensor whose elements share memory.
-inline void require_own_elements(const char* op, const char* name, const DLTensor& tensor) {
-  if (numel(tensor) == 0) return;
-  for (int32_t i = 0; i < tensor.ndim; ++i) {
-    if (tensor.strides[i] == 0 && tensor.shape[i] > 1) {
-      throw call_error(join(op, ": argument '", name,
-                            "' is written, but its elements share memory: dimension ", i,
-                            " was expanded to ", tensor.shape[i], ". Pass a clone."));
-    }
   }
 }
 

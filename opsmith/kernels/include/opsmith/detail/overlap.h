@@ -1,0 +1,169 @@
+// Whether elements of tensors share memory. Python does the same in opsmith/operators/overlap.py.
+#pragma once
+
+#include <opsmith/detail/show.h>
+#include <opsmith/detail/values.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace opsmith::detail {
+
+// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
+inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
+  // From the first byte to behind the last; strides may be negative.
+  const auto span = [](const DLTensor& tensor) {
+    int64_t lowest = 0;
+    int64_t highest = 0;
+    for (int32_t i = 0; i < tensor.ndim; ++i) {
+      if (tensor.shape[i] == 0) return std::pair<const char*, const char*>{};
+      const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
+      (reach < 0 ? lowest : highest) += reach;
+    }
+    const int64_t size = tensor.dtype.bits / 8;
+    const char* first = static_cast<const char*>(tensor.data);
+    return std::pair{first + lowest * size, first + (highest + 1) * size};
+  };
+  const auto [begin, end] = span(one);
+  const auto [other_begin, other_end] = span(other);
+  return begin < other_end && other_begin < end;
+}
+
+// Distances, each of which may be gone from none to `most` times, and how far they are to lead.
+class Steps {
+ public:
+  explicit Steps(int64_t target) : target_(target) {}
+
+  void add(int64_t size, int64_t most) {
+    if (size == 0 || most <= 0) return;
+    // Backwards some times is forwards the other times, from the far end.
+    if (size < 0) target_ -= size * most;
+    steps_.push_back({std::abs(size), most});
+  }
+
+  // Whether some of them lead there exactly.
+  bool lead() {
+    while (merge()) {
+    }
+    std::sort(steps_.begin(), steps_.end(),
+              [](const Step& one, const Step& other) { return one.size > other.size; });
+    return lead(0, target_);
+  }
+
+ private:
+  struct Step {
+    int64_t size, most;
+  };
+
+  // Makes one of two steps that lead to every multiple of the smaller, as dimensions do that lie
+  // one behind the other. What is left has few ways to a target.
+  bool merge() {
+    for (Step& small : steps_) {
+      for (Step& large : steps_) {
+        const int64_t times = large.size / small.size;
+        if (&small == &large || large.size % small.size != 0 || times > small.most + 1) continue;
+        small.most += times * large.most;
+        large = steps_.back();
+        steps_.pop_back();
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool lead(size_t first, int64_t target) const {
+    if (target == 0) return true;
+    if (target < 0 || first == steps_.size()) return false;
+    const Step& step = steps_[first];
+    int64_t reach = 0;
+    int64_t divisor = 0;
+    for (size_t i = first + 1; i < steps_.size(); ++i) {
+      reach += steps_[i].size * steps_[i].most;
+      divisor = std::gcd(divisor, steps_[i].size);
+    }
+    for (int64_t times = std::min(step.most, target / step.size); times >= 0; --times) {
+      const int64_t rest = target - times * step.size;
+      if (rest == 0) return true;
+      if (rest > reach) return false;
+      if (rest % divisor == 0 && lead(first + 1, rest)) return true;
+    }
+    return false;
+  }
+
+  std::vector<Step> steps_;
+  int64_t target_;
+};
+
+// Whether two elements of a tensor are in one place.
+inline bool overlaps_itself(const DLTensor& tensor) {
+  if (is_contiguous(tensor)) return false;         // as one without elements is
+  std::vector<std::pair<int64_t, int64_t>> steps;  // from the largest: its size, and how often
+  for (int32_t i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] > 1) steps.emplace_back(std::abs(tensor.strides[i]), tensor.shape[i] - 1);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  int64_t reach = 0;
+  bool nested = true;
+  for (size_t i = steps.size(); i-- > 0;) {
+    nested &= steps[i].first > reach;
+    reach += steps[i].first * steps[i].second;
+  }
+  if (nested) return false;
+  // Between two elements in one place are steps that cancel out: at least one of the largest that
+  // is taken, forwards, and the smaller ones in both directions.
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Steps back(-steps[i].first);
+    back.add(steps[i].first, steps[i].second - 1);
+    for (size_t j = i + 1; j < steps.size(); ++j) {
+      back.add(steps[j].first, steps[j].second);
+      back.add(-steps[j].first, steps[j].second);
+    }
+    if (back.lead()) return true;
+  }
+  return false;
+}
+
+// Whether an element of one tensor takes a byte that an element of the other takes.
+inline bool share_elements(const DLTensor& one, const DLTensor& other) {
+  if (!spans_meet(one, other)) return false;
+  if (is_contiguous(one) && is_contiguous(other)) return true;
+  const int64_t size = one.dtype.bits / 8;
+  const int64_t other_size = other.dtype.bits / 8;
+  // From an element of one to one of the other, and then to a byte that both have.
+  Steps steps(static_cast<const char*>(one.data) - static_cast<const char*>(other.data) + size - 1);
+  steps.add(1, size + other_size - 2);
+  for (int32_t i = 0; i < one.ndim; ++i) steps.add(-one.strides[i] * size, one.shape[i] - 1);
+  for (int32_t i = 0; i < other.ndim; ++i) {
+    steps.add(other.strides[i] * other_size, other.shape[i] - 1);
+  }
+  return steps.lead();
+}
+
+// Refuses to write into two tensors that share elements.
+inline void require_apart(const char* op, const char* name, const DLTensor& tensor,
+                          const char* other_name, const DLTensor& other) {
+  if (share_elements(tensor, other)) {
+    throw call_error(join(op, ": arguments '", other_name, "' and '", name,
+                          "' are both written, but share memory. Pass a clone."));
+  }
+}
+
+// Refuses to write into a tensor whose elements share memory.
+inline void require_own_elements(const char* op, const char* name, const DLTensor& tensor) {
+  if (!overlaps_itself(tensor)) return;
+  std::string why = join("shape ", show(tensor.shape, tensor.ndim), " with strides ",
+                         show(tensor.strides, tensor.ndim));
+  for (int32_t i = tensor.ndim; i-- > 0;) {
+    if (tensor.strides[i] == 0 && tensor.shape[i] > 1) {
+      why = join("dimension ", i, " was expanded to ", tensor.shape[i]);
+    }
+  }
+  throw call_error(join(op, ": argument '", name,
+                        "' is written, but its elements share memory: ", why, ". Pass a clone."));
+}
+
+}  // namespace opsmith::detail
