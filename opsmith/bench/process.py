@@ -132,9 +132,7 @@ class _Timed:
                 function(*positional, **keywords)
             returned = function(*chosen, **named)
             # At once: who works on after returning is caught with what there is by now.
-            seen = [
-                result.detach().cpu().clone() for result in prepared.results(returned, arguments)
-            ]
+            seen = _copied(prepared.results(returned, arguments))
             for positional, keywords in after:
                 function(*positional, **keywords)
             self._synchronise()
@@ -142,6 +140,20 @@ class _Timed:
         described = [describe_result(result) for result in seen]
         data = b"".join(element_bytes(result) for result in seen)
         return {"event": "results", "results": described}, data
+
+    def do_idle(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Do what a batch does beside its calls."""
+        import torch
+
+        self._device = request["device"]
+        results = [
+            torch.zeros(size, dtype=torch.uint8, device=self._device) for size in request["sizes"]
+        ]
+        with torch.no_grad(), self._quiet(request):
+            _copied(results)
+            self._synchronise()
+            answer(self._answers, request=request["number"], event="done")
+        return {"event": "idled"}, b""
 
     def do_machine(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Copy memory, or multiply matrices, as often as asked."""
@@ -221,6 +233,10 @@ class _Timed:
                 ]
                 for number in range(reading.count):
                     yield make(column[number] for column in columns)
+
+
+def _copied(results: list[Any]) -> list[Any]:
+    return [result.detach().cpu().clone() for result in results]
 
 
 class _Blocks:

@@ -36,8 +36,11 @@ Progress = Callable[[int, int, str], None]
 #: A batch of calls is to take so long, if as many sets of arguments fit into so many bytes.
 _SECONDS, _BYTES, _CALLS = 0.008, 32 << 20, 4096
 _ATTEMPTS = 4
-#: Two batches with different numbers of calls need three calls.
+#: Two batches of different lengths need three calls.
 _FEWEST = 3
+#: How often a batch without a call is timed in each round, and the part of the time of batches that
+#: is that of calls at least.
+_IDLE, _LEAST_PART = 3, 0.2
 #: The shorter batch has this part of the calls.
 _SHORT = 8
 #: Rounds that are run, however long they take.
@@ -178,17 +181,13 @@ class _Lane:
         few = max(1, self.calls // _SHORT)
         return few, self.calls - few
 
-    def seconds(self) -> dict[int, float]:
-        """The time of a call, by round.
+    def seconds(self, idle: float) -> dict[int, float]:
+        """Return the time of a call, by round.
 
-        Every batch takes a + n t, where a is what messages and the copy of a result cost. The
-        fastest batches, which nothing disturbed, tell a; it is taken from the long batch of each
-        round. Of that it is a small part, unless something did disturb all short ones.
+        Args:
+            idle: the least that a batch without a call took.
         """
-        few, many = self.split
-        short, long = (min(x[which] for x in self.spent.values()) for which in (0, 1))
-        message = min(max(0.0, (many * short - few * long) / (many - few)), long / 2)
-        return {number: (one[1] - message) / many for number, one in self.spent.items()}
+        return {number: (sum(one) - 2 * idle) / self.calls for number, one in self.spent.items()}
 
     def leave(self, status: Status, message: str) -> None:
         """Take it out of the race."""
@@ -226,6 +225,8 @@ class _Race:
         for lane, (entry, _) in zip(self._lanes, lanes, strict=True):
             if entry.obstacle:
                 lane.leave("not applicable", entry.obstacle)
+        self._sizes: dict[bool, list[int]] = {}
+        self._idle: dict[bool, float] = {}
         back = [lane for lane in self._lanes if lane.running and lane.goes_back]
         obstacle = self._verdicts[True].obstacle(supply.first) if back else ""
         for lane in back if obstacle else ():
@@ -254,6 +255,7 @@ class _Race:
                 with _leaving(lane):
                     if lane.running:
                         self._turn(lane, number)
+            self._measure_idle()
         progress(steps, steps, "")
         return list(self._figures())
 
@@ -293,6 +295,18 @@ class _Race:
                 self._compare(lane, batch, first + looked, results, number)
         lane.spent[number] = (spent[0], spent[1])
 
+    def _measure_idle(self) -> None:
+        """Time batches without a call: messages, and the copy of results of the same sizes.
+
+        The reference's process has them, as the timed one could be slow on purpose. The least that
+        was ever seen counts: no batch takes less, so that no call seems faster than it is, however
+        busy the machine.
+        """
+        for goes_back, sizes in self._sizes.items():
+            for _ in range(_IDLE):
+                taken = self._yardstick.idle(sizes, self._machine.flush, self._device)
+                self._idle[goes_back] = min(taken, self._idle.get(goes_back, taken))
+
     def _compare(
         self, lane: _Lane, batch: Batch, number: int, results: Sequence[Tensor], round_: int
     ) -> None:
@@ -304,6 +318,8 @@ class _Race:
                 f"a timed call gave a wrong result (round {round_ + 1}, call {number + 1} of "
                 f"{lane.calls}): {problem}",
             )
+        else:
+            self._sizes[lane.goes_back] = [result.nbytes for result in results]
 
     # --- what came out -----------------------------------------------------------------------
 
@@ -329,8 +345,9 @@ class _Race:
                 notes=tuple(self._notes(lane)),
             )
             if lane.running:
-                seconds = lane.seconds()
-                other = base.seconds() if base is not None and base.running else {}
+                idle = self._idle.get(lane.goes_back, 0.0)
+                seconds = lane.seconds(idle)
+                other = base.seconds(idle) if base is not None and base.running else {}
                 speedups = [other[n] / taken for n, taken in seconds.items() if n in other]
                 taken = tuple(seconds.values())
                 figure = replace(figure, seconds=taken, speedups=tuple(speedups))
@@ -346,13 +363,23 @@ class _Race:
             yield "results were compared with the largest tolerance of the first call's"
 
     def _require_possible(self, lane: _Lane, cost: Cost) -> None:
-        """Refuse a time that is too short for what has to be moved."""
+        """Refuse a time that is too short for what has to be moved, or to tell a call's from."""
         if not lane.running:
             return
         if not lane.spent:
             lane.leave("failed", "no round was run to its end")
             return
-        median = statistics.median(lane.seconds().values())
+        idle = self._idle.get(lane.goes_back, 0.0)
+        batches = statistics.median(sum(one) for one in lane.spent.values())
+        if batches - 2 * idle < _LEAST_PART * batches:
+            lane.leave(
+                "refused",
+                f"of the {show_seconds(batches)} that {lane.calls} calls took, messages and the "
+                f"copy of results take {show_seconds(2 * idle)}: too little is left to tell what a "
+                "call takes",
+            )
+            return
+        median = statistics.median(lane.seconds(idle).values())
         least = self._machine.least_seconds(cost.bytes or 0)
         if median < least:
             lane.leave(

@@ -1,7 +1,7 @@
 """The clock, and the process that it times: another one than this.
 
 A timing is the time from the message ``go`` to the message ``done``, so it holds what messages
-cost. Two timings with different numbers of calls give the time of a call without it.
+cost. A timing without any call tells how much that is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -180,6 +180,20 @@ class Stopwatch(Supervised):
             self.stop()
             raise NotTimedError(f"its answer is not a result: {error}") from error
         return seconds, results
+
+    def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
+        """Time what a batch takes beside its calls.
+
+        Args:
+            sizes: the bytes of each result, which are copied.
+            flush: how many bytes to write before.
+            device: where the results are.
+
+        Returns:
+            The seconds.
+        """
+        request = {"event": "idle", "sizes": list(sizes), "flush": flush, "device": device}
+        return self._timed(request, "idled")[0]
 
     def machine(self, work: str, size: int, dtype: str, count: int, device: str) -> float:
         """The seconds that it takes to copy memory or to multiply matrices, `count` times."""
