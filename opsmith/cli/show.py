@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from opsmith.operators import Operator
+    from opsmith.operators.kernel import Kernel
 
 _NO = "[dim]–[/]"
 
@@ -127,18 +128,42 @@ def _gradient(operator: "Operator") -> str:
 
 
 def _runtimes(operator: "Operator") -> Iterator[str]:
-    from opsmith.kernels import HOST
     from opsmith.targets import all_targets
 
-    kernel = operator.kernels.get(HOST, operator.kernels["reference"])
     for target in all_targets():
         missing = target.available()
         if missing is not None:
             yield f"– {target.title}: {missing}"
             continue
-        obstacles = {route.name: route.obstacle(operator, kernel) for route in target.proofs()}
-        open_ways = [name for name, obstacle in obstacles.items() if obstacle is None]
-        if open_ways:
-            yield f"{target.title}: {', '.join(open_ways)}"
+        ways: dict[str, str] = {}
+        remarks: dict[str, None] = {}
+        obstacles: list[str] = []
+        for kernel, label in _asked(operator):
+            for route in target.proofs():
+                obstacle = route.obstacle(operator, kernel)
+                if obstacle is not None:
+                    obstacles.append(obstacle)
+                elif route.name not in ways:
+                    ways[route.name] = f"{route.name}{label}"
+                    remarks[route.remark(operator, kernel)] = None
+        if ways:
+            yield "; ".join([f"{target.title}: {', '.join(ways.values())}", *filter(None, remarks)])
         elif obstacles:
-            yield f"– {target.title}: {next(iter(obstacles.values()))}"
+            yield f"– {target.title}: {obstacles[0]}"
+
+
+def _asked(operator: "Operator") -> Iterator[tuple["Kernel", str]]:
+    """Yield the kernels by which a runtime may call the operator, each with its label.
+
+    The host's comes first, as most runtimes run on the CPU alone. Without one, models for the CPU
+    have the reference.
+    """
+    from opsmith.kernels import HOST
+
+    own = {device: kernel for device, kernel in operator.kernels.items() if device != "reference"}
+    if HOST in own:
+        yield own.pop(HOST), ""
+        yield from ((kernel, f" ({device})") for device, kernel in own.items())
+    else:
+        yield from ((kernel, f" ({device})") for device, kernel in own.items())
+        yield operator.kernels["reference"], " (the reference)" if own else ""

@@ -67,7 +67,7 @@ def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | N
     if kernel is None or kernel.source is None:
         return (
             f"{runtime} calls a C++ kernel, and the operator has none for the CPU. Add one: "
-            f'{name}.register_kernel("cpu", source="{name}.cpp").'
+            f'{name}.register_kernel("cpu", source="{new_source(operator, HOST, ".cpp")}").'
         )
     if kernel.entry is None:
         return (
@@ -78,6 +78,27 @@ def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | N
     if kernel.device != HOST:
         return f"{runtime} calls kernels for the CPU, and this one is for {kernel.device}."
     return None
+
+
+def new_source(operator: Operator, device: str, suffix: str) -> str:
+    """Return a file name for a kernel to be written, which none of the operator's kernels has."""
+    name = operator.signature.name
+    taken = {one.source.path.name for one in operator.kernels.values() if one.source is not None}
+    return f"{name}_{device}{suffix}" if f"{name}{suffix}" in taken else f"{name}{suffix}"
+
+
+def left_out(kernel: Kernel | None) -> str:
+    """Say that a runtime without PyTorch runs the reference in place of a kernel, and why.
+
+    Returns:
+        A sentence without a full stop; empty where there is no kernel, or the runtime can run it.
+    """
+    if kernel is None or kernel.device == "reference" or kernel.entry is not None:
+        return ""
+    why = "a Python function"
+    if kernel.source is not None:
+        why = f'written against PyTorch (api="{kernel.source.api}")'
+    return f"the {kernel.device} kernel does not run there, as it is {why}"
 
 
 def kernel_of(

@@ -129,6 +129,11 @@ def _none(operator: Operator, kernel: Kernel) -> str | None:
     return None
 
 
+def _nothing(operator: Operator, kernel: Kernel) -> str:
+    del operator, kernel
+    return ""
+
+
 def _kernel(operator: Operator) -> str:
     del operator
     return ""
@@ -147,6 +152,7 @@ class Route:
         flag: the option of ``opsmith check`` without which it is left out, as it is slow.
         about: what of the author's is wrong where the results are, and where it is written
             (``backward: file.py:7``); empty where that is the kernel.
+        remark: what to know of the way that an operator with this kernel goes; empty for nothing.
         timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
         compiles: whether the runtime compiles every call anew, so that a check makes half as many.
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
@@ -161,6 +167,7 @@ class Route:
     lacks: frozenset[str] = frozenset()
     flag: str = ""
     about: Callable[[Operator], str] = _kernel
+    remark: Callable[[Operator, Kernel], str] = _nothing
     timed: str = ""
     compiles: bool = False
     beside_one: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,18 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 
+AGAINST_TORCH = """
+import opsmith
+from jaxtyping import Float32
+from torch import Tensor
+
+@opsmith.op("show::scale")
+def scale(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x * 2
+
+scale.register_kernel("cpu", source="scale.cpp", api="torch")
+"""
+
 
 def branches(text):
     """The lines of a tree without what draws it."""
@@ -37,6 +49,26 @@ def test_what_does_not_follow_says_why(show):
     lines = [line.removeprefix("– ") for line in branches(show("numpy_sin").stdout)]
     assert "AOTInductor: a package runs without Python, and the kernel is Python" in lines
     assert "gradient: none declared; asking for one raises" in lines
+
+
+def test_a_kernel_for_another_device_is_no_python_and_its_file_is_not_advised(show):
+    lines = [line.removeprefix("– ") for line in branches(show("add_custom").stdout)]
+    assert {
+        "AOTInductor: Inductor makes no code for npu",
+        "Python: a Python module calls kernels for the CPU, and this one is for npu.",
+        "ONNX Runtime: onnx-inline (the reference), onnx-inline-torchscript (the reference)",
+    } <= set(lines)
+    assert "add_custom.cpp" not in "".join(lines).partition("runtimes")[2]
+
+
+def test_a_runtime_that_takes_the_reference_says_that_the_kernel_does_not_run_there(cli, tmp_path):
+    (tmp_path / "scale.cpp").write_text("")
+    (tmp_path / "show_scale.py").write_text(AGAINST_TORCH)
+    shown = " ".join(branches(cli("show", tmp_path / "show_scale.py").stdout))
+    assert (
+        "ONNX Runtime: onnx-inline, onnx-inline-torchscript; the cpu kernel does not run there, as "
+        'it is written against PyTorch (api="torch")'
+    ) in shown
 
 
 def test_a_picture_of_it_is_drawn(show, tmp_path):

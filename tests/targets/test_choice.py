@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import opsmith
 from opsmith import DeclarationError, ExportError
 from opsmith.targets import OperatorUse
 from opsmith.targets.lowering.choice import Choice, Chooser, call_arguments, inline
+from opsmith.targets.onnx import forms
 
 
 @opsmith.op("test_choice::one")
@@ -45,6 +47,21 @@ def test_the_first_form_that_can_be_is_taken() -> None:
     chosen = chooser.choose(two, [])
     assert chosen == Choice(two, "inline", "its reference")
     assert chosen.use(4) == OperatorUse("test_choice::two", "inline", 4, "its reference")
+
+
+def test_where_the_reference_takes_a_kernels_place_the_report_says_so(tmp_path: Path) -> None:
+    def library(operator: Any) -> Any:
+        raise ExportError(f"{operator.name}: its kernel is written against PyTorch")
+
+    (tmp_path / "f.cpp").write_text("")
+    registered = opsmith.op("test_choice::against_torch", one.reference)
+    registered.register_kernel("cpu", source=tmp_path / "f.cpp", api="torch")
+    assert forms.chooser("auto", 20, library).choose(registered, []).use(1).note == (
+        "its reference; the cpu kernel does not run there, as it is written against PyTorch "
+        '(api="torch")'
+    )
+    assert forms.chooser("auto", 20, library).choose(one, []).note == "its reference"
+    assert forms.chooser("auto", 20, None).choose(registered, []).note == "its reference"
 
 
 def test_auto_tries_only_the_forms_that_the_target_says() -> None:

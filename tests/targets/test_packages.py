@@ -135,6 +135,10 @@ def test_what_has_no_kernel_for_a_runtime_says_what_to_add(tmp_path: Path) -> No
     assert why_not(elsewhere, elsewhere.kernels["xpu"]) == (
         "Some Runtime calls kernels for the CPU, and this one is for xpu."
     )
+    (tmp_path / "elsewhere.cpp").write_text("")
+    elsewhere.register_kernel("xpu", source=tmp_path / "elsewhere.cpp")
+    advice = 'register_kernel("cpu", source="elsewhere_cpu.cpp")'  # the other is taken
+    assert advice in str(why_not(elsewhere, None))
     good.register_kernel("cpu", source=path)
     assert why_not(good, good.kernels["cpu"]) is None
     assert kernel_of(good, why_not) is good.kernels["cpu"].source

@@ -66,6 +66,9 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     found = tuple(dict.fromkeys(name for name in dtypes if name not in proof.lacks))
     trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")
     trial.blame = proof.about(trial.operator)
+    remark = proof.remark(trial.operator, trial.subject.implementation)
+    if remark:
+        trial.notes.append(remark)
     return found
 
 

@@ -19,6 +19,8 @@ from opsmith.targets.proof import ModelProof
 
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:
+    if kernel.device == "reference":
+        return "a package runs without Python, and the operator has its reference alone, in Python"
     if kernel.source is None:
         return "a package runs without Python, and the kernel is Python"
     if kernel.source.language.needs_python(kernel.source):

@@ -12,7 +12,7 @@ Left to itself the best that works is taken, in this order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from opsmith.errors import FormError
+from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.arguments import dtype_name, generic_dtype
 from opsmith.operators.onnx_choice import translation_of
@@ -33,6 +34,7 @@ from opsmith.targets.lowering.choice import (
     inline,
 )
 from opsmith.targets.onnx.node import NodeLayout
+from opsmith.targets.operators import left_out
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,14 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
     def in_library(operator: Operator, nodes: Sequence[Node]) -> Choice:
         return _in_library(operator, nodes, library)
 
+    def inlined(operator: Operator, nodes: Sequence[Node]) -> Choice:
+        choice = inline(operator, nodes)
+        # A bare ONNX file runs no kernels at all.
+        unused = "" if library is None else left_out(operator.kernels.get(HOST))
+        return replace(choice, note=f"{choice.note}; {unused}") if unused else choice
+
     return Chooser(
-        wanted, {"standard": standard, "library": in_library, INLINE: inline}, runtime="ONNX"
+        wanted, {"standard": standard, "library": in_library, INLINE: inlined}, runtime="ONNX"
     )
 
 

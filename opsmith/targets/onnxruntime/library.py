@@ -16,6 +16,7 @@ from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS
+from opsmith.targets.operators import new_source
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -41,10 +42,10 @@ def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
         have = f"no kernel for {provider.title}"
         if kernel is not None:
             have = f"only a Python one ({kernel.where})"
+        new = new_source(operator, device, provider.suffix)
         raise ExportError(
             f"{operator.name}: the library form needs a C++ kernel, and there is {have}. Add one: "
-            f'{name}.register_kernel("{device}", source="{name}{provider.suffix}"), or export it '
-            "in the inline form."
+            f'{name}.register_kernel("{device}", source="{new}"), or export it in the inline form.'
         )
     raise ExportError(
         f"{operator.name}: its {device.upper()} kernel {kernel.where} is written against PyTorch "

@@ -16,6 +16,7 @@ from opsmith.operators.base import Kernel
 from opsmith.operators.onnx_choice import latest, translations
 from opsmith.signature.dtypes import COMPLEX
 from opsmith.targets.onnxruntime.providers import PROVIDERS
+from opsmith.targets.operators import left_out
 from opsmith.targets.proof import DirectProof, ModelProof
 from opsmith.targets.protocol import Route
 
@@ -91,6 +92,10 @@ def _proof(form: str, exporter: str) -> ModelProof:
             return f"reference: {operator.kernels['reference'].where}"
         return _translation(operator, exporter) if form == "standard" else ""
 
+    def remark(operator: Operator, kernel: Kernel) -> str:
+        del operator
+        return left_out(kernel) if form == "inline" else ""
+
     return ModelProof(
         name=f"onnx-{form}{suffix}",
         summary=f"a model exported by {_EXPORTERS[exporter]} {_FORMS[form]} runs in ONNX Runtime",
@@ -98,6 +103,7 @@ def _proof(form: str, exporter: str) -> ModelProof:
         obstacle=obstacle,
         options=options,
         about=about,
+        remark=remark,
         functional=True,
         # What ONNX has no operators for, or what inlining fixes, is not anyone's fault.
         may_refuse=form == "inline",

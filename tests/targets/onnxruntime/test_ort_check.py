@@ -52,6 +52,17 @@ def test_a_python_kernel_has_no_library_but_a_reference_to_inline(rows):
     assert found["onnxruntime"].message == "the kernel is Python"
 
 
+def test_a_kernel_that_does_not_run_in_a_passing_row_is_said_not_to():
+    @opsmith.op("ort_test::halved")
+    def halved(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        return x / 2
+
+    halved.register_kernel("cpu", lambda x: x * 0.5)
+    row = run(halved, select=["onnx-inline"])["ort_test::halved", "onnx-inline"]
+    assert (row.kernel, row.status) == ("cpu", "passed")
+    assert "the cpu kernel does not run there, as it is a Python function" in row.notes
+
+
 @pytest.mark.parametrize("name", WITHOUT_LIBRARY)
 def test_a_registered_translation(rows, name):
     assert rows["ort_test::scaled", name].status == "passed"
