@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import opsmith
 
@@ -277,6 +278,66 @@ def test_a_tensor_with_a_gradient_is_refused(loaded) -> None:
 def test_a_tensor_that_is_conjugated_when_read_is_refused(loaded) -> None:
     with pytest.raises(opsmith.ArgumentError, match=r"'x' shares no memory: .* conj"):
         loaded.ops.reverse(torch.ones(2, 3, dtype=torch.complex64).conj())
+
+
+@pytest.mark.parametrize(
+    "x", [torch.tensor([[0 - 2j]]).conj().imag, torch._neg_view(torch.ones(2, 3))]
+)
+def test_a_tensor_that_is_negated_when_read_is_refused(loaded, x) -> None:
+    with pytest.raises(opsmith.ArgumentError) as caught:
+        loaded.ops.reverse(x)
+    assert str(caught.value) == (
+        "ort_test::reverse: argument 'x' is a view that is negated when it is read. Pass "
+        "x.resolve_neg()."
+    )
+    with pytest.raises(opsmith.ArgumentError, match="'total' is a view that is negated"):
+        loaded.ops.accumulate(np.ones((2, 3), np.float32), torch._neg_view(torch.ones(3)))
+
+
+def freed() -> torch.Tensor:
+    x = torch.ones(2, 3)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+WITHOUT_VALUES = {
+    "fake": lambda call: call(FakeTensorMode().from_tensor(torch.ones(2, 3))),
+    "functional": lambda call: torch.func.functionalize(call)(torch.ones(2, 3)),
+    "freed": lambda call: call(freed()),
+    "zeros": lambda call: call(torch._efficientzerotensor((2, 3))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+@pytest.mark.parametrize("attempt", WITHOUT_VALUES.values(), ids=WITHOUT_VALUES)
+def test_a_tensor_without_values_is_refused_and_not_read(loaded, attempt) -> None:
+    with pytest.raises(opsmith.ArgumentError, match=r"argument 'x' is a .*which has no values"):
+        attempt(loaded.ops.reverse)
+
+
+class Reverse(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x + 1) * 2
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know")
+def test_torch_compile_breaks_its_graph_at_a_function(loaded) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    compiled = torch.compile(Reverse(loaded.ops.reverse), backend="eager")
+    assert torch.equal(compiled(x), (x + 1).flip(1) * 2)
+    with pytest.raises(opsmith.ArgumentError, match=r"argument 'x' has 0 dimensions"):
+        compiled(x[0, 0])
+    with pytest.raises(opsmith.ArgumentError, match=r"'x' shares no memory: .* conj"):
+        torch.compile(lambda x: loaded.ops.reverse(x.conj()), backend="eager")(x.to(torch.cfloat))
+
+
+def test_torch_export_is_told_that_a_function_has_no_graph(loaded) -> None:
+    with pytest.raises(opsmith.ArgumentError, match="or call the operator that it was exported"):
+        torch.export.export(Reverse(loaded.ops.reverse), (torch.ones(2, 3),), strict=False)
 
 
 def test_an_array_on_another_device_is_refused(loaded) -> None:

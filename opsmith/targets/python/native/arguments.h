@@ -43,7 +43,8 @@ inline bool host_reads(int32_t device) {
 // An array of Python's that is borrowed for a call.
 class Array {
  public:
-  // False where it cannot be taken: no array, not on the CPU, read-only, not aligned.
+  // False where it cannot be taken: no array, not on the CPU, read-only, not aligned, or without
+  // memory, as tensors are that a tracer made.
   bool take(Libraries& libraries, nb::handle value, bool written, DLTensor& tensor) {
     nb::dlpack::dtype dtype;
     if (written && !libraries.writable(value)) return false;
@@ -69,7 +70,8 @@ class Array {
     // A complex number is aligned like its parts.
     const bool complex = dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Complex);
     const uintptr_t aligned = complex ? size / 2 : size;
-    return reinterpret_cast<uintptr_t>(tensor.data) % aligned == 0 || array_.size() == 0;
+    if (array_.size() == 0) return true;
+    return tensor.data != nullptr && reinterpret_cast<uintptr_t>(tensor.data) % aligned == 0;
   }
 
  private:

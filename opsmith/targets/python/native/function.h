@@ -74,7 +74,7 @@ class Function {
       try {
         given[i] = taken[i].take(libraries_, parameters_[i], values[i]);
       } catch (const Misfit& misfit) {
-        raise(refusal_.attr("argument")(i, values[i], misfit.item));
+        raise(untraced(refusal_.attr("argument"))(i, values[i], misfit.item));
       }
     }
     Call call{Results(libraries_, results_, first_tensor(values)), {}, {}};
@@ -172,15 +172,15 @@ class Function {
     for (Py_ssize_t i = 0; i < named; ++i) {
       keywords.append(nb::handle(PyTuple_GetItem(names, i)));
     }
-    raise(refusal_.attr("call")(positional, keywords));
+    raise(untraced(refusal_.attr("call"))(positional, keywords));
   }
 
   [[noreturn]] void fail(int32_t status, const Call& call) const {
-    if (!call.error) raise(refusal_.attr("failed")(status, call.message.c_str()));
+    if (!call.error) raise(untraced(refusal_.attr("failed"))(status, call.message.c_str()));
     try {
       std::rethrow_exception(call.error);
     } catch (const std::exception& error) {
-      raise(refusal_.attr("no_result")(call.message.c_str(), error.what()));
+      raise(untraced(refusal_.attr("no_result"))(call.message.c_str(), error.what()));
     }
   }
 

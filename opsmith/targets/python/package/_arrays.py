@@ -27,6 +27,11 @@ _FIXED = ("jax", "jaxlib", "tensorflow")
 DTYPES = {_key(np.dtype(name)): np.dtype(name) for name in _NAMES}
 """NumPy's dtypes by DLPack's."""
 
+_TRACED = (
+    "is a {}, which has no values, as in torch.export and other tracing. Call this function "
+    "outside of it, or call the operator that it was exported from."
+)
+
 empty = np.empty
 ndarray = np.ndarray
 
@@ -43,18 +48,6 @@ def importer(array: Any) -> Importer | None:
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().from_dlpack
     return None  # a memoryview, or whatever else offers its memory
-
-
-def offered(array: Any) -> Any:
-    """A capsule with an array's memory.
-
-    Raises:
-        Exception: its library's reason why it cannot be had.
-    """
-    try:
-        return array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # older than DLPack 1.0
-        return array.__dlpack__()
 
 
 def writable(array: Any) -> bool:
@@ -91,6 +84,8 @@ def why_not(value: Any, written: bool) -> str | None:
         )
     if not hasattr(value, "__dlpack__"):
         return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
+    if type(value).__module__.startswith("torch._subclasses"):
+        return _TRACED.format(type(value).__name__)
     try:
         kind, index = value.__dlpack_device__()
         if int(kind) not in (1, 3, 11, 13):
@@ -100,7 +95,11 @@ def why_not(value: Any, written: bool) -> str | None:
             return f"is written, and an array of {_library(value)} never is. Pass numpy.array(x)."
         if written and isinstance(value, np.ndarray) and not value.flags.writeable:
             return "is written, and this array is read-only. Pass a copy."
-        offered(value)
+        if hasattr(value, "is_neg") and value.is_neg():
+            return "is a view that is negated when it is read. Pass x.resolve_neg()."
+        value.__dlpack__()
+        if hasattr(value, "data_ptr") and value.numel() and not value.data_ptr():
+            return _TRACED.format("tensor without memory")
     except Exception as error:
         return f"shares no memory: {_said(error)}"
     if written:
