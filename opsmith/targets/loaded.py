@@ -86,15 +86,27 @@ class LoadedModel:
             if len(self._accepted) >= _REMEMBERED:
                 self._accepted.clear()
             self._accepted.add(key)
+        given = [tensor.detach() for tensor in tensors]
+        # Runtimes read memory as it lies, and know nothing of bits that negate it.
+        passed = [tensor.resolve_conj().resolve_neg().contiguous() for tensor in given]
         with call_errors(self.artifact):
-            return list(self.runner.run([tensor.detach().contiguous() for tensor in tensors]))
+            outputs = list(self.runner.run(passed))
+        for position in self.runner.written:
+            if passed[position] is not given[position]:
+                given[position].copy_(passed[position])
+        return outputs
 
     def _tensor(self, position: int, value: Any) -> Tensor:
+        hint = "."
         try:
             tensor = torch.as_tensor(value)
-            if tensor.layout is torch.strided:
+            if tensor.layout is not torch.strided:
+                came = f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
+            elif _has_values(tensor):
                 return tensor
-            came = f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
+            else:
+                came = f"a {type(tensor).__name__} without values"
+                hint = ": torch.export and other tracing cannot carry a loaded model."
         except (TypeError, ValueError, RuntimeError):
             came = type(value).__name__
             if hasattr(value, "dtype"):  # such as an array of another byte order
@@ -102,7 +114,7 @@ class LoadedModel:
         specs = self.artifact.manifest.inputs
         name = specs[position].name if position < len(specs) else str(position)
         raise ArgumentError(
-            f"{self.artifact.folder}: input {name!r} is {came}, expected a dense tensor."
+            f"{self.artifact.folder}: input {name!r} is {came}, expected a dense tensor{hint}"
         )
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
@@ -144,6 +156,18 @@ class LoadedModel:
         if self._out_spec is None:
             return leaves[0] if len(leaves) == 1 else tuple(leaves)
         return pytree.tree_unflatten(leaves, self._out_spec)
+
+
+def _has_values(tensor: Tensor) -> bool:
+    """Whether a tensor has memory, which runtimes read without asking PyTorch."""
+    if torch.compiler.is_dynamo_compiling():  # the graph breaks where the runtime is called
+        return True
+    if type(tensor).__module__.startswith("torch._subclasses"):  # data_ptr() of a FakeTensor warns
+        return False
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
 
 
 def _child(spec: Any, index: int) -> Any:

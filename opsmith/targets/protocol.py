@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -70,7 +70,14 @@ class Outcome:
 
 
 class Runner(abc.ABC):
-    """A loaded model, ready to run."""
+    """A loaded model, ready to run.
+
+    Attributes:
+        written: the positions of the inputs that a run writes into; what it leaves there is copied
+            back where a caller's tensor had to be copied to be passed.
+    """
+
+    written: Collection[int] = ()
 
     @abc.abstractmethod
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -81,7 +88,8 @@ class Runner(abc.ABC):
         result.
 
         Args:
-            inputs: one tensor per input of the manifest, in its order, contiguous.
+            inputs: one tensor per input of the manifest, in its order, contiguous, and without
+                bits that negate or conjugate it when it is read.
 
         Returns:
             One tensor per output of the manifest, in its order. They share no memory with what

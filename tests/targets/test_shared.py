@@ -26,6 +26,7 @@ from opsmith.targets.artifact import (
     TensorSpec,
 )
 from opsmith.targets.loaded import LoadedModel, LoadedOperators, load_artifact
+from opsmith.targets.protocol import Runner
 from opsmith.targets.registry import get_target
 from opsmith.targets.verification import sampled_inputs
 
@@ -44,7 +45,7 @@ WHOLE = Manifest(
 )
 
 
-class Recorder:
+class Recorder(Runner):
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []
         self.functions = {"a::f": len, "b::f": max, "b::g": min}
@@ -55,7 +56,7 @@ class Recorder:
 
 
 def loaded(tmp_path: Path, manifest: Manifest = WHOLE) -> Any:
-    return LoadedModel(Artifact(tmp_path, manifest), Recorder())  # type: ignore[arg-type]
+    return LoadedModel(Artifact(tmp_path, manifest), Recorder())
 
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path) -> None:
             "has version 9, and this opsmith reads versions 1 and 2. Export again, or install the "
             "opsmith that exported it.",
         ),
-        ('{"manifest": 2}', "is damaged: KeyError: 'target'"),
+        ('{"manifest": 2}', "is damaged: target is missing"),
     ],
 )
 def test_what_is_no_manifest_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -326,7 +327,7 @@ def test_keywords_come_in_any_order(tmp_path: Path) -> None:
 
 def test_loaded_operators_are_found_by_either_name(tmp_path: Path) -> None:
     manifest = Manifest("jax", {}, kind="operators")
-    made = LoadedOperators(Artifact(tmp_path, manifest), Recorder())  # type: ignore[arg-type]
+    made = LoadedOperators(Artifact(tmp_path, manifest), Recorder())
     assert repr(made) == f"<jax artifact {tmp_path} (operators a::f, b::f, b::g)>"
     assert (made["a::f"], made.ops.g, len(made), dir(made.ops)) == (len, min, 3, ["f", "g"])
     with pytest.raises(KeyError) as missing:

@@ -50,7 +50,7 @@ class AOTInductorRunner(Runner):
             None if item["order"] == sorted(item["order"]) else item["order"]
             for item in details["inputs"]
         ]
-        self._written = [bool(item["written"]) for item in details["inputs"]]
+        self.written = [place for place, item in enumerate(details["inputs"]) if item["written"]]
 
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """See `Runner.run`."""
@@ -70,9 +70,9 @@ class AOTInductorRunner(Runner):
                 outputs: list[Tensor] = self._loader.run(passed)
         except RuntimeError as error:
             raise RuntimeError(_words(error)) from None
-        for tensor, written, into in zip(passed, self._written, given, strict=True):
-            if written and tensor is not into:
-                into.copy_(tensor)
+        for place in self.written:
+            if passed[place] is not given[place]:
+                given[place].copy_(passed[place])
         return outputs
 
 

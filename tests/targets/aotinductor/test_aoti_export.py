@@ -48,6 +48,22 @@ def test_what_a_call_writes_into_is_written(everything: targets.Artifact) -> Non
     assert torch.equal(here[2], there[2])
 
 
+def test_an_input_in_any_memory_is_read_and_written_as_in_eager(
+    everything: targets.Artifact,
+) -> None:
+    loaded = targets.load(everything.folder)
+    x, bias, total, rows, y = everything_args()
+    memory = torch.zeros(6)
+    for start in (torch._neg_view(-total), memory[::2], torch._neg_view(memory)[1::2]):
+        start.copy_(total)
+        expected = total.clone()
+        wanted = Everything()(x, bias, expected, rows, y)
+        got = loaded(torch._neg_view(-x), bias, start, rows, torch.complex(0 * y, -y).conj().imag)
+        for name, value in wanted.items():
+            torch.testing.assert_close(got[name], value)
+        torch.testing.assert_close(start, expected)
+
+
 def test_operators_are_called_directly_where_compiled_code_can(
     everything: targets.Artifact,
 ) -> None:

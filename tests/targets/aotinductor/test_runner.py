@@ -67,6 +67,24 @@ def test_same_results_as_python(everything: targets.Artifact, run: Run, tmp_path
         torch.testing.assert_close(got, value)
 
 
+def test_inputs_that_are_negated_when_read_are_read_and_written_so(
+    everything: targets.Artifact, run: Run, tmp_path: Path
+) -> None:
+    inputs = [
+        torch._neg_view(-x) if x.is_floating_point() else x.clone() for x in everything_args()
+    ]
+    torch.save(inputs, tmp_path / "in.pt")
+    words = ["--output", tmp_path / "out.pt", "--written", tmp_path / "after.pt"]
+    done = run(everything.folder, tmp_path / "in.pt", *words)
+    assert done.returncode == 0, done.stderr
+    expected = everything_args()
+    wanted = Everything()(*expected)
+    assert torch.load(tmp_path / "in.pt")[0].is_neg()
+    for got, value in zip(torch.load(tmp_path / "out.pt"), wanted.values(), strict=True):
+        torch.testing.assert_close(got, value)
+    torch.testing.assert_close(torch.load(tmp_path / "after.pt")[2], expected[2])
+
+
 def test_what_a_call_writes_into_its_inputs(
     everything: targets.Artifact, run: Run, tmp_path: Path
 ) -> None:

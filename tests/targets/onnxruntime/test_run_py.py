@@ -1,4 +1,4 @@
-"""Calls of an artifact's ``run.py`` and of `opsmith.load`, for a model that selects rows."""
+"""Calls of an artifact, through ``run.py`` and `opsmith.load`, of a model that selects rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from handmade import digest, write
+from torch._subclasses import FakeTensorMode
 
 import opsmith
 from opsmith.targets.artifact import MANIFEST
@@ -66,3 +68,57 @@ def test_an_index_out_of_bounds_is_an_index_error_as_in_pytorch(folder: Path, lo
         session.run([X, index]) if load is opsmith.load else session.run(
             None, {"x": X, "index": index}
         )
+
+
+INDEX = torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch._neg_view(torch.ones(5, 3)),
+        torch.complex(torch.ones(5, 3), torch.eye(5, 3)).conj().imag,
+    ],
+)
+def test_an_input_that_is_negated_when_read_arrives_as_it_is_read(folder: Path, x: Any) -> None:
+    (found,) = opsmith.load(folder).run([x, INDEX])
+    assert found.tolist() == x[INDEX].tolist()
+
+
+WITHOUT_VALUES = {
+    "FakeTensor": lambda call: call(FakeTensorMode().from_tensor(torch.ones(5, 3))),
+    "Tensor": lambda call: torch.func.functionalize(call)(torch.ones(5, 3)),
+    "vmap": lambda call: torch.vmap(call)(torch.ones(2, 5, 3)),
+    "zeros": lambda call: call(torch._efficientzerotensor((5, 3))),
+}
+
+
+@pytest.mark.parametrize("attempt", WITHOUT_VALUES.values(), ids=WITHOUT_VALUES)
+def test_a_tensor_without_values_is_refused_and_not_read(folder: Path, attempt: Any) -> None:
+    model = opsmith.load(folder)
+    with pytest.raises(opsmith.ArgumentError) as caught:
+        attempt(lambda x: model(x, INDEX))
+    kind = "FakeTensor" if "Fake" in str(caught.value) else "Tensor"
+    assert str(caught.value) == (
+        f"{folder}: input 'x' is a {kind} without values, expected a dense tensor: torch.export "
+        "and other tracing cannot carry a loaded model."
+    )
+
+
+class Selects(torch.nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.model(x + 1, INDEX) * 2
+
+
+def test_torch_compile_breaks_its_graph_at_a_loaded_model(folder: Path) -> None:
+    compiled = torch.compile(Selects(opsmith.load(folder)), backend="eager")
+    assert compiled(torch.ones(5, 3)).tolist() == [[4, 4, 4], [4, 4, 4]]
+
+
+def test_torch_export_is_told_that_it_cannot_carry_a_loaded_model(folder: Path) -> None:
+    with pytest.raises(opsmith.ArgumentError, match="cannot carry a loaded model"):
+        torch.export.export(Selects(opsmith.load(folder)), (torch.ones(5, 3),), strict=False)

@@ -133,7 +133,9 @@ void add(const std::string& path, const opsmith::Artifact& model, std::vector<at
 
 void write(const std::string& path, const std::vector<at::Tensor>& outputs) {
   std::vector<c10::IValue> items;
-  for (const at::Tensor& output : outputs) items.emplace_back(output.cpu());
+  // Without bits that negate or conjugate: torch.load takes those from nobody but torch.save.
+  for (const at::Tensor& output : outputs)
+    items.emplace_back(output.cpu().resolve_conj().resolve_neg());
   const std::vector<char> bytes = torch::jit::pickle_save(c10::ivalue::Tuple::create(items));
   // A run that is killed leaves no half file.
   const std::string partial = path + ".partial";

@@ -342,11 +342,13 @@ inline std::vector<at::Tensor> Artifact::run(std::vector<at::Tensor> inputs) con
   check_inputs(inputs);
   const std::vector<at::Tensor> given = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // Compiled code reads memory in the order of the example's dimensions.
+    // Compiled code reads memory as it lies, so without bits that negate or conjugate it, and in
+    // the order of the example's dimensions.
+    const at::Tensor plain = given[i].resolve_conj().resolve_neg();
     const std::vector<int64_t>& order = layouts_[i].order;
-    inputs[i] = given[i].permute(order);
+    inputs[i] = plain.permute(order);
     if (inputs[i].is_contiguous()) {
-      inputs[i] = given[i];
+      inputs[i] = plain;
       continue;
     }
     std::vector<int64_t> back(order.size());
