@@ -16,8 +16,15 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 
 def outlived_its_transform(tensor: Tensor) -> bool:
-    """Return whether the transform that wrapped a tensor has ended."""
-    if not _functorch.is_functorch_wrapped_tensor(tensor):
-        return False
-    level = _functorch.maybe_get_level(tensor)
-    return level < 0 or level > (_functorch.maybe_current_level() or 0)
+    """Return whether a transform that wrapped a tensor has ended."""
+    active = _functorch.get_interpreter_stack() or []
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        level = _functorch.maybe_get_level(tensor)
+        if not 0 < level <= len(active):
+            return True
+        # Another transform may have the level by now.
+        batches = active[level - 1].key() == _functorch.TransformType.Vmap
+        if _functorch.is_batchedtensor(tensor) != batches:
+            return True
+        tensor = _functorch.get_unwrapped(tensor)
+    return False

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.unusable import unusable, unusable_here
 from opsmith.operators.validation import Validator
 from opsmith.signature import (
     Parameter,
@@ -37,6 +38,14 @@ def refusal(
         An `ArgumentError` where an argument does not fit the declaration, an `OpsmithError` with
         the same words where a C++ kernel failed, `None` where `error` says best what happened.
     """
+    # A subclass of Tensor may refuse whatever is asked of it.
+    with torch._C.DisableTorchFunctionSubclass():
+        return _refusal(signature, args, kwargs, error)
+
+
+def _refusal(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+) -> OpsmithError | None:
     try:
         arguments = named(signature)(args, kwargs)
     except ArgumentError as refused:
@@ -51,6 +60,9 @@ def refusal(
             better = _refused(signature, arguments) if missing else None
             return better or ArgumentError(f"{signature.qualname}: argument {problem}")
     message = str(error)
+    problem = unusable_here(signature, arguments, error)
+    if problem is not None:
+        return ArgumentError(f"{signature.qualname}: argument {problem}")
     if type(error) is not RuntimeError or not message.startswith(f"{signature.qualname}: "):
         return None
     in_python = _refused(signature, arguments)
@@ -99,24 +111,22 @@ def _problem(parameter: Parameter, value: Any) -> str | None:
 def _tensor_problem(name: str, value: Any, expected: str) -> str | None:
     if not isinstance(value, Tensor):
         return f"{name!r} is {_show(value)}, expected {expected}."
-    if value.is_nested or value.layout is not torch.strided:
-        layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
-        return f"{name!r} is a tensor of layout {layout}, expected a dense one."
-    return None
+    problem = unusable(value)
+    return None if problem is None else f"{name!r} {problem}"
 
 
 def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | None:
     wrong = f"{name!r} is {_show(value)}, expected {expected}."
     if kind == "str":
-        return None if isinstance(value, str) else wrong
+        return _text_problem(name, value) if isinstance(value, str) else wrong
     if isinstance(value, Tensor):
-        return None if value.numel() == 1 else wrong
+        return wrong if value.numel() != 1 else _no_number(name, value, kind)
     if kind == "int":
         if isinstance(value, torch.SymInt):
             return None
         try:
             number = operator.index(value)
-        except TypeError:
+        except Exception:  # whatever its class raises
             return wrong
         fits = -(2**63) <= number < 2**63
         return None if fits else f"{name!r} is {number}, expected an int of 64 bits."
@@ -124,8 +134,28 @@ def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | No
         return wrong
     try:
         float(value)
-    except (TypeError, ValueError):
+    except Exception:
         return wrong
+    return None
+
+
+def _text_problem(name: str, value: str) -> str | None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{name!r} is {value!r}, expected a str that UTF-8 can encode."
+    return None
+
+
+def _no_number(name: str, value: Tensor, kind: str) -> str | None:
+    """Return what a tensor with one element lacks to be given for a number; else `None`."""
+    problem = unusable(value)
+    if problem is not None:
+        return f"{name!r} {problem}"
+    if value.is_meta:
+        return f"{name!r} is a tensor on meta, which has no value, expected {kind}."
+    if value.is_complex() and kind != "bool":
+        return f"{name!r} is a complex tensor, expected {kind}."
     return None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 from random import Random
@@ -33,6 +34,18 @@ from opsmith import Operator
 
 #: Ways after which what was written lies in the argument itself.
 _WRITES = {"by name", "by position", "in a thread", "without gradients", "autocast"}
+
+
+def _state() -> tuple[Any, ...]:
+    """What PyTorch keeps for this thread between calls, and some of its own errors leave behind."""
+    return (
+        torch._C._functorch.maybe_current_level(),
+        torch._C._len_torch_dispatch_stack(),
+        str(torch._C._dispatch_tls_local_exclude_set()),
+        str(torch._C._dispatch_tls_local_include_set()),
+        torch.is_inference_mode_enabled(),
+        torch.autograd.forward_ad._current_level,
+    )
 
 
 class Reached(Exception):
@@ -188,6 +201,7 @@ def main() -> None:
     def say(*words: Any) -> None:
         os.write(pipe, json.dumps(words).encode() + b"\n")
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     runtime = RUNTIMES[name](Path(folder), [operator])
     runtime.load()
     fuzzer = Fuzzer(runtime, OPERATORS[operator], seed)
@@ -200,6 +214,7 @@ def main() -> None:
                 say("died", status)
             continue
         say("process", os.getpid())
+        state = _state()
         for number in range(int(first), int(last)):
             say("begin", number, describe(*fuzzer.draw(number)[:2]))
             if what == "baseline":
@@ -210,9 +225,13 @@ def main() -> None:
                 say("end", number, outcome)
             else:
                 say("end", number, outcome, note)
+            if runtime.forks and _state() != state:
+                say("stale", number)
+                break
             if number % 500 == 0:
                 gc.collect()
-        say("done")
+        else:
+            say("done")
         if runtime.forks:
             os._exit(0)
     os._exit(0)

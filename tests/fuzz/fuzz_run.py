@@ -38,12 +38,21 @@ COLUMNS = ["accepted", "refused", "elsewhere", "unchecked", "wrong", "crashed", 
 
 @dataclass
 class Tally:
-    """What came of the calls of one operator in one runtime."""
+    """What came of the calls of one operator in one runtime.
+
+    Attributes:
+        runtime: which.
+        operator: its short name.
+        counts: calls by outcome.
+        notes: of calls to look at, the outcome, the number, what was said, and the call.
+        stale: calls that left state of PyTorch's behind, so that the next had a new process.
+    """
 
     runtime: str
     operator: str
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[tuple[str, int, str, str]] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
 
     @property
     def refused(self) -> int:
@@ -82,7 +91,7 @@ class Child:
         self._process.stdin.write(f"{first} {last} {what}\n".encode())
         self._process.stdin.flush()
         words: list[Any] = [""]
-        while words[0] not in ("done", "died", "hung"):
+        while words[0] not in ("done", "died", "hung", "stale"):
             words = self._read(HANGING) or ["hung"]
             if words[0] == "process":
                 self._caller = words[1]
@@ -134,6 +143,10 @@ def fuzz(tally: Tally, folder: Path, seed: str, first: int, last: int) -> None:
                 tally.add(words[2], first, note, call)
         if words[0] == "done":
             break
+        if words[0] == "stale":
+            tally.stale.append(call)
+            first += 1
+            continue
         if not child.is_alive():
             child = Child(tally, folder, seed)
         outcome = "hung"
@@ -171,6 +184,9 @@ def table(tallies: list[Tally]) -> str:
         excused = every.counts["crashed as torch.add"]
         if excused:
             lines.append(f"{runtime:<12} {excused} crashed as torch.add does")
+        stale = sum(len(one.stale) for one in rows)
+        if stale:
+            lines.append(f"{runtime:<12} {stale} left state of PyTorch's behind")
     return "\n".join(lines)
 
 
@@ -191,6 +207,15 @@ def notes(tallies: list[Tally], most: int) -> str:
         shown[runtime, outcome] += 1
         if shown[runtime, outcome] <= most:
             lines.append(f"{len(calls)} x {outcome}: {runtime} {calls[0]}")
+    for tally in tallies:
+        kinds = Counter(
+            "; ".join(sorted({w.partition(": ")[2] or w for w in call.split("; ")[1].split(", ")}))
+            for call in tally.stale
+        )
+        lines += [
+            f"{count} x stale: {tally.runtime} {tally.operator}: {kind}"
+            for kind, count in kinds.most_common(5)
+        ]
     return "\n".join(lines)
 
 

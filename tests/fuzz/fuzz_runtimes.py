@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -157,6 +158,7 @@ class _Exported(Runtime):
     """Models of one call each, loaded by `opsmith.load`."""
 
     target = ""
+    options: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({})
     operators = tuple(_EXAMPLES)
     tensors_only = True
     names_operator = probed = writes = forks = False
@@ -185,6 +187,7 @@ class _Exported(Runtime):
                 out=self._folder(name),
                 dynamic_shapes=(tuple(sizes),),
                 say=None,
+                **self.options.get(name, {}),
             )
 
     def load(self) -> None:
@@ -211,6 +214,9 @@ class _Exported(Runtime):
 
 class AOTInductor(_Exported):
     forks = True
+    options: Mapping[str, Mapping[str, Any]] = types.MappingProxyType(
+        {"in_python": {"form": {"fuzz::in_python": "inline"}}}
+    )
     name = target = "aotinductor"
 
 

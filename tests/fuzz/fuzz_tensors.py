@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map
 
 warnings.filterwarnings("ignore", module="torch")
@@ -54,9 +53,7 @@ class Wrapper(Tensor):
             return Wrapper(value) if type(value) is Tensor else value
 
         args, kwargs = tree_map(bare, args), tree_map(bare, kwargs or {})
-        return return_and_correct_aliasing(
-            func, args, kwargs, tree_map(wrapped, func(*args, **kwargs))
-        )
+        return tree_map(wrapped, func(*args, **kwargs))
 
 
 class Refusing(Tensor):

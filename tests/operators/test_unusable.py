@@ -1,0 +1,125 @@
+"""A tensor that PyTorch takes to no operator is named, whatever PyTorch says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+import opsmith
+from opsmith import ArgumentError
+
+X = torch.ones(2, 3)
+
+
+@opsmith.op("test_unusable::plus", autograd="reference")
+def plus(
+    x: Float[Tensor, "N M"], y: Float[Tensor, "N M"], k: int = 1, t: str = ""
+) -> Float[Tensor, "N M"]:
+    """Has no kernel but the reference."""
+    return x + k * y
+
+
+@opsmith.op("test_unusable::add_to", mutates_args=("total",))
+def add_to(x: Float[Tensor, "N M"], total: Float[Tensor, "N M"]) -> None:
+    """Write into an argument."""
+    total.add_(x)
+
+
+class Declining(Tensor):
+    """Declines every function of PyTorch."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+class NoIndex:
+    """Raises what no conversion is expected to raise."""
+
+    def __index__(self) -> int:
+        raise RuntimeError("no index")
+
+
+def kept_by_vmap() -> Tensor:
+    kept: list[Tensor] = []
+    torch.vmap(lambda x: (kept.append(x), x)[1])(torch.ones(2, 2, 3))
+    return kept[0]
+
+
+def in_inference_mode() -> Tensor:
+    with torch.inference_mode():
+        return X.clone()
+
+
+ENDED = (
+    "'y' belongs to a transform of torch.func that has ended. Return it from the function that is "
+    "transformed, in place of keeping it."
+)
+UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
+    "lazy": (
+        torch.nn.parameter.UninitializedParameter,
+        "'y' is a parameter without a shape. Call the lazy module that it is of once before.",
+    ),
+    "vmap": (kept_by_vmap, ENDED),
+    "masked": (
+        lambda: torch.masked.masked_tensor(X, X > 0),
+        "'y' is a MaskedTensor, which does not implement this operator. Pass a plain tensor.",
+    ),
+    "declining": (
+        lambda: X.as_subclass(Declining),
+        "'y' is a Declining, which does not implement this operator. Pass a plain tensor.",
+    ),
+    "fake": (
+        lambda: FakeTensorMode().from_tensor(X),
+        "'y' is a FakeTensor, and other arguments are none. Pass tensors of one kind, or call the "
+        "operator in the FakeTensorMode.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_tensor_that_no_operator_takes_is_named(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        plus(X, make())
+    assert str(caught.value) == f"test_unusable::plus: argument {said}"
+
+
+def test_a_tensor_of_an_ended_transform_is_told_from_those_of_the_one_that_runs() -> None:
+    old = kept_by_vmap()
+    with pytest.raises(ArgumentError, match="'y' belongs to a transform of"):
+        torch.func.vjp(lambda x: plus(x, old), X)
+    assert torch.vmap(torch.func.grad(lambda x: plus(x, x).sum()))(X[None]).tolist()[0][0][0] == 2
+
+
+def test_a_tensor_that_autograd_cannot_save_is_named() -> None:
+    with pytest.raises(ArgumentError, match="'y' was made in inference mode, and autograd cannot"):
+        plus(X.clone().requires_grad_(), in_inference_mode())
+    assert plus(X, in_inference_mode()).tolist() == (X + 1).tolist()
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    with pytest.raises(ArgumentError, match="'total' is written, which PyTorch functionalises for"):
+        torch.func.functionalize(add_to)(X, X.clone())
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [
+        ("k", NoIndex(), "'k' is of type NoIndex, expected int."),
+        ("k", torch.ones((), device="meta"), "'k' is a tensor on meta, which has no value, exp"),
+        ("k", torch.tensor(1j), "'k' is a complex tensor, expected int."),
+        ("t", "\ud800", "'t' is '\\ud800', expected a str that UTF-8 can encode."),
+    ],
+)
+def test_a_number_or_text_that_cannot_be_converted_is_named(
+    argument: str, value: Any, said: str
+) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        plus(X, X, **{argument: value})
+    assert str(caught.value).startswith(f"test_unusable::plus: argument {said}")
