@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from opsmith.compat.torch_pytree import tree_leaves
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
 #: Reductions that are a sum of the first argument's elements, or their mean.

@@ -1,7 +1,7 @@
-"""torch.onnx: the table of its TorchScript exporter, which PyTorch lets one write and not read.
+"""torch.onnx: what its exporters know, and how functions that make nodes read their arguments.
 
-Every name here is below ``torch.onnx._internal.torchscript_exporter``, where it is since PyTorch
-2.9. Nothing here imports torch.onnx before its caller has: who registered something imported it.
+Every name is in each release from 2.10 on. No function that a call of an operator may come by
+imports torch.onnx: whoever registered something there, or is exporting, has imported it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
-_EXPORTER = "torch.onnx._internal.torchscript_exporter"
+_REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
+_GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 
 
 def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
@@ -21,7 +22,7 @@ def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
     registered beside what PyTorch has. Without it, such a registration does not count once the
     operator is adopted.
     """
-    registration = sys.modules.get(f"{_EXPORTER}.registration")
+    registration = sys.modules.get(_REGISTRATION)
     group = registration.registry.get_function_group(name) if registration else None
     return {} if group is None else dict(group._functions._overrides)
 
@@ -44,7 +45,7 @@ def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]
             torch.onnx.register_custom_op_symbolic(name, function, opset)
         yield
     finally:
-        registry = sys.modules[f"{_EXPORTER}.registration"].registry
+        registry = sys.modules[_REGISTRATION].registry
         for (name, opset), earlier in before.items():
             torch.onnx.unregister_custom_op_symbolic(name, opset)
             if earlier is not None:
@@ -60,5 +61,92 @@ def in_torchscript_export() -> bool:
     Private: ``_globals.GLOBALS``. The public ``torch.onnx.is_in_onnx_export`` does not tell which
     of the exporters it is.
     """
-    found = sys.modules.get(f"{_EXPORTER}._globals")
+    found = sys.modules.get(_GLOBALS)
     return found is not None and bool(found.GLOBALS.in_onnx_export)
+
+
+def exports_by_torchscript(name: str, opset: int) -> bool:
+    """Return whether the TorchScript exporter has a translation of an operator.
+
+    Private: ``torch.onnx._internal.torchscript_exporter.registration.registry``. Without it, the
+    exporter itself refuses what it lacks, in its own words.
+    """
+    try:
+        from torch.onnx._internal.torchscript_exporter import registration
+    except ImportError:
+        return True
+    return bool(registration.registry.is_registered_op(name, opset))
+
+
+def exports_by_dynamo(overload: Any) -> bool:
+    """Return whether the exporter that torch.onnx uses now has a translation of an operator.
+
+    Private: ``torch.onnx._internal.exporter._registration.ONNXRegistry``. Without it,
+    the exporter itself refuses what it lacks, in its own words.
+    """
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        return bool(ONNXRegistry.from_torchlib().is_registered(overload))
+    except (ImportError, AttributeError):
+        return True
+
+
+def constant(value: Any, kind: str, name: str) -> Any:
+    """Return the number that an argument of a node's function is.
+
+    Private: ``torch.onnx.symbolic_helper._get_const``. Without it, opsmith's
+    translations for the TorchScript exporter read no numbers.
+
+    Args:
+        value: the argument.
+        kind: ``"i"``, ``"f"`` or ``"b"``.
+        name: the argument's, for the exporter's messages.
+    """
+    from torch.onnx import symbolic_helper
+
+    return symbolic_helper._get_const(value, kind, name)
+
+
+def parsed(value: Any, kind: Literal["b", "f"]) -> Any:
+    """Return an argument as Python has it, as ``@parse_args`` does.
+
+    Private: ``torch.onnx.symbolic_helper._parse_arg``. Without it, opsmith cannot refuse
+    the modes of ``index_put`` and ``cdist`` that the TorchScript exporter gets wrong.
+    """
+    from torch.onnx import symbolic_helper
+
+    return symbolic_helper._parse_arg(value, kind)
+
+
+def is_float(value: Any) -> bool:
+    """Return whether a value is a tensor of floats.
+
+    Private: ``torch.onnx.symbolic_helper._is_fp``. Without it, ``floor_divide`` is not
+    exported by TorchScript.
+    """
+    from torch.onnx import symbolic_helper
+
+    return bool(symbolic_helper._is_fp(value))
+
+
+def is_absent(value: Any) -> bool:
+    """Return whether an argument is not there.
+
+    Private: ``torch.onnx.symbolic_helper._is_none``. Without it,
+    ``binary_cross_entropy_with_logits`` is not exported by TorchScript.
+    """
+    from torch.onnx import symbolic_helper
+
+    return bool(symbolic_helper._is_none(value))
+
+
+def summed(graph: Any, value: Any, axis: int, *, kept: bool) -> Any:
+    """Make the node of a sum along one dimension, which opsets write in two ways.
+
+    Private: ``torch.onnx.symbolic_helper._reducesum_helper``. Without it,
+    ``pairwise_distance`` and ``cosine_similarity`` are not exported by TorchScript.
+    """
+    from torch.onnx import symbolic_helper
+
+    return symbolic_helper._reducesum_helper(graph, value, axes_i=[axis], keepdims_i=int(kept))

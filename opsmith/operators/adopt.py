@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from opsmith.compat.torch_onnx import in_torchscript_export
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adopted import AdoptedOperator, add_adopted
 from opsmith.operators.base import Operator
@@ -124,7 +125,7 @@ def _is_empty(function: Callable[..., Any]) -> bool:
     return words <= {*_CONSTANTS, "RESUME", "NOP", "RETURN_VALUE"} and returned == {None}
 
 
-def _itself(function: Callable[..., Any], overload: torch._ops.OpOverload) -> Callable[..., Any]:
+def _itself(function: Callable[..., Any], overload: OpOverload) -> Callable[..., Any]:
     @functools.wraps(function)
     def reference(*args: Any, **kwargs: Any) -> Any:
         return overload(*args, **kwargs)
@@ -132,7 +133,7 @@ def _itself(function: Callable[..., Any], overload: torch._ops.OpOverload) -> Ca
     return reference
 
 
-def adopt_as(overload: torch._ops.OpOverload, declared: Operator) -> AdoptedOperator:
+def adopt_as(overload: OpOverload, declared: Operator) -> AdoptedOperator:
     """Adopt an operator with the declaration, the reference and the cases of another.
 
     Raises:
@@ -151,7 +152,7 @@ def adopt_as(overload: torch._ops.OpOverload, declared: Operator) -> AdoptedOper
     return operator
 
 
-def overload_of(name: str) -> torch._ops.OpOverload:
+def overload_of(name: str) -> OpOverload:
     """The overload ``namespace::name``, or ``namespace::name.overload``.
 
     Raises:
@@ -168,11 +169,11 @@ def overload_of(name: str) -> torch._ops.OpOverload:
     if (wanted or "default") not in overloads:
         known = ", ".join(f"{qualname}.{o}" if o != "default" else qualname for o in overloads)
         raise DeclarationError(f"{name}: there is no such overload; there are {known}")
-    overload: torch._ops.OpOverload = getattr(packet, wanted or "default")
+    overload: OpOverload = getattr(packet, wanted or "default")
     return overload
 
 
-def _compare(signature: Signature, overload: torch._ops.OpOverload) -> None:
+def _compare(signature: Signature, overload: OpOverload) -> None:
     """Refuse a declaration whose parameters are not the operator's.
 
     Raises:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.base import Operator
 from opsmith.operators.kernel import PythonKernel
@@ -46,7 +45,7 @@ class AdoptedOperator(Operator):
     specification: Specification | None = None
 
     def __init__(
-        self, signature: Signature, reference: Callable[..., Any], overload: torch._ops.OpOverload
+        self, signature: Signature, reference: Callable[..., Any], overload: OpOverload
     ) -> None:
         super().__init__(signature, reference, overload, PythonKernel("reference", reference))
 

@@ -12,6 +12,7 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 
 from opsmith import kernels
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.rule import Rule
 from opsmith.operators.written import where_written
@@ -108,7 +109,7 @@ class Operator(CustomOpDef):
         self,
         signature: Signature,
         reference: Callable[..., Any],
-        overload: torch._ops.OpOverload,
+        overload: OpOverload,
         kernel: Kernel,
     ) -> None:
         # CustomOpDef's own would define the operator anew.
@@ -166,7 +167,7 @@ class Operator(CustomOpDef):
     _qualname = name  # as torch.library knows it
 
     @property
-    def overload(self) -> torch._ops.OpOverload:
+    def overload(self) -> OpOverload:
         """What calls go through, and graphs hold: ``torch.ops.namespace.name.default``."""
         return self._opoverload
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch._library import simple_registry
-from torch._library.utils import is_builtin
 from torch.library import Library
 
+from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.operators.fake import fake_kernel
 from opsmith.signature import Signature
 
@@ -15,7 +15,7 @@ _TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
 _GIVEN: dict[str, Library] = {}
 
 
-def give_fake(signature: Signature, overload: torch._ops.OpOverload) -> None:
+def give_fake(signature: Signature, overload: OpOverload) -> None:
     """Derive a fake kernel from the declaration, where tracing would find none.
 
     Nothing is done where the declaration says no shapes, or the operator can be traced already.
@@ -31,7 +31,7 @@ def give_fake(signature: Signature, overload: torch._ops.OpOverload) -> None:
     _GIVEN[name] = library
 
 
-def _has_fake(overload: torch._ops.OpOverload) -> bool:
+def _has_fake(overload: OpOverload) -> bool:
     name = overload.name()
     if is_builtin(overload) or torch._C.DispatchKey.Meta in overload.py_kernels:
         return True

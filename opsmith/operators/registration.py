@@ -13,6 +13,7 @@ import torch
 from torch.library import Library
 
 from opsmith import kernels
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators import autograd, registry
 from opsmith.operators.written import where_written
@@ -64,7 +65,7 @@ class Registration:
         definition.define(signature.schema(), tags=_tags(signature, tags))
         self._libraries["define"] = definition
         packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
-        self.overload: torch._ops.OpOverload = packet.default
+        self.overload: OpOverload = packet.default
         _CURRENT[signature.qualname] = self
 
     def implement(

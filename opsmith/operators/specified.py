@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-import torch
-
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
 from opsmith.operators.adopt import adopt_as, overload_of
@@ -73,7 +72,7 @@ def imported_before(name: str, modules: Sequence[str]) -> tuple[tuple[str, str],
     return tuple((import_module(module).__name__, module) for module in wanted)
 
 
-def _overload_of(name: str) -> torch._ops.OpOverload:
+def _overload_of(name: str) -> OpOverload:
     try:
         return overload_of(name)
     except DeclarationError as error:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from opsmith.compat import torch_pytree as pytree
 from opsmith.errors import ArgumentError, ArtifactError, MissingError, OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._library.utils import is_builtin
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
+from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, is_builtin
 from opsmith.errors import ExportError
 from opsmith.operators import Operator, registry
 from opsmith.operators.adopted import AdoptedOperator, find_adopted
@@ -168,7 +168,7 @@ class Model:
         found: dict[str, list[Node]] = {}
         for node in self.calls():
             target = node.target
-            if not isinstance(target, torch._ops.OpOverload) or operator_of(node) is not None:
+            if not isinstance(target, OpOverload) or operator_of(node) is not None:
                 continue
             if target.namespace not in _PYTORCHS_OWN:
                 found.setdefault(target._schema.name, []).append(node)
@@ -267,14 +267,14 @@ _PYTORCHS_OWN = frozenset(
 def operator_of(node: Node) -> Operator | None:
     """The operator that a node calls, if opsmith knows it; through ``auto_functionalized`` too."""
     target: Any = node.target
-    if isinstance(target, torch._ops.HigherOrderOperator) and node.args:
+    if isinstance(target, HigherOrderOperator) and node.args:
         target = node.args[0]
     return operator_behind(target)
 
 
 def operator_behind(target: Any) -> Operator | None:
     """The operator of an overload, if opsmith knows it."""
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return None
     operator = registry.find(target._schema.name)
     if operator is not None and operator.overload is target:

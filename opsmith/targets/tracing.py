@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
+from opsmith.compat import torch_pytree as pytree
 from opsmith.errors import DifferentiationError, ExportError
 from opsmith.targets.artifact import unnamed_size
 from opsmith.targets.kept_sizes import einsum_in_order

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
+from opsmith.compat import torch_pytree as pytree
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import dtype_name

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch._library import fake_class_registry
-from torch.utils._pytree import tree_leaves
 
+from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.operators.classes.read_class import Declared
 from opsmith.operators.classes.reference import make_state

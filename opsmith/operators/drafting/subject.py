@@ -15,6 +15,7 @@ from torch._library import simple_registry
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import map_tensors
@@ -146,7 +147,7 @@ class Subject:
     @property
     def has_python_fake(self) -> bool:
         """Whether `torch.library.register_fake` gave it, which may leave sizes open."""
-        if not isinstance(self.function, torch._ops.OpOverload):
+        if not isinstance(self.function, OpOverload):
             return False
         found = simple_registry.singleton.find(self.function._schema.name)
         return found.fake_impl.kernel is not None
@@ -212,7 +213,7 @@ def argument_of(argument: Any) -> Argument | None:
     )
 
 
-def of_overload(name: str, overload: torch._ops.OpOverload) -> Subject:
+def of_overload(name: str, overload: OpOverload) -> Subject:
     """An operator that PyTorch knows.
 
     Raises:

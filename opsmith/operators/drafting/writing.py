@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.operators.arguments import dtype_name
 from opsmith.operators.drafting.limits import FLOATING, Limits
 from opsmith.operators.drafting.subject import Argument, Spec, Subject
@@ -71,7 +72,7 @@ def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
     return "Float" if tuple(floats) == FLOATING else _SOME_FLOATS
 
 
-def operator(draft: Draft, name: str, overload: torch._ops.OpOverload) -> str:
+def operator(draft: Draft, name: str, overload: OpOverload) -> str:
     """A file that adopts an operator that PyTorch knows."""
     options = ""
     written = tuple(one.name for one in draft.subject.arguments if one.written)

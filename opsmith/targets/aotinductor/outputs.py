@@ -8,7 +8,8 @@ from typing import Any
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
-from torch.utils import _pytree as pytree
+
+from opsmith.compat import torch_pytree as pytree
 
 
 def only_tensors(program: ExportedProgram) -> ExportedProgram:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device, machine
 from opsmith.operators import Operator
@@ -300,7 +301,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
 
 def _called(node: Node) -> str:
     """The operator that a node calls, with its overload; through ``auto_functionalized`` too."""
-    target: Any = node.target if isinstance(node.target, torch._ops.OpOverload) else node.args[0]
+    target: Any = node.target if isinstance(node.target, OpOverload) else node.args[0]
     schema = target._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from opsmith.compat import torch_pytree as pytree
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
 

@@ -21,6 +21,7 @@ from torch.fx import Node
 from torch.library import Library
 from torch.overrides import TorchFunctionMode
 
+from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
@@ -29,12 +30,12 @@ from opsmith.targets.model import operator_behind, operator_of
 _NAMESPACE = "opsmith_functional"
 
 
-_OF_TWINS: dict[torch._ops.OpOverload, Operator] = {}
+_OF_TWINS: dict[OpOverload, Operator] = {}
 # A registration lasts as long as its Library, and an operator may be declared again.
 _TWINS: dict[tuple[str, bool], tuple[Operator, Library]] = {}
 
 
-def twin(operator: Operator, *, traced: bool = False) -> torch._ops.OpOverload:
+def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
     """The functional twin: takes the operator's arguments, returns results and new contents.
 
     Args:
@@ -69,14 +70,14 @@ def twin(operator: Operator, *, traced: bool = False) -> torch._ops.OpOverload:
         library.impl(name, call, "CompositeExplicitAutograd")
         torch.library.register_fake(pure.qualname, call, lib=library)
         _TWINS[operator.name, traced] = operator, library
-    overload: torch._ops.OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    overload: OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
     _OF_TWINS[overload] = operator
     return overload
 
 
 def operator_of_twin(target: Any) -> Operator | None:
     """The operator whose twin a node calls, if it calls one."""
-    return _OF_TWINS.get(target) if isinstance(target, torch._ops.OpOverload) else None
+    return _OF_TWINS.get(target) if isinstance(target, OpOverload) else None
 
 
 def is_encoded(parameter: Parameter) -> bool:
@@ -144,9 +145,7 @@ def functional(
     return run
 
 
-def call_twin(
-    operator: Operator, overload: torch._ops.OpOverload, arguments: Mapping[str, Any]
-) -> Any:
+def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, Any]) -> Any:
     """Call a twin, write what it gives into the arguments, and return what the operator returns.
 
     Args:
@@ -176,8 +175,8 @@ class CallsTwins(TorchFunctionMode):
         self._only = only
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        called = func.default if isinstance(func, torch._ops.OpOverloadPacket) else func
-        operator = operator_behind(called) if isinstance(called, torch._ops.OpOverload) else None
+        called = func.default if isinstance(func, OpOverloadPacket) else func
+        operator = operator_behind(called) if isinstance(called, OpOverload) else None
         if operator is None or not operator.signature.mutated:
             return func(*args, **(kwargs or {}))
         if self._only is not None and operator not in self._only:
@@ -204,7 +203,7 @@ def without_mutation(program: ExportedProgram, operators: Collection[Operator]) 
             if operator not in mutating:
                 continue
             assert operator is not None
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
+            if isinstance(node.target, HigherOrderOperator):
                 raise ExportError(
                     f"{operator.name}: this ExportedProgram was functionalized already "
                     "(run_decompositions). Export it as torch.export.export returned it."

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from opsmith.compat import torch_onnx
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
 from opsmith.silenced import silenced
@@ -103,15 +105,10 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
     return program.model
 
 
-def knows(overload: torch._ops.OpOverload) -> bool:
+def knows(overload: OpOverload) -> bool:
     """Whether the exporter itself can translate `overload`."""
-    try:
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-        with quietly():
-            return bool(ONNXRegistry.from_torchlib().is_registered(overload))
-    except (ImportError, AttributeError):
-        return True  # it will say so itself
+    with quietly():
+        return torch_onnx.exports_by_dynamo(overload)
 
 
 _NODE = re.compile(r"%(\w+) : .*?\[target=(?:torch\.ops\.)?([\w.]+)\]\(args = (.*?), kwargs = ")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.targets.artifact import OperatorUse
 from opsmith.targets.lowering import Choice, Chooser, lower
@@ -166,7 +166,7 @@ def _require_stateless(program: ExportedProgram) -> None:
             )
 
 
-def _require_known_operators(model: Model, known: Callable[[torch._ops.OpOverload], bool]) -> None:
+def _require_known_operators(model: Model, known: Callable[[OpOverload], bool]) -> None:
     """Refuse custom operators that neither opsmith nor the exporter can translate.
 
     Raises:

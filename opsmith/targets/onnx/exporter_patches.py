@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from opsmith.compat import torch_jit, torch_onnx
 from opsmith.errors import ExportError
 from opsmith.operators.arguments import dtype_name
 from opsmith.targets.onnx import decompositions
@@ -16,19 +17,17 @@ from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
     """``index_add`` as ScatterElements that adds; the exporter's own drops what comes twice."""
-    from torch.onnx import symbolic_helper
-
     if g.opset < 16:
         raise ExportError(f"aten::index_add: needs opset 16, and the export is of opset {g.opset}")
-    axis = symbolic_helper._get_const(dim, "i", "dim")
-    rank = symbolic_helper._get_tensor_rank(data)
-    if rank is None:
+    axis = torch_onnx.constant(dim, "i", "dim")
+    sizes = torch_jit.sizes_of(data)
+    if sizes is None:
         raise ExportError(f"aten::index_add: along dimension {axis} of a tensor of unknown rank")
-    factor = 1 if alpha is None else symbolic_helper._get_const(alpha, "f", "alpha")
+    factor = 1 if alpha is None else torch_onnx.constant(alpha, "f", "alpha")
     if factor != 1:
         scale = g.op("CastLike", g.op("Constant", value_t=torch.tensor(factor)), source)
         source = g.op("Mul", source, scale)
-    shape = [1] * rank
+    shape = [1] * len(sizes)
     shape[axis] = -1
     wide = g.op("Cast", index, to_i=ELEMENT_TYPES["int64"])
     places = g.op("Reshape", wide, g.op("Constant", value_t=torch.tensor(shape)))
@@ -38,9 +37,9 @@ def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any 
 
 def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:
     """The exporter's own, except where it drops what comes twice."""
-    from torch.onnx import symbolic_helper, symbolic_opset11
+    from torch.onnx import symbolic_opset11
 
-    if symbolic_helper._parse_arg(accumulate, "b"):
+    if torch_onnx.parsed(accumulate, "b"):
         raise ExportError(
             "aten::index_put: with accumulate=True the TorchScript exporter loses what comes "
             'twice. Write it as index_add, or export with exporter="dynamo".'
@@ -50,7 +49,7 @@ def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = F
 
 def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
     """What ``copy_`` becomes where the exporter has made it functional; it has no mapping of it."""
-    dtype = data.type().dtype() if isinstance(data.type(), torch._C.TensorType) else None
+    dtype = torch_jit.dtype_of(data)
     if dtype is not None and source.type().dtype() != dtype:
         source = g.op("Cast", source, to_i=ELEMENT_TYPES[dtype_name(dtype)])
     return g.op("Expand", source, g.op("Shape", data))
@@ -58,13 +57,13 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
 
 def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
     """Windows along a dimension; the exporter's own are wrong before the last but one."""
-    from torch.onnx import symbolic_helper, symbolic_opset12
+    from torch.onnx import symbolic_opset12
 
     axis, size_, step_ = (
-        symbolic_helper._get_const(value, "i", name)
+        torch_onnx.constant(value, "i", name)
         for value, name in ((dim, "dimension"), (size, "size"), (step, "step"))
     )
-    sizes = symbolic_helper._get_tensor_sizes(data)
+    sizes = torch_jit.sizes_of(data)
     if sizes is None or sizes[axis] is None:
         return symbolic_opset12.unfold(g, data, axis, size, step)
     axis %= len(sizes)
@@ -77,9 +76,9 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
 
 def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
     """Rounded down; the exporter's own rounds towards zero, as PyTorch did once."""
-    from torch.onnx import symbolic_helper, symbolic_opset9
+    from torch.onnx import symbolic_opset9
 
-    if symbolic_helper._is_fp(data) or symbolic_helper._is_fp(divisor):
+    if torch_onnx.is_float(data) or torch_onnx.is_float(divisor):
         return g.op("Floor", symbolic_opset9.true_divide(g, data, divisor))
     rest = g.op("Mod", data, divisor)  # has the divisor's sign
     return g.op("Div", g.op("Sub", data, rest), divisor)
@@ -87,7 +86,7 @@ def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
 
 def _shift_right(g: Any, data: Any, bits: Any) -> Any:
     """Rounded down, as the bits of a negative number are; the exporter's own divides."""
-    if isinstance(data.type(), torch._C.TensorType) and data.type().dtype() == torch.uint8:
+    if torch_jit.dtype_of(data) == torch.uint8:
         return g.op("BitShift", data, g.op("CastLike", bits, data), direction_s="RIGHT")
     return _floor_divide(g, data, g.op("Pow", _number(g, 2, data), g.op("CastLike", bits, data)))
 
@@ -120,10 +119,9 @@ def _exact_near_zero(g: Any, data: Any, image: Any, rounded: Any) -> Any:
 
 def _elu(g: Any, data: Any, alpha: Any, scale: Any, input_scale: Any) -> Any:
     """By `_expm1`; ONNX Runtime subtracts 1 from the exponential."""
-    from torch.onnx import symbolic_helper
 
     def times(value: Any, factor: Any) -> Any:
-        number = symbolic_helper._get_const(factor, "f", "factor")
+        number = torch_onnx.constant(factor, "f", "factor")
         return value if number == 1 else g.op("Mul", value, _number(g, number, data))
 
     below = times(times(_expm1(g, times(data, input_scale)), alpha), scale)
@@ -135,9 +133,7 @@ def _selu(g: Any, data: Any) -> Any:
 
 
 def _celu(g: Any, data: Any, alpha: Any) -> Any:
-    from torch.onnx import symbolic_helper
-
-    return _elu(g, data, alpha, 1.0, 1 / symbolic_helper._get_const(alpha, "f", "alpha"))
+    return _elu(g, data, alpha, 1.0, 1 / torch_onnx.constant(alpha, "f", "alpha"))
 
 
 def _log_sigmoid(g: Any, data: Any) -> Any:
@@ -150,17 +146,15 @@ def _bce_with_logits(
     g: Any, data: Any, target: Any, weight: Any, pos_weight: Any, reduction: Any
 ) -> Any:
     """As `_log_sigmoid`."""
-    from torch.onnx import symbolic_helper
-
     one = _number(g, 1.0, data)
     right = _log_sigmoid(g, data)
-    if not symbolic_helper._is_none(pos_weight):
+    if not torch_onnx.is_absent(pos_weight):
         more = g.op("Mul", g.op("Sub", pos_weight, one), target)
         right = g.op("Mul", g.op("Add", one, more), right)
     loss = g.op("Sub", g.op("Mul", g.op("Sub", one, target), data), right)
-    if not symbolic_helper._is_none(weight):
+    if not torch_onnx.is_absent(weight):
         loss = g.op("Mul", loss, weight)
-    how = symbolic_helper._get_const(reduction, "i", "reduction")
+    how = torch_onnx.constant(reduction, "i", "reduction")
     if how == 0:
         return loss
     return g.op("ReduceMean" if how == 1 else "ReduceSum", loss, keepdims_i=0)
@@ -178,9 +172,9 @@ def _atan2(g: Any, data: Any, other: Any) -> Any:
 
 def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
     """The exporter's own, which is wrong but for p=2."""
-    from torch.onnx import symbolic_helper, symbolic_opset9
+    from torch.onnx import symbolic_opset9
 
-    if symbolic_helper._parse_arg(p, "f") != 2:
+    if torch_onnx.parsed(p, "f") != 2:
         raise ExportError(
             "aten::cdist: the TorchScript exporter is wrong with any p but 2. Write the distance "
             'out, or export with exporter="dynamo".'
@@ -190,36 +184,32 @@ def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
 
 def _pairwise_distance(g: Any, x1: Any, x2: Any, p: Any, eps: Any, keepdim: Any) -> Any:
     """With its epsilon in each difference; the exporter's own leaves it out."""
-    from torch.onnx import symbolic_helper
-
-    power = symbolic_helper._get_const(p, "f", "p")
+    power = torch_onnx.constant(p, "f", "p")
     if not 0 < power < math.inf:
         raise ExportError(
             f"aten::pairwise_distance: the TorchScript exporter has none with p={power}. Write it "
             'out, or export with exporter="dynamo".'
         )
-    small = _number(g, symbolic_helper._get_const(eps, "f", "eps"), x1)
+    small = _number(g, torch_onnx.constant(eps, "f", "eps"), x1)
     difference = g.op("Abs", g.op("Add", g.op("Sub", x1, x2), small))
     powers = g.op("Pow", difference, _number(g, power, x1))
-    kept = symbolic_helper._get_const(keepdim, "b", "keepdim")
-    total = symbolic_helper._reducesum_helper(g, powers, axes_i=[-1], keepdims_i=int(kept))
+    kept = torch_onnx.constant(keepdim, "b", "keepdim")
+    total = torch_onnx.summed(g, powers, -1, kept=kept)
     return g.op("Pow", total, _number(g, 1 / power, x1))
 
 
 def _cosine_similarity(g: Any, x1: Any, x2: Any, dim: Any, eps: Any) -> Any:
     """With each length bounded by epsilon; the exporter's own bounds their product."""
-    from torch.onnx import symbolic_helper
+    axis = torch_onnx.constant(dim, "i", "dim")
+    small = _number(g, torch_onnx.constant(eps, "f", "eps"), x1)
 
-    axis = symbolic_helper._get_const(dim, "i", "dim")
-    small = _number(g, symbolic_helper._get_const(eps, "f", "eps"), x1)
-
-    def total(value: Any, kept: int) -> Any:
-        return symbolic_helper._reducesum_helper(g, value, axes_i=[axis], keepdims_i=kept)
+    def total(value: Any, kept: bool) -> Any:
+        return torch_onnx.summed(g, value, axis, kept=kept)
 
     def direction(x: Any) -> Any:
-        return g.op("Div", x, g.op("Max", g.op("Sqrt", total(g.op("Mul", x, x), 1)), small))
+        return g.op("Div", x, g.op("Max", g.op("Sqrt", total(g.op("Mul", x, x), True)), small))
 
-    return total(g.op("Mul", direction(x1), direction(x2)), 0)
+    return total(g.op("Mul", direction(x1), direction(x2)), False)
 
 
 PATCHES: dict[str, Callable[..., Any]] = {

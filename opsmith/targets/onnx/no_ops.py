@@ -8,10 +8,8 @@ compare a constant within 1e-5 of it, and within 1e-8.
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
-from opsmith.compat.patch import Patch
+from opsmith.compat.onnxscript import constants_compared_by
 
 #: Less than from one float to the next, and more than such a number as 1/6 is rounded by.
 _CLOSE = 1e-7
@@ -22,13 +20,5 @@ def _close(a: float, b: float, **tolerances: float) -> bool:
     return a == b if float(b).is_integer() else math.isclose(a, b, rel_tol=_CLOSE)
 
 
-def _matcher() -> Any:
-    from onnxscript.rewriter import _matcher
-
-    return _matcher
-
-
 #: A block in which the optimizer drops what does nothing, and nothing else.
-only_no_ops = Patch(
-    _matcher, "math", lambda module: SimpleNamespace(**{**vars(module), "isclose": _close})
-)
+only_no_ops = constants_compared_by(_close)

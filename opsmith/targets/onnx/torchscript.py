@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
-from opsmith.compat.torch_onnx import symbolics_registered
+from opsmith.compat import torch_jit, torch_onnx
+from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.kernels.scratch import scratch_folder
 from opsmith.operators import Operator
@@ -47,13 +48,9 @@ OPSETS = (9, 20)
 _SUFFIXES = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t"}
 
 
-def knows(overload: torch._ops.OpOverload) -> bool:
+def knows(overload: OpOverload) -> bool:
     """Whether the exporter itself can translate `overload`."""
-    try:
-        from torch.onnx._internal.torchscript_exporter import registration
-    except ImportError:
-        return True  # it will say so itself
-    return bool(registration.registry.is_registered_op(overload._schema.name, OPSETS[1]))
+    return torch_onnx.exports_by_torchscript(overload._schema.name, OPSETS[1])
 
 
 def export(model: Model, lowered: Lowered, opset: int) -> Any:
@@ -292,7 +289,7 @@ def _registered(
         for name, function in functions.items()
         for version in ((opset,) if name.startswith("aten::") else (opset, DOMAIN_VERSION))
     }
-    with symbolics_registered(versions):
+    with torch_onnx.symbolics_registered(versions):
         yield
 
 
@@ -320,7 +317,7 @@ def _symbolic(operator: Operator, make: _Make, problems: list[ExportError]) -> C
 
 
 def _argument(operator: Operator, parameter: Parameter, value: Any) -> Any:
-    if not isinstance(value, torch._C.Value):
+    if not isinstance(value, torch_jit.Value):
         return value
     node = value.node()
     if node.mustBeNone():
@@ -386,15 +383,9 @@ def add_node(
 ) -> Sequence[Any]:
     """Add a node to the graph that the exporter is building; returns its outputs."""
     suffixed = {f"{key}_{_SUFFIXES[kind.rstrip('S')]}": value for key, kind, value in attributes}
-    values = [_absent(g) if value is None else value for value in inputs]
+    values = [torch_jit.absent(g) if value is None else value for value in inputs]
     made = g.op(name, *values, outputs=outputs, **suffixed)
     return (made,) if outputs == 1 else tuple(made)
-
-
-def _absent(g: Any) -> Any:
-    node = g.op("prim::Constant")
-    node.setType(torch._C.NoneType.get())
-    return node
 
 
 class TorchScriptEmitter(Emitter):
@@ -411,24 +402,20 @@ class TorchScriptEmitter(Emitter):
         return add_node(self._g, name, inputs, attributes, outputs)
 
     def _dtype_of(self, value: Any) -> str | None:
-        type_ = value.type()
-        found = type_.dtype() if isinstance(type_, torch._C.TensorType) else None
+        found = torch_jit.dtype_of(value)
         return None if found is None else dtype_name(found)
 
     def _shape_of(self, value: Any) -> list[int | None] | None:
-        type_ = value.type()
-        found = type_.varyingSizes() if isinstance(type_, torch._C.TensorType) else None
-        return None if found is None else list(found)
+        return torch_jit.sizes_of(value)
 
     def _is_value(self, value: Any) -> bool:
-        return isinstance(value, torch._C.Value)
+        return isinstance(value, torch_jit.Value)
 
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
     """Give the outputs the dtypes and what is known of the shapes."""
     known = infer(operator.signature, arguments, _traced_sizes)
     generic = generic_dtype(operator.signature, arguments, _traced_dtype)
-    template = torch._C.TensorType.get()
     for result, value in zip(operator.signature.results, values, strict=False):
         type_ = result.type
         if not isinstance(type_, TensorType) or type_.shape is None:
@@ -436,19 +423,16 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         name = generic if type_.dtypes.generic else type_.dtypes.names[0]
         if name is None:
             continue
-        recorded = template.with_dtype(DTYPES[name])
         sizes = result_sizes(operator.signature, result, known, arguments)
-        value.setType(recorded if sizes is None else recorded.with_sizes(sizes))
+        torch_jit.record(value, DTYPES[name], sizes)
     count = len(operator.signature.results)
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
         value.setType(arguments[parameter.name].type())
 
 
 def _traced_dtype(value: Any) -> torch.dtype | None:
-    traced = None if value is None else value.type()
-    return traced.dtype() if isinstance(traced, torch._C.TensorType) else None
+    return None if value is None else torch_jit.dtype_of(value)
 
 
 def _traced_sizes(value: Any) -> list[int | None] | None:
-    traced = None if value is None else value.type()
-    return traced.varyingSizes() if isinstance(traced, torch._C.TensorType) else None
+    return None if value is None else torch_jit.sizes_of(value)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
+from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator

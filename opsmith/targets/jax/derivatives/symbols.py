@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor
-from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
 from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result

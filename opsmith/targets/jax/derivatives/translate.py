@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
 from opsmith.operators.data_dependent import asks_for_values
@@ -359,7 +360,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(core_aten_decompositions().items())
     # Core operators that PyTorch can write by others nevertheless.
     for target, written in decomposition_table.items():
-        if isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable:
+        if isinstance(target, OpOverload) and not target._schema.is_mutable:
             name = target._schema.name.removeprefix("aten::")
             apart = written.__module__ in _BY_OTHERS or name in _NORMS
             if apart and not (hasattr(aten, name) or name.startswith("sym_")):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from opsmith.compat.torch_ops import OpOverload
 from opsmith.kernels import HOST
 from opsmith.operators import registry
 from opsmith.targets.jax.derivatives.model import Derivative, ReadsValuesError, UntranslatableError
@@ -113,7 +114,7 @@ class Writer:
             for name, value in node.kwargs.items()
             if name not in _LAYOUT
         ]
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, OpOverload):
             raise UntranslatableError(f"calls {target}, which has no translation to JAX")
         namespace, name = target._schema.name.split("::")
         if namespace != "aten":

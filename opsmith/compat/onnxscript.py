@@ -1,0 +1,33 @@
+"""onnxscript: how its optimizer, which torch.onnx calls, compares constants.
+
+The name is in each release from 0.5 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from opsmith.compat.patch import Patch
+
+
+def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
+    """Return a block in which the optimizer compares constants by another function.
+
+    Private: ``onnxscript.rewriter._matcher``, which calls ``math.isclose``. Without it, what
+    `opsmith.targets.onnx.no_ops` says of numbers near 0 and 1 is wrong in exported models.
+
+    Args:
+        is_close: takes what ``math.isclose`` takes.
+    """
+
+    def matcher() -> Any:
+        from onnxscript.rewriter import _matcher
+
+        return _matcher
+
+    def changed(module: Any) -> Any:
+        return SimpleNamespace(**{**vars(module), "isclose": is_close})
+
+    return Patch(matcher, "math", changed)
