@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
-from opsmith.checks.report import Report, Row
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row
 from opsmith.checks.worker.spare import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator

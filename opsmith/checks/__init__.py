@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report import Report, Row
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row
 from opsmith.errors import MissingError
 
 if TYPE_CHECKING:
-    from opsmith.checks.protocol import QUICK, Check, Failure, Inapplicable, all_checks, check
+    from opsmith.checks.failure import Failure, Inapplicable
+    from opsmith.checks.protocol import QUICK, Check, all_checks, check
     from opsmith.checks.runner import run
     from opsmith.checks.trial import Trial
 
@@ -33,7 +35,7 @@ __all__ = [
     "run",
 ]
 
-_MODULES = {"run": "runner", "Trial": "trial"}
+_MODULES = {"run": "runner", "Trial": "trial", "Failure": "failure", "Inapplicable": "failure"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from opsmith.checks.report import UNTRIED
+from opsmith.checks.rows import UNTRIED
 
 if TYPE_CHECKING:
-    from opsmith.checks.report import Report, Row
+    from opsmith.checks.rows import Results, Row
 
 SCHEMA = "opsmith.report/1"
 """The name and version of what `to_json` gives."""
@@ -26,7 +26,7 @@ SCHEMA_FILE = Path(__file__).parent / "schema" / "report-1.json"
 _UNSPEAKABLE = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def to_json(report: Report) -> str:
+def to_json(report: Results) -> str:
     """The report as JSON text, as `SCHEMA_FILE` describes it."""
     import torch
 
@@ -58,7 +58,7 @@ def plain(row: Row) -> dict[str, Any]:
     return own
 
 
-def to_junit(report: Report) -> str:
+def to_junit(report: Results) -> str:
     """The report as JUnit's XML: a suite for each kernel, a test case for each check.
 
     A check that was left out is skipped. An operator of which nothing was checked has a suite with

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsmith.checks.protocol import Failure
+from opsmith.checks.failure import Failure
 
 #: The flag of a process that began as a copy and is one still: PF_FORKNOEXEC of Linux.
 _COPY = 0x40

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.comparison import same_bits
 from opsmith.checks.expected import Expected, flatten, measure, narrow, widen
+from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
-from opsmith.checks.protocol import Failure
 from opsmith.checks.threads import threads
-from opsmith.checks.trial import Trial
 from opsmith.operators import Operator
 from opsmith.operators.arguments import is_float8, map_named_tensors
 from opsmith.signature import Signature
@@ -72,22 +70,6 @@ def is_differentiable(tensor: Tensor) -> bool:
     return inexact and not is_float8(tensor.dtype)
 
 
-def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
-    """A random gradient for each floating result of `case`, in that result's dtype."""
-    generator = torch.Generator().manual_seed(trial.settings.seed)
-    with torch.no_grad():
-        results = trial.run(trial.make(case))
-    return [
-        torch.randn(
-            result.shape,
-            generator=generator,
-            dtype=torch.complex128 if result.is_complex() else torch.float64,
-        ).to(result.dtype)
-        for result in results
-        if is_differentiable(result)
-    ]
-
-
 def arriving_layout(case: Case) -> str:
     """How the incoming gradients of a case lie in memory: each case has one of the layouts."""
     return LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
@@ -113,54 +95,6 @@ class Backward:
             torch.zeros_like(leaf) if grad is None else grad
             for leaf, grad in zip(self.leaves.values(), self.found, strict=True)
         ]
-
-
-def run_backward(
-    trial: Trial,
-    case: Case,
-    cotangents: Sequence[Tensor],
-    function: Any = None,
-    *,
-    alone: str = "",
-) -> Backward:
-    """Call the operator and differentiate its results.
-
-    Args:
-        trial: whose operator.
-        case: the arguments.
-        cotangents: a gradient for each floating result.
-        function: what to call with arguments by name; the operator by default.
-        alone: the only tensor that requires a gradient; all by default.
-
-    Raises:
-        Failure: a floating result does not require a gradient, or something was written into.
-    """
-    arguments = trial.make(case)
-    if trial.caller is not None and function is None:
-        trial.caller.raises = trial.raises
-        return trial.caller.differentiate(
-            trial.operator,
-            arguments,
-            cotangents,
-            alone=alone,
-            device=trial.subject.device,
-            threads=trial.threads,
-        )
-    given = Case(case.signature, {**arguments, COTANGENTS: list(cotangents)}, {})
-    tensors = dict(given.tensors())
-    before = {name: tensor.clone() for name, tensor in tensors.items()}
-    backward = differentiate(
-        function or trial.call,
-        case.signature,
-        arguments,
-        cotangents,
-        alone=alone,
-        count=trial.threads,
-    )
-    require_unwritten(
-        [name for name, tensor in tensors.items() if not same_bits([tensor], [before[name]])]
-    )
-    return backward
 
 
 def require_unwritten(changed: Sequence[str]) -> None:
@@ -227,20 +161,6 @@ def differentiate(
             allow_unused=True,
         )
     return Backward(results, leaves, list(found))
-
-
-def true_gradients(
-    trial: Trial,
-    case: Case,
-    cotangents: Sequence[Tensor],
-    function: Callable[..., Any] | None = None,
-) -> Expected | None:
-    """The gradients that the reference of a trial's operator has; see `expected_gradients`."""
-
-    def compute(known: Mapping[str, Any] | None) -> Expected | None:
-        return expected_gradients(trial.operator, case.values, cotangents, function, known)
-
-    return compute(None) if function is not None else trial.kept(case, compute, cotangents)
 
 
 def expected_gradients(

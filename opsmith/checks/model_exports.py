@@ -14,6 +14,7 @@ from torch import Tensor
 from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.expected import Expected, RefusedError
+from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.one_call_models import (
     OneCall,
     PureCall,
@@ -21,7 +22,6 @@ from opsmith.checks.one_call_models import (
     dynamic_shapes,
     fixed_shape,
 )
-from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.telling import Telling, shown_facts
 from opsmith.checks.trial import Trial
 from opsmith.errors import ArtifactError, ExportError, OpsmithError

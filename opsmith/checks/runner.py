@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.case import FAILED_BEFORE, Case
+from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.given import keep_given, write_cases
 from opsmith.checks.locate import NotLocatedError, locate
-from opsmith.checks.protocol import Check, Failure, Inapplicable, selected
+from opsmith.checks.protocol import Check, selected
 from opsmith.checks.remote import Caller
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
-from opsmith.checks.report import REFUSED, Report, Row, Status
+from opsmith.checks.report import Report
+from opsmith.checks.rows import REFUSED, Row, Status
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet

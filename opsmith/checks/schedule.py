@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from opsmith.checks.locate import module_of
 from opsmith.checks.protocol import Check
-from opsmith.checks.report import Row
+from opsmith.checks.rows import Row
 from opsmith.checks.subject import Subject
 
 Progress = Callable[[int, int, str], None]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.failure import Failure
 from opsmith.checks.gradients import arriving_layout, leaves_of
-from opsmith.checks.protocol import Failure
 from opsmith.checks.repeat import beside, file_of
 from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
 from opsmith.checks.settings import Settings

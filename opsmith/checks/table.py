@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report import REFUSED, UNTRIED, Report, Row, show_error
+from opsmith.checks.rows import REFUSED, UNTRIED, Results, Row, show_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ class Table:
         return replace(row, notes=tuple(notes))
 
 
-def end(console: Console, report: Report) -> None:
+def end(console: Console, report: Results) -> None:
     """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
     for part in ending(report):
         console.print(part, soft_wrap=True)
@@ -140,7 +140,7 @@ def _line(
     return grid
 
 
-def ending(report: Report) -> Iterator[Any]:
+def ending(report: Results) -> Iterator[Any]:
     """Give the first failures in full, why the run is incomplete, and the summary.
 
     One fault makes many checks fail; a kernel's first few failures are the telling ones.

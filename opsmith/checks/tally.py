@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from opsmith.checks.report import Sample
+from opsmith.checks.rows import Sample
 
 _Key = tuple[str, str, int]
 #: A check that ran out of time needs so many cases to have passed, or half of the samples that were

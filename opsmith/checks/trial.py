@@ -34,12 +34,12 @@ from opsmith.checks.expected import (
     require_accepted,
     run_reference,
 )
+from opsmith.checks.failure import CHANGED, Failure, Inapplicable
 from opsmith.checks.forks import forking_fails
 from opsmith.checks.given import given_cases
-from opsmith.checks.protocol import Failure, Inapplicable
 from opsmith.checks.raised import raised
 from opsmith.checks.replay import Replay
-from opsmith.checks.report import Status
+from opsmith.checks.rows import Status
 from opsmith.checks.sampling import Wanted, cases, pairs
 from opsmith.checks.search import search
 from opsmith.checks.settings import Settings
@@ -57,12 +57,6 @@ if TYPE_CHECKING:
     from opsmith.checks.remote import Caller
     from opsmith.checks.stored import Stored
     from opsmith.targets import Route, Target
-
-#: What is wrong where a result does not stay what it was.
-CHANGED = (
-    "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "
-    "again, or that is an argument's"
-)
 
 #: So many samples the reference may refuse, before it took one, until no more are drawn.
 _MOST_REFUSED = 100

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import Report, Row, Sample
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row, Sample
 
 SAMPLES = tuple(
     Sample(cohort, dtype, 2**power, 3, error)

@@ -9,7 +9,8 @@ import pytest
 from reports import FAILED, FAULTS, report_of
 
 from opsmith.checks.documents import SCHEMA, SCHEMA_FILE
-from opsmith.checks.report import Report, Row, Sample
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row, Sample
 
 DOCUMENT = json.loads(SCHEMA_FILE.read_text())
 

@@ -12,7 +12,7 @@ from opsmith import checks
 from opsmith.checks import protocol, search
 from opsmith.checks.failures import UnknownCodeError, catalogue, explanation
 from opsmith.checks.failures.__main__ import document
-from opsmith.checks.report import Row
+from opsmith.checks.rows import Row
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
 from opsmith.kernels.languages.cuda_on_cpu import find_obstacle

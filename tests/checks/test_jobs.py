@@ -12,7 +12,8 @@ import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith import checks
 from opsmith.checks.catalogue import targets
-from opsmith.checks.report import Report, Row
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row
 from opsmith.checks.worker.parent import Worker
 
 SELECTED = ["reference", "opcheck", "export"]

@@ -16,7 +16,8 @@ from opsmith import CheckError, OpsmithError, checks, testing
 from opsmith.checks.documents import SCHEMA_FILE
 from opsmith.checks.page import Cell
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import Report, Row, show_error
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row, show_error
 from opsmith.checks.runner import planned
 from opsmith.checks.table import Table
 

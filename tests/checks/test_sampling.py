@@ -13,7 +13,7 @@ from opsmith import Between, Extent, Index, checks, testing
 from opsmith.checks import layouts
 from opsmith.checks.case import show_tensor
 from opsmith.checks.expected import RefusedError
-from opsmith.checks.report import Row
+from opsmith.checks.rows import Row
 from opsmith.checks.runner import _FirstToTell, not_run, planned
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted, pairs
 from opsmith.checks.search import search

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.case import Case
-from opsmith.checks.gradients import true_gradients
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import true_gradients
 
 CALLS = [0]
 

@@ -18,9 +18,10 @@ from opsmith.checks.case import Case
 from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import compare
 from opsmith.checks.expected import Expected
+from opsmith.checks.failure import Failure
 from opsmith.checks.forks import forking_fails
 from opsmith.checks.harness import Phase
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Trial

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.failure import Failure
+from opsmith.checks.protocol import check
 from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError

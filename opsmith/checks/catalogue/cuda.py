@@ -16,9 +16,10 @@ from opsmith.checks.case import Case
 from opsmith.checks.catalogue import native
 from opsmith.checks.comparison import compare, same_bits
 from opsmith.checks.expected import Expected
+from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.harness import Call, Phase
 from opsmith.checks.layouts import LAYOUTS
-from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial

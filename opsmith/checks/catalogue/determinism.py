@@ -12,16 +12,13 @@ from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare, difference
 from opsmith.checks.expected import Expected
-from opsmith.checks.gradients import (
-    has_gradient,
-    random_cotangents,
-    run_backward,
-    true_gradients,
-)
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.failure import Failure
+from opsmith.checks.gradients import has_gradient
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import SIZES, Wanted
 from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.kernels import HOST
 
 _RUNS = 3

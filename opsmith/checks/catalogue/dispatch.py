@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 
 from opsmith.checks.case import Case
-from opsmith.checks.gradients import has_gradient, random_cotangents, run_backward
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.failure import Failure
+from opsmith.checks.gradients import has_gradient
+from opsmith.checks.protocol import check
 from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents, run_backward
 
 
 @check(

@@ -11,15 +11,10 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
 from opsmith.checks.expected import Expected, RefusedError, flatten, measure, narrow, widen
-from opsmith.checks.gradients import (
-    COTANGENTS,
-    has_leaves,
-    is_differentiable,
-    leaves_of,
-    random_cotangents,
-)
+from opsmith.checks.gradients import COTANGENTS, has_leaves, is_differentiable, leaves_of
 from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents
 from opsmith.kernels import HOST
 from opsmith.signature import Signature
 

@@ -9,20 +9,19 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import compare
 from opsmith.checks.expected import Expected
+from opsmith.checks.failure import Failure
 from opsmith.checks.gradients import (
     Backward,
     arriving_layout,
     constant_where_expanded,
     has_gradient,
     has_leaves,
-    random_cotangents,
-    run_backward,
-    true_gradients,
 )
 from opsmith.checks.layouts import CONTIGUOUS, lay_out
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 
 
 def need_gradient(trial: Trial) -> None:

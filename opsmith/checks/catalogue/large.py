@@ -15,7 +15,8 @@ from torch import Tensor
 from opsmith.checks.case import Case, show_shape, show_tensor
 from opsmith.checks.comparison import compare
 from opsmith.checks.expected import Expected, run_reference
-from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.failure import Failure, Inapplicable
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted, cases
 from opsmith.checks.search import search
 from opsmith.checks.trial import Trial

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
+from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import CONTIGUOUS, SLICED
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import same_bits
+from opsmith.checks.failure import Failure
 from opsmith.checks.harness import Call, Fault, Phase
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.failure import Failure
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.violations import violations

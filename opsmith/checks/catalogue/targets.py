@@ -12,14 +12,16 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.expected import RefusedError
-from opsmith.checks.gradients import has_leaves, leaves_of, random_cotangents, true_gradients
+from opsmith.checks.failure import Failure
+from opsmith.checks.gradients import has_leaves, leaves_of
 from opsmith.checks.locate import module_of
 from opsmith.checks.model_exports import ModelExports
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.subject import is_float
 from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents, true_gradients
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.kernels.files import key_of, once
 from opsmith.kernels.scratch import scratch_folder

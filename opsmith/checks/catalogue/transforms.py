@@ -10,7 +10,8 @@ from torch import Tensor
 
 from opsmith.checks.case import Case
 from opsmith.checks.expected import Expected, flatten
-from opsmith.checks.protocol import Failure, Inapplicable, check
+from opsmith.checks.failure import Failure, Inapplicable
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST

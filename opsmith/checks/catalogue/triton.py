@@ -10,8 +10,9 @@ from torch import Tensor
 from opsmith.checks import cohorts
 from opsmith.checks.case import Case
 from opsmith.checks.comparison import same_bits
+from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import LAYOUTS
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial

@@ -8,8 +8,9 @@ from opsmith.checks import cohorts, layouts
 from opsmith.checks.case import Case
 from opsmith.checks.cohorts import Cohort
 from opsmith.checks.comparison import compare
+from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
-from opsmith.checks.protocol import Failure, check
+from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 

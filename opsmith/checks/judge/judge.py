@@ -18,10 +18,11 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.values import memory_layouts, reference, sizes
 from opsmith.checks.expected import Expected, RefusedError
+from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.judge.program import Program
 from opsmith.checks.judge.session import Session
-from opsmith.checks.protocol import Failure, Inapplicable
-from opsmith.checks.report import Report, Row, Status
+from opsmith.checks.report import Report
+from opsmith.checks.rows import Row, Status
 from opsmith.checks.settings import Settings
 from opsmith.checks.subject import REFERENCE, Subject
 from opsmith.checks.trial import Trial

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
+from opsmith.checks.failure import Failure
 from opsmith.checks.judge import script
 from opsmith.checks.judge.session import ENVIRONMENT, Session
-from opsmith.checks.protocol import Failure
 from opsmith.checks.remote.serving import run
 from opsmith.checks.remote.wire import (
     Reader,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.checks.expected import run_reference
-from opsmith.checks.protocol import Failure
+from opsmith.checks.failure import Failure
 from opsmith.checks.remote import Caller
 from opsmith.checks.worker.launch import python
 from opsmith.errors import ArgumentError

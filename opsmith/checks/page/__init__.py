@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opsmith.checks.documents import plain
 from opsmith.checks.failures import catalogue
-from opsmith.checks.protocol import all_checks
 
 if TYPE_CHECKING:
-    from opsmith.checks.report import Report, Row
+    from opsmith.checks.rows import Results, Row
 
 _FOLDER = Path(__file__).parent
 #: From what counts most to what counts least.
@@ -79,13 +78,35 @@ class Cell:
         return f"{self.runtime}: {self.count} of {self.total} {status}"
 
 
-def render(report: Report) -> str:
-    """The page's text."""
+class ShownCheck(Protocol):
+    """What the page says of a check; see `opsmith.checks.protocol.Check`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def summary(self) -> str:
+        """What must hold."""
+
+    @property
+    def runtime(self) -> str:
+        """Its column."""
+
+
+def render(report: Results, checks: Sequence[ShownCheck]) -> str:
+    """Return the page's text.
+
+    Args:
+        report: what is shown.
+        checks: every check there is, in the order of the columns.
+    """
     import torch
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from opsmith.kernels.version import version
 
+    runtimes = {check.name: check.runtime for check in checks}
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
@@ -93,7 +114,6 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    runtimes = {check.name: check.runtime for check in all_checks()}
     known = dict.fromkeys([*runtimes.values(), _ELSEWHERE])
     every = (*report.rows, *report.left_out)
     there = {runtimes.get(row.check, _ELSEWHERE) for row in every}
@@ -117,24 +137,24 @@ def render(report: Report) -> str:
         open=_OPEN,
         codes=codes,
         explanations={code: catalogue()[code] for code in codes if code in catalogue()},
-        data=_embedded(report, runtimes),
+        data=_embedded(report, checks, runtimes),
         runtime_of=lambda row: runtimes.get(row.check, _ELSEWHERE),
         versions=f"opsmith {version()}, torch {torch.__version__}",
         date=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
     )
 
 
-def _embedded(report: Report, runtimes: dict[str, str]) -> str:
+def _embedded(report: Results, checks: Sequence[ShownCheck], runtimes: Mapping[str, str]) -> str:
     """The rows as JSON that can stand in a script element."""
     document = {
-        "summaries": {check.name: check.summary for check in all_checks()},
+        "summaries": {check.name: check.summary for check in checks},
         "rows": [_row(row, runtimes) for row in (*report.rows, *report.left_out)],
     }
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _row(row: Row, runtimes: dict[str, str]) -> dict[str, Any]:
+def _row(row: Row, runtimes: Mapping[str, str]) -> dict[str, Any]:
     """What the page needs of a row: nothing that is empty, a sample as a list."""
     own = plain(row)
     own["runtime"] = runtimes.get(row.check, _ELSEWHERE)

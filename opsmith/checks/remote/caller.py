@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from opsmith.checks.failure import CHANGED, Failure
 from opsmith.checks.gradients import COTANGENTS, Backward, leaves_of, require_unwritten
-from opsmith.checks.protocol import Failure
 from opsmith.checks.remote.wire import (
     Reader,
     WireError,
@@ -23,7 +23,6 @@ from opsmith.checks.remote.wire import (
     storage_bytes,
     written_memories,
 )
-from opsmith.checks.trial import CHANGED
 from opsmith.checks.worker.launch import Launch
 from opsmith.checks.worker.memory import bound_for
 from opsmith.checks.worker.supervised import End, GarbledError, Supervised

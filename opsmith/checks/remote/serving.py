@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from opsmith.checks.failure import Failure
 from opsmith.checks.forks import FORK_CODE, FORKED, Forks
 from opsmith.checks.gradients import COTANGENTS, differentiate
-from opsmith.checks.protocol import Failure
 from opsmith.checks.raised import raised
 from opsmith.checks.remote.wire import (
     Reader,

@@ -23,7 +23,7 @@ from opsmith.checks.locate import Location
 from opsmith.checks.protocol import Check
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
-from opsmith.checks.report import Row
+from opsmith.checks.rows import Row
 from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import repeated
 from opsmith.checks.subject import Subject

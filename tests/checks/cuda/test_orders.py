@@ -8,8 +8,8 @@ from torch import Tensor
 import opsmith
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.cuda import _compare
+from opsmith.checks.failure import Failure
 from opsmith.checks.harness import Call
-from opsmith.checks.protocol import Failure
 from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 

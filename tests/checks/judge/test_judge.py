@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from opsmith.checks.documents import SCHEMA_FILE
+from opsmith.checks.failure import Failure
 from opsmith.checks.failures import catalogue
 from opsmith.checks.judge import judge
 from opsmith.checks.judge.session import Session
-from opsmith.checks.protocol import Failure
 from opsmith.operators.importing import import_operators
 
 SPEC = Path(__file__).with_name("spec.py")
