@@ -25,7 +25,7 @@ from opsmith.targets.artifact import (
 )
 from opsmith.targets.call_errors import call_errors
 from opsmith.targets.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
-from opsmith.targets.registry import get_target
+from opsmith.targets.registry import UnknownTargetError, get_target
 
 _REMEMBERED = 256
 #: Raised where a manifest's ``details`` or ``call``, which each target reads itself, lack something
@@ -258,10 +258,13 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
     """Load an artifact that was opened.
 
     Raises:
-        ArtifactError: the artifact is not for this machine.
+        ArtifactError: the artifact is damaged, or not for this machine.
         MissingError: the runtime is not installed.
     """
-    target = get_target(artifact.manifest.target)
+    try:
+        target = get_target(artifact.manifest.target)
+    except UnknownTargetError as error:
+        raise ArtifactError(f"{artifact.folder / MANIFEST}: {error}") from None
     missing = target.available()
     if missing is not None:
         raise MissingError(f"{artifact.folder} needs {target.title}: {missing}")

@@ -98,6 +98,7 @@ DAMAGED = {
     "inputs[0].dtype is 'float99', which is no dtype": put("inputs", 0, "dtype", value="float99"),
     "outputs[0].name is an integer, expected a string": put("outputs", 0, "name", value=3),
     "target is a list, expected a string": put("target", value=[]),
+    "no target 'abacus'; there are": put("target", value="abacus"),
     "kind is an object, expected a string": put("kind", value={}),
     "dims.N has 3 elements, expected 2": put("dims", "N", value=[1, 2, 3]),
     "dims.N[0] is a string, expected an integer": put("dims", "N", value=["one", None]),
