@@ -15,7 +15,7 @@ from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.threads import threads
 from opsmith.operators import Operator
-from opsmith.operators.arguments import is_float8, map_named_tensors
+from opsmith.operators.arguments import is_float8, map_named_tensors, map_tensors
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import FLOAT8
 
@@ -68,6 +68,19 @@ def is_differentiable(tensor: Tensor) -> bool:
     """Whether a tensor's dtype can carry a gradient."""
     inexact = tensor.is_floating_point() or tensor.is_complex()
     return inexact and not is_float8(tensor.dtype)
+
+
+def stopped(signature: Signature, returned: Any) -> Any:
+    """Return what a reference returned, without a graph where results are `NonDifferentiable`."""
+    results = signature.results
+    if all(result.differentiable for result in results):
+        return returned
+    many = returned if len(results) > 1 else [returned]
+    found = tuple(
+        value if result.differentiable else map_tensors(value, Tensor.detach)
+        for result, value in zip(results, many, strict=True)
+    )
+    return found if len(results) > 1 else found[0]
 
 
 def arriving_layout(case: Case) -> str:
@@ -194,7 +207,8 @@ def expected_gradients(
         arguments, leaves = leaves_of(own, operator.signature)
         positional, keywords = operator.split(arguments)
         with torch.enable_grad():
-            results = flatten(operator.signature, function(*positional, **keywords), {})
+            returned = stopped(operator.signature, function(*positional, **keywords))
+            results = flatten(operator.signature, returned, {})
         outputs = [result for result in results if is_differentiable(result)]
         incoming = given.get(COTANGENTS, outputs)
         pairs = [

@@ -101,11 +101,11 @@ def _compared(call: str, run_with: str = GIVEN) -> list[str]:
 
 
 _GRADIENTS = (
-    "from opsmith.checks.gradients import is_differentiable, leaves_of",
+    "from opsmith.checks.gradients import is_differentiable, leaves_of, stopped",
     "from opsmith.operators.arguments import flatten",
     "torch.manual_seed(0)",
     "own, leaves = leaves_of(copy.deepcopy(arguments), op.signature)",
-    "results = flatten(op.signature, op.reference(**own), own)",
+    "results = flatten(op.signature, stopped(op.signature, op.reference(**own)), own)",
     "results = [one for one in results if is_differentiable(one)]",
     "incoming = [torch.randn_like(one) for one in results]",
     "pairs = [pair for pair in zip(results, incoming) if pair[0].requires_grad]",

@@ -209,7 +209,21 @@ class _Nodes:
                 ctx.save_for_backward(*tensors)
         # What backward needs is saved through ctx; the node must not keep the rest alive.
         call.flat.release()
+        never = self._without_gradient(output)
+        if never:
+            ctx.mark_non_differentiable(*never)
         return call.flatten(output)
+
+    def _without_gradient(self, output: Any) -> list[Tensor]:
+        """Return the tensors among the results that are declared `NonDifferentiable`."""
+        results = self.operator.signature.results
+        many = output if len(results) > 1 else [output] * len(results)
+        return [
+            tensor
+            for result, value in zip(results, many, strict=True)
+            if not result.differentiable
+            for tensor in (value if isinstance(value, list | tuple) else [value])
+        ]
 
     def backward(self, ctx: Any, *grads: Tensor) -> Any:
         operator, call = self.operator, ctx._opsmith_call

@@ -117,6 +117,8 @@ class DeclaredBackward:
                 if not parameter.keyword_only
             )
 
+        # What messages say of where the backward is written.
+        backward.__wrapped__ = self.backward.reference  # type: ignore[attr-defined]
         return Rule(backward, setup_context, before.reference)
 
 
@@ -177,8 +179,32 @@ def declared(
     found: dict[str, int] = {}
     for argument, result in grads.items():
         found[argument] = _result(forward.signature, backward, argument, result, known)
+    _compare_gradients(forward.signature, backward.name, given)
     gradients = tuple(found.get(p.name) for p in forward.signature.parameters)
     return DeclaredBackward(forward, backward, given, gradients)
+
+
+def _compare_gradients(signature: Signature, backward: str, given: Sequence[Given]) -> None:
+    """Refuse a backward that does not take the gradient of each result that has one, and no other.
+
+    What it does not take would be zeros that nobody asked for.
+    """
+    what = f"{signature.qualname}: register_backward: {backward}"
+    taken = {one.position for one in given if one.kind == "gradient"}
+    names = _names_for(_GRAD, signature)
+    for position, result in enumerate(signature.results):
+        inexact = set(result.tensor_type.dtypes.names) & {*FLOATING, *COMPLEX}
+        if position in taken and not result.differentiable:
+            raise DeclarationError(
+                f"{what} takes {names[position]!r}, and the result {result.name!r} is declared "
+                "NonDifferentiable. Leave out the parameter, or the mark."
+            )
+        if position not in taken and result.differentiable and inexact:
+            raise DeclarationError(
+                f"{what} does not take {names[position]!r}, so that a gradient of the result "
+                f"{result.name!r} would be lost. Take it, or declare that there is none: "
+                f"Annotated[{result.type}, NonDifferentiable()]."
+            )
 
 
 def _names_for(kind: str, signature: Signature) -> list[str]:

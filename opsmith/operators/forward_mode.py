@@ -60,7 +60,16 @@ def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[...,
         {name: map_tensors(value, _primal) for name, value in arguments.items()}
     )
     returned = call(*positional, **keywords)
-    return _with_tangents(returned, operator.reference(**arguments))
+    dual = operator.reference(**arguments)
+    results = operator.signature.results
+    if all(result.differentiable for result in results):
+        return _with_tangents(returned, dual)
+    if len(results) == 1:
+        return returned
+    each = zip(results, returned, dual, strict=True)
+    return tuple(
+        _with_tangents(one, other) if result.differentiable else one for result, one, other in each
+    )
 
 
 def written_names(operator: Operator) -> str:

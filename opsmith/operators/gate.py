@@ -58,7 +58,7 @@ def load_recorder() -> ctypes.CDLL | None:
         positions = ctypes.POINTER(ctypes.c_int64)
         library.opsmith_recorder_open.argtypes = [
             *(text, text, text, text, positions, count),
-            *(positions, text, count, count),
+            *(positions, text, count, text),
         ]
         library.opsmith_recorder_open.restype = ctypes.c_void_p
     return library
@@ -135,5 +135,5 @@ def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:
         (ctypes.c_int64 * len(gradients))(*gradients),
         differentiable.encode(),
         len(gradients),
-        len(signature.results),
+        "".join("d" if one.differentiable else "-" for one in signature.results).encode(),
     )

@@ -55,7 +55,7 @@ struct Plan {
   std::vector<Given> given;        // for each parameter of the backward
   std::vector<int64_t> gradients;  // for each argument the backward's result, or -1
   std::vector<bool> differentiable;
-  size_t results;
+  std::vector<bool> results;  // whether each has a gradient
 };
 
 // What autograd keeps of one argument or result: tensors as it keeps them, all else as it is.
@@ -186,10 +186,10 @@ class Recorder final : public c10::OperatorKernel {
 
   void record(const decltype(make_node<Recorded>())& node,
               const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack) const {
-    const size_t first = stack.size() - plan_->results;
-    for (size_t i = 0; i < plan_->results; ++i) {
+    const size_t first = stack.size() - plan_->results.size();
+    for (size_t i = 0; i < plan_->results.size(); ++i) {
       const at::Tensor& result = stack[first + i].toTensor();
-      if (torch::autograd::isDifferentiableType(result.scalar_type())) {
+      if (plan_->results[i] && torch::autograd::isDifferentiableType(result.scalar_type())) {
         torch::autograd::set_history(result, node);
       } else {
         node->add_input_metadata(Node::undefined_input());
@@ -212,17 +212,19 @@ extern "C" {
 // Puts a recorder before `name`. `derivative` is the operator of the same schema that calls with
 // tangents go to; `backward` is called with what `kinds` and `positions` say, for each of its
 // `given` parameters; `gradients` says for each of `arguments` which of its results is the
-// gradient, or -1, and `differentiable` whether it may have one. Returns as `open_gate`.
+// gradient, or -1, and `differentiable` whether it may have one; `results` whether each of them has
+// one. Returns as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_recorder_open(
     const char* name, const char* derivative, const char* backward, const char* kinds,
     const int64_t* positions, uint64_t given, const int64_t* gradients, const char* differentiable,
-    uint64_t arguments, uint64_t results) {
+    uint64_t arguments, const char* results) {
   return open_gate(
       name, c10::DispatchKey::Autograd, "opsmith's recorder", [&](c10::Dispatcher& dispatcher) {
         std::string title = dispatcher.findSchemaOrThrow(name, "").schema().name();
         title.replace(title.find("::"), 2, "_");
-        auto plan = std::make_shared<Plan>(Plan{
-            title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, results});
+        auto plan = std::make_shared<Plan>(
+            Plan{title + "Backward", dispatcher.findSchemaOrThrow(backward, ""), {}, {}, {}, {}});
+        for (; *results != 0; ++results) plan->results.push_back(*results == 'd');
         for (uint64_t i = 0; i < given; ++i) {
           plan->given.push_back({kinds[i], static_cast<size_t>(positions[i])});
         }

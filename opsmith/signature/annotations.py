@@ -108,7 +108,8 @@ class Starts:
 class NonDifferentiable:
     """The operator is not differentiated with respect to this tensor, whatever its dtype.
 
-    No gradient reaches it, a tangent on it is left out, and gradient checks take it as it is.
+    No gradient reaches such an argument, a tangent on it is left out, and gradient checks take it
+    as it is. Such a result (saved statistics, a table, a mask) requires no gradient.
 
     Example:
         >>> from typing import Annotated

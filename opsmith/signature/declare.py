@@ -126,8 +126,8 @@ def signature_of(
         name,
         _told_of_each_other(parameters),
         tuple(
-            Result("out" if len(results) == 1 else f"out{position}", type_)
-            for position, type_ in enumerate(results)
+            Result("out" if len(results) == 1 else f"out{position}", type_, differentiable)
+            for position, (type_, differentiable) in enumerate(results)
         ),
         tuple(data_dependent),
         tuple(parallel_dims),

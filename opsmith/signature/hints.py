@@ -249,8 +249,10 @@ def _sequence_type(
     return SequenceType(kind, None)
 
 
-def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | TensorListType]:
-    """The types of the results.
+def results(
+    annotation: Any, scalars: Collection[str]
+) -> list[tuple[TensorType | TensorListType, bool]]:
+    """Return the type of each result, and whether it has a gradient.
 
     Raises:
         AnnotationProblem: beginning with the annotation.
@@ -266,18 +268,13 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
             raise AnnotationProblem(
                 f"{show(annotation)}: write list[...] for any number of results"
             )
-    found: list[TensorType | TensorListType] = []
+    found: list[tuple[TensorType | TensorListType, bool]] = []
     for member in members:
         try:
             part = strip_result(member)
             type_ = type_of(part.base, scalars)
         except AnnotationProblem as problem:
             raise AnnotationProblem(f"{show(member)}: {problem}") from None
-        if not part.differentiable:
-            raise AnnotationProblem(
-                f"{show(member)}: NonDifferentiable is for arguments; a result that does not "
-                "depend on any has gradients of zero"
-            )
         if part.optional:
             raise AnnotationProblem(
                 f"{show(member)}: a result is always there, as a compiled graph has to know what "
@@ -290,7 +287,7 @@ def results(annotation: Any, scalars: Collection[str]) -> list[TensorType | Tens
                 f"{show(member)}: a result is a tensor; return a 0-dimensional one, "
                 f'as in Float[Tensor, ""]'
             )
-        found.append(type_)
+        found.append((type_, part.differentiable))
     return found
 
 

@@ -195,7 +195,10 @@ class Signature:
     def facts(self) -> str:
         """All that it says but the documentation, as a text; no shape is parsed for it."""
         dtypes = [p.tensor_type and p.tensor_type.dtypes.names for p in self.parameters]
-        results = [(str(result.type), result.tensor_type.dtypes.names) for result in self.results]
+        results = [
+            (str(one.type), one.tensor_type.dtypes.names, one.differentiable)
+            for one in self.results
+        ]
         annotations = [parameter.annotation for parameter in self.parameters]
         claims = self.data_dependent, self.parallel_dims
         return repr((self.namespace, self.schema(), annotations, dtypes, results, claims))

@@ -153,10 +153,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Result:
-    """One result; `name` is ``out``, or ``out0``, ``out1``, … where there are several."""
+    """One result.
+
+    Attributes:
+        name: ``out``, or ``out0``, ``out1``, … where there are several.
+        type: what it is.
+        differentiable: whether gradients may come from it.
+    """
 
     name: str
     type: TensorType | TensorListType
+    differentiable: bool = True
 
     @property
     def tensor_type(self) -> TensorType:

@@ -11,7 +11,7 @@ from torch import Tensor
 from opsmith.checks.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
 from opsmith.checks.expected import Expected, RefusedError, flatten, measure, narrow, widen
-from opsmith.checks.gradients import COTANGENTS, has_leaves, is_differentiable, leaves_of
+from opsmith.checks.gradients import COTANGENTS, has_leaves, is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents
@@ -109,7 +109,7 @@ def _differentiate_twice(
     own = {name: value for name, value in given.items() if name in signature.by_name}
     arguments, leaves = leaves_of(own, signature)
     incoming = [one.detach().to(device).requires_grad_() for one in given[COTANGENTS]]
-    results = flatten(signature, call(arguments), {})
+    results = flatten(signature, stopped(signature, call(arguments)), {})
     outputs = [result for result in results if is_differentiable(result)]
     wanted = {f"the derivative by {name!r}": leaf for name, leaf in leaves.items()} | {
         f"the derivative by incoming gradient {n}": one for n, one in enumerate(incoming)

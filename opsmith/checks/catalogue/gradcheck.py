@@ -14,7 +14,7 @@ from opsmith.checks.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
 from opsmith.checks.expected import flatten, run_reference
 from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import is_differentiable, leaves_of
+from opsmith.checks.gradients import is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import check
 from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
@@ -210,7 +210,8 @@ def _as_function(
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(leaves, inputs, strict=True))
         own = map_named_tensors(arguments, given.get)
-        results = flatten(trial.signature, call(own), own)
+        returned = stopped(trial.signature, call(own))
+        results = flatten(trial.signature, returned, own)
         return tuple(result for result in results if result.dtype in _DOUBLE)
 
     return function, tuple(leaves.values())

@@ -18,7 +18,6 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.classes.reference import Reference, state_type
 from opsmith.signature import (
     Parameter,
-    Result,
     Signature,
     TensorListType,
     TensorType,
@@ -436,7 +435,7 @@ def _with_names(signature: Signature, returned: int, updates: Sequence[str]) -> 
             name = "out" if returned == 1 else f"out{position}"
         else:
             name = f"new_{updates[position - returned]}"
-        results.append(Result(name, result.type))
+        results.append(dataclasses.replace(result, name=name))
     return dataclasses.replace(signature, results=tuple(results))
 
 

@@ -80,7 +80,13 @@ class Function:
         return results[0] if len(results) == 1 else results
 
     def _run(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
-        return self._with_rules(numbers)(arrays)
+        found = self._with_rules(numbers)(arrays)
+        results = zip(self.signature.results, found, strict=False)  # what was written comes after
+        stopped = [
+            value if result.differentiable else jax.lax.stop_gradient(value)
+            for result, value in results
+        ]
+        return (*stopped, *found[len(stopped) :])
 
     def _make(self, numbers: Numbers) -> Callable[[Arrays], tuple[Any, ...]]:
         """The call with its rules for vmap and derivatives."""

@@ -1,0 +1,46 @@
+"""A result that is declared to have no gradient has none in JAX either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+import opsmith
+from opsmith import NonDifferentiable
+
+jax = pytest.importorskip("jax")
+
+SOURCE = """
+#include <opsmith/kernel.h>
+#include "twice.h"
+void twice(const opsmith::Context&, const jax_without_gradients::twice_args& a) {
+  for (int64_t i = 0; i < a.N; ++i) {
+    a.out0(i) = 2 * a.x(i);
+    a.out1(i) = a.x(i) * a.x(i);
+  }
+}
+OPSMITH_KERNEL(jax_without_gradients, twice, cpu)
+"""
+
+
+def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
+    @opsmith.op("jax_without_gradients::twice", autograd="reference")
+    def twice(
+        x: Float32[Tensor, "N"],
+    ) -> tuple[Float32[Tensor, "N"], Annotated[Float32[Tensor, "N"], NonDifferentiable()]]:
+        return 2 * x, x * x
+
+    source = tmp_path / "twice.cpp"
+    source.write_text(SOURCE)
+    twice.register_kernel("cpu", source=source, flags=("-O0",))
+    artifact = opsmith.export(twice, target="jax", out=tmp_path / "dist", say=None)
+    function = opsmith.load(artifact.folder).ops.twice
+    x = jax.numpy.asarray(torch.arange(3.0).numpy())
+    assert function(x)[1].tolist() == [0, 1, 4]
+    found = jax.grad(lambda x: sum(result.sum() for result in function(x)))(x)
+    assert found.tolist() == [2, 2, 2]
