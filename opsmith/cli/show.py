@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from opsmith.operators import Operator
-    from opsmith.operators.kernel import Kernel
+    from opsmith.operators.base import Kernel
 
 _NO = "[dim]–[/]"
 

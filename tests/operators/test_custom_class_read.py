@@ -184,6 +184,8 @@ def test_what_is_no_plain_class_is_said():
         opsmith.custom_class("ns::Thing")(lambda: None)  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="is named 'namespace::name'"):
         opsmith.custom_class("Thing")(type("Thing", (), {}))
+    with pytest.raises(DeclarationError, match=r'write @opsmith\.custom_class\("my_ops::Thing'):
+        opsmith.custom_class(type("Thing", (), {}))  # type: ignore[call-overload]
     with pytest.raises(DeclarationError, match=r'is a string; write mutates=\("count",\)'):
         opsmith.method(mutates="count")
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.arguments import map_named_tensors, map_tensors
 from opsmith.operators.base import Kernel
 from opsmith.operators.classes import fake, runtime
@@ -323,6 +323,12 @@ def custom_class(
         >>> torch.classes.docs.Scale(2.0).forward(torch.ones(2))
         tensor([2., 2.])
     """
+    if callable(qualname):
+        name = getattr(qualname, "__name__", "MyClass")
+        raise DeclarationError(
+            f"{name}: opsmith.custom_class needs the class's name, with a namespace of yours: "
+            f'write @opsmith.custom_class("my_ops::{name}")'
+        )
     if python_class is None:
         return functools.partial(custom_class, qualname)  # type: ignore[return-value]
     declared = read_class(python_class, qualname)
