@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ExportError,
         MissingError,
         OpsmithError,
+        StorageError,
     )
     from opsmith.operators import Operator, op
     from opsmith.operators.adopt import adopt
@@ -66,6 +67,7 @@ __all__ = [
     "Positive",
     "Sorted",
     "Starts",
+    "StorageError",
     "Total",
     "Watch",
     "adopt",

@@ -33,6 +33,10 @@ class MissingError(OpsmithError):
     """Something needed is not on this machine; the message says what, and how to get it."""
 
 
+class StorageError(OpsmithError, OSError):
+    """A file or folder cannot be written; the message names it, and the variable that chose it."""
+
+
 class DifferentiationError(OpsmithError):
     """A derivative was asked for that the operator does not have."""
 

@@ -3,6 +3,7 @@
 Whatever imports torch is imported inside a command, so that `opsmith --help` answers at once.
 """
 
+import errno
 import json
 import time
 from pathlib import Path
@@ -14,6 +15,9 @@ from typer.core import TyperGroup
 from opsmith.cli import adopt, artifacts, bench, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, MissingError, OpsmithError
+
+#: What disks and permissions are the reason of.
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 class _Commands(TyperGroup):
@@ -27,6 +31,10 @@ class _Commands(TyperGroup):
                 raise
             output.say_error(str(error))
             raise typer.Exit(getattr(error, "exit_code", 1)) from None
+        except OSError as error:
+            what = error.filename or "a file could not be written"
+            output.say_error(f"{what}: {error.strerror}")
+            raise typer.Exit(1) from None
 
 
 app = typer.Typer(

@@ -19,7 +19,7 @@ from opsmith.kernels import toolchain, variants
 from opsmith.kernels.audit import audit
 from opsmith.kernels.cmake import cmake_lists, unit_target
 from opsmith.kernels.compiler_output import NINJA_STATUS, compile_error, own_words
-from opsmith.kernels.files import cache_folder, digest, key_of, locked, once
+from opsmith.kernels.files import cache_folder, digest, key_of, locked, needing_space, once
 from opsmith.kernels.precompiled import Precompiled, precompiled
 from opsmith.kernels.progress import run
 from opsmith.kernels.scratch import scratch_folder
@@ -185,6 +185,8 @@ def _build(recipe: Recipe, folder: Path) -> Variant:
     folders = [unit.folder(tools) for unit in units]
     with contextlib.ExitStack() as stack:
         work = stack.enter_context(scratch_folder(recipe.name))
+        # What fails is looked at before the folder goes, and its space is free again.
+        stack.enter_context(needing_space(work))
         # In one order for all processes, which else would wait for each other.
         for place in sorted({place for place in folders if variants.find(place) is None}):
             stack.enter_context(locked(place))

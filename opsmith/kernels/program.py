@@ -9,7 +9,14 @@ from pathlib import Path
 
 from opsmith.errors import BuildError
 from opsmith.kernels import toolchain
-from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.files import (
+    cache_folder,
+    digest,
+    key_of,
+    needing_space,
+    once,
+    write_atomically,
+)
 from opsmith.kernels.progress import run
 from opsmith.kernels.scratch import scratch_folder
 from opsmith.kernels.toolchain import Compiler
@@ -61,7 +68,7 @@ def build_program(
             return None
 
     def make() -> Path:
-        with scratch_folder(name) as work:
+        with scratch_folder(name) as work, needing_space(work):
             _build(name, sources, work, settings, compiler)
             partial = folder / f"{name}.partial"
             shutil.copy2(work / name, partial)

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from opsmith.kernels.watchdog import watched
+from opsmith.kernels.scratch import watched_environment
 
 QUIET_SECONDS = 1.0
 """What takes longer is shown."""
@@ -22,7 +22,7 @@ def run(
     It ends, with all that it started, where this process does.
     """
     with (
-        watched() as variables,
+        watched_environment() as variables,
         subprocess.Popen(
             command,
             env={**environment, **variables},

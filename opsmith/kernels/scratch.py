@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from opsmith.kernels.files import SCRATCH, storing, temporary_folder
 from opsmith.kernels.watchdog import watched
 
-_PREFIX, _SUFFIX = "opsmith-", ".scratch"
+_PREFIX = "opsmith-"
 
 _locks: dict[Path, int] = {}
-_swept: set[tuple[int, str]] = set()
+_swept: set[tuple[int, Path]] = set()
 
 
 @contextmanager
@@ -30,8 +31,18 @@ def scratch_folder(name: str) -> Iterator[Path]:
     Args:
         name: what it is for, as part of its name.
     """
-    with held_folder(_temporary(), f"{_PREFIX}{name}-", _SUFFIX) as folder:
+    with held_folder(_temporary(), f"{_PREFIX}{name}-", SCRATCH) as folder:
         yield folder
+
+
+@contextmanager
+def watched_environment() -> Iterator[dict[str, str]]:
+    """Variables for what is started in the block: it ends with this process, see `watched`.
+
+    It has a folder of its own for temporary files: a compiler that is killed leaves some.
+    """
+    with scratch_folder("tmp") as folder, watched() as variables:
+        yield {**variables, "TMPDIR": str(folder)}
 
 
 @contextmanager
@@ -53,7 +64,7 @@ def held_folder(parent: Path, prefix: str, suffix: str) -> Iterator[Path]:
 
 def make_scratch(name: str) -> Path:
     """A fresh folder for temporary files, until `remove` removes it."""
-    return _made(_temporary(), f"{_PREFIX}{name}-", _SUFFIX)
+    return _made(_temporary(), f"{_PREFIX}{name}-", SCRATCH)
 
 
 def make_again(folder: Path) -> None:
@@ -100,16 +111,17 @@ def sweep(parent: Path, prefix: str, suffix: str) -> None:
 
 def _temporary() -> Path:
     """The folder for temporary files; swept when this process first asks for it."""
-    folder = tempfile.gettempdir()
+    folder = temporary_folder()
     if (os.getpid(), folder) not in _swept:
         _swept.add((os.getpid(), folder))
-        sweep(Path(folder), _PREFIX, _SUFFIX)
-    return Path(folder)
+        sweep(folder, _PREFIX, SCRATCH)
+    return folder
 
 
 def _made(parent: Path, prefix: str, suffix: str) -> Path:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=suffix, dir=parent))
+        with storing(parent / "_"):
+            folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=suffix, dir=parent))
         # Another process may have swept it before it was locked.
         if _hold(folder):
             return folder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith.errors import MissingError
-from opsmith.kernels.files import cache_folder, write_atomically
+from opsmith.kernels.files import cache_folder, read_json, write_atomically
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
 _INSTALL = (
@@ -85,12 +85,9 @@ def tool_version(path: str, what: str) -> str:
     status = os.stat(real)
     stamp = [status.st_mtime_ns, status.st_size]
     memory = cache_folder() / "compilers.json"
-    try:
-        known = json.loads(memory.read_text())
-    except (OSError, ValueError):
-        known = {}
+    known = read_json(memory, dict) or {}
     entry = known.get(real)
-    if isinstance(entry, dict) and entry.get("stamp") == stamp:
+    if isinstance(entry, dict) and entry.get("stamp") == stamp and "version" in entry:
         return str(entry["version"])
     try:
         process = subprocess.run(

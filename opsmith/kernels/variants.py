@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.files import digest, write_atomically
+from opsmith.kernels.files import digest, read_json, write_atomically
 
 _LIST = "variants.json"
 _MOST = 16
@@ -76,8 +76,14 @@ def included_by(path: Path) -> list[Path]:
 
 
 def _known(folder: Path) -> list[dict[str, Any]]:
-    try:
-        known: list[dict[str, Any]] = json.loads((folder / _LIST).read_text())
-    except (OSError, ValueError):
-        return []
-    return known
+    """What the list says; what somebody else wrote into it is as if it were not there."""
+    known = read_json(folder / _LIST, list) or []
+    return [one for one in known if _is_entry(one)]
+
+
+def _is_entry(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and all(isinstance(one.get(name), str) for name in ("what", "file", "sha256"))
+        and isinstance(one.get("included"), dict)
+    )

@@ -132,21 +132,6 @@ def watched(*folders: Path) -> Iterator[dict[str, str]]:
                 own.end()
 
 
-@contextlib.contextmanager
-def watched_environment() -> Iterator[None]:
-    """Within the block, all that this process starts ends with it, see `watched`."""
-    with watched() as variables:
-        before = os.environ.get(VARIABLE)
-        os.environ.update(variables)
-        try:
-            yield
-        finally:
-            if before is not None:
-                os.environ[VARIABLE] = before
-            else:
-                os.environ.pop(VARIABLE, None)
-
-
 def be_supervised() -> None:
     """Watch this process no more: whoever started it ends all that it starts."""
     global _supervised

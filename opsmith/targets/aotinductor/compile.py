@@ -22,8 +22,8 @@ from torch.export import ExportedProgram
 from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder, machine, toolchain
 from opsmith.kernels.files import once
+from opsmith.kernels.scratch import watched_environment
 from opsmith.kernels.version import version
-from opsmith.kernels.watchdog import watched_environment
 from opsmith.targets.aotinductor.libraries import Plan
 
 _LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
@@ -92,7 +92,7 @@ def _reuse(known: Path, out: Path) -> bool:
 def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
-    with _LOCK, watched_environment(), _search(search), _sign_of_life(), warnings.catch_warnings():
+    with _LOCK, _environment(search), _sign_of_life(), warnings.catch_warnings():
         # PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
@@ -116,20 +116,23 @@ def machine_settings() -> dict[str, Any]:
 
 
 @contextmanager
-def _search(folders: Sequence[str]) -> Iterator[None]:
-    """Folders in which the linker that inductor runs looks for libraries.
+def _environment(folders: Sequence[str]) -> Iterator[None]:
+    """Have the compilers that inductor runs look for libraries in `folders`, and end with this.
 
     Inductor has a setting for libraries, and none for where they are.
     """
     before = os.environ.get("LIBRARY_PATH")
-    os.environ["LIBRARY_PATH"] = ":".join([*folders, *([before] if before else [])])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["LIBRARY_PATH"]
-        else:
-            os.environ["LIBRARY_PATH"] = before
+    search = ":".join([*folders, *([before] if before else [])])
+    with watched_environment() as variables:
+        chosen = {**variables, "LIBRARY_PATH": search}
+        kept = dict(os.environ)
+        os.environ.update(chosen)
+        try:
+            yield
+        finally:
+            for name in chosen:
+                os.environ.pop(name, None)
+            os.environ.update({name: kept[name] for name in chosen if name in kept})
 
 
 @contextmanager
