@@ -6,6 +6,8 @@ artifact compares them, so that nothing is loaded which is not what was written.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ArtifactError
+from opsmith.kernels.files import needing_space, storing
 from opsmith.signature.dtypes import ALL_DTYPES
 from opsmith.targets import typed_json
 from opsmith.targets.partial import partial_folder
@@ -27,6 +30,8 @@ VERSION = 2
 """Of the manifest's layout. A later one is refused, since what it says is not known."""
 _READ = (1, 2)
 MODEL, OPERATORS = "model", "operators"
+#: Of Linux: paths begin in the working directory; two of them are exchanged.
+_AT_CWD, _RENAME_EXCHANGE = -100, 2
 
 
 @dataclass(frozen=True)
@@ -304,11 +309,13 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         ArtifactError: `out` is there and may not be replaced, or is not an artifact. What is there
             then stays, and nothing is left beside it.
+        StorageError: it cannot be written, or there is no space for it.
     """
     out = Path(os.path.abspath(Path(out).expanduser()))
     refuse_to_replace(out, overwrite=overwrite)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with partial_folder(out) as temporary:
+    with storing(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with needing_space(out), partial_folder(out) as temporary:
         yield temporary
         # mkdtemp keeps others out; an artifact is as readable as any folder made here.
         umask = os.umask(0)
@@ -343,6 +350,8 @@ def _move(temporary: Path, out: Path, overwrite: bool) -> None:
     if not out.exists():
         os.rename(temporary, out)
         return
+    if _exchange(temporary, out):
+        return  # the old one goes with the temporary folder
     # A folder that is not empty cannot be renamed over: the old one steps aside first.
     aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".replaced", dir=out.parent))
     os.rename(out, aside / out.name)
@@ -353,3 +362,12 @@ def _move(temporary: Path, out: Path, overwrite: bool) -> None:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, so that no kill comes between; whether it was done."""
+    with contextlib.suppress(AttributeError):  # not Linux, or an old C library
+        names = os.fsencode(one), os.fsencode(other)
+        rename = ctypes.CDLL(None).renameat2
+        return bool(rename(_AT_CWD, names[0], _AT_CWD, names[1], _RENAME_EXCHANGE) == 0)
+    return False

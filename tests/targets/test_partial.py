@@ -63,3 +63,15 @@ def test_what_belongs_to_others_stays(tmp_path):
         pass
     assert other.is_dir()
     assert (tmp_path / ".dist.file.partial").is_file()
+
+
+def test_an_artifact_is_replaced_in_one_step(tmp_path, monkeypatch):
+    out = tmp_path / "dist"
+    for text in ("old", "new"):
+        with artifact.replacing(out, overwrite=True) as folder:
+            (folder / artifact.MANIFEST).write_text(text)
+            if text == "new":
+                # A kill between two steps would leave no artifact at all.
+                monkeypatch.setattr(artifact.os, "rename", lambda *_: pytest.fail("two steps"))
+    assert (out / artifact.MANIFEST).read_text() == "new"
+    assert list(tmp_path.iterdir()) == [out]
