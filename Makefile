@@ -26,6 +26,7 @@ help:
 	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
 	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
 	@echo "make fuzz    call operators with arguments of every kind, in every runtime (long; CALLS=10000)"
+	@echo "make kills   kill builds, exports and checks, and look for what is left (long; KILLS=100)"
 	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited (long)"
 	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
 	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
@@ -95,6 +96,12 @@ mutants: .venv/installed
 .PHONY: faults
 faults: .venv/installed
 	$(BIN)/python tests/faults/run.py --seeds $(SEEDS)
+
+# Each by SIGKILL, SIGTERM and SIGINT in turn; tests/cli/test_kills.py does a few.
+KILLS ?= 100
+.PHONY: kills
+kills: .venv/installed
+	$(BIN)/python tests/kills.py $(KILLS)
 
 .PHONY: adoption
 adoption: .venv/installed
