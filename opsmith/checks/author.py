@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.expected import run_reference
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.subject import registered
 from opsmith.operators import Operator
 from opsmith.operators.arguments import holds_tensors

@@ -43,17 +43,16 @@ from torch import Tensor
 from opsmith.checks.irrelevant import Irrelevant
 from opsmith.checks.layouts import plain
 from opsmith.checks.overflow import exceeds_double, outcomes
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.rounding import RandomRounding, Widening, with_precision
 from opsmith.checks.sensitivity import Evaluate, is_inexact, magnitude, probe
 from opsmith.checks.ties import Ties
 from opsmith.operators import Operator
 from opsmith.operators.arguments import (
     every_tensor_in,
-    flatten,
     holds_tensors,
     map_tensors,
     output_names,
-    with_own_lists,
 )
 
 _ROUNDING_SAMPLES = 12
@@ -298,26 +297,6 @@ def _widened(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def narrow(value: Any) -> Any:
     """`value` with tensors contiguous, on the CPU, in their own dtypes."""
     return map_tensors(value, plain)
-
-
-def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
-    """Call the reference itself, below the dispatcher.
-
-    Args:
-        operator: whose reference.
-        arguments: by name; what it writes into is copied first, and so are lists.
-
-    Returns:
-        What it returned, and that flat.
-    """
-    signature = operator.signature
-    own = with_own_lists(arguments)
-    for parameter in signature.mutated:
-        if own[parameter.name] is not None:
-            own[parameter.name] = own[parameter.name].clone()
-    positional, keywords = operator.split(own)
-    returned = operator.reference(*positional, **keywords)
-    return returned, flatten(signature, returned, own)
 
 
 def expected_of(

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case
-from opsmith.checks.expected import Expected, flatten, measure, narrow, widen
+from opsmith.checks.expected import Expected, measure, narrow, widen
 from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import EXPANDED, LAYOUTS, make_constant
 from opsmith.checks.threads import threads
 from opsmith.operators import Operator
-from opsmith.operators.arguments import is_float8, map_named_tensors, map_tensors
+from opsmith.operators.arguments import flatten, is_float8, map_named_tensors, map_tensors
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import FLOAT8
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opsmith.checks.expected import flatten
 from opsmith.operators import Operator
+from opsmith.operators.arguments import flatten
 from opsmith.signature import Signature, TensorType, expressions
 from opsmith.signature.shapes import Fixed, Variadic
 

@@ -18,7 +18,7 @@ from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.given import keep_given, write_cases
 from opsmith.checks.locate import NotLocatedError, locate
 from opsmith.checks.protocol import Check, selected
-from opsmith.checks.remote import Caller
+from opsmith.checks.remote.caller import Caller
 from opsmith.checks.repeat import command_of
 from opsmith.checks.replay import Replay
 from opsmith.checks.report import Report

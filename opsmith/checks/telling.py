@@ -20,7 +20,7 @@ from torch import Tensor
 
 from opsmith.checks.author import MODEST
 from opsmith.checks.case import Case
-from opsmith.checks.expected import run_reference
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.sampling import Wanted, cases
 from opsmith.checks.search import search
 from opsmith.checks.threads import threads

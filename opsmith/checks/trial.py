@@ -26,18 +26,12 @@ from opsmith.checks.author import (
 )
 from opsmith.checks.case import FAILED_BEFORE, Case
 from opsmith.checks.comparison import compare, same_bits
-from opsmith.checks.expected import (
-    Expected,
-    RefusedError,
-    expected_of,
-    flatten,
-    require_accepted,
-    run_reference,
-)
+from opsmith.checks.expected import Expected, RefusedError, expected_of, require_accepted
 from opsmith.checks.failure import CHANGED, Failure, Inapplicable
 from opsmith.checks.forks import forking_fails
 from opsmith.checks.given import given_cases
 from opsmith.checks.raised import raised
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.replay import Replay
 from opsmith.checks.rows import Status
 from opsmith.checks.sampling import Wanted, cases, pairs
@@ -50,11 +44,12 @@ from opsmith.checks.truths import Truth, kept_truth
 from opsmith.kernels import HOST
 from opsmith.kernels.files import key_of
 from opsmith.operators import Operator
+from opsmith.operators.arguments import flatten
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.checks.remote import Caller
+    from opsmith.checks.remote.caller import Caller
     from opsmith.checks.stored import Stored
     from opsmith.targets import Route, Target
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.case import Case, show_shape
-from opsmith.checks.expected import flatten, output_names
+from opsmith.checks.expected import output_names
 from opsmith.checks.failure import Failure
 from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
-from opsmith.operators.arguments import dtype_name, holds_tensors
+from opsmith.operators.arguments import dtype_name, flatten, holds_tensors
 from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from opsmith.checks.case import Case, show_shape, show_tensor
 from opsmith.checks.comparison import compare
-from opsmith.checks.expected import Expected, run_reference
+from opsmith.checks.expected import Expected
 from opsmith.checks.failure import Failure, Inapplicable
 from opsmith.checks.protocol import check
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.sampling import Wanted, cases
 from opsmith.checks.search import search
 from opsmith.checks.trial import Trial

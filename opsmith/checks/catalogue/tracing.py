@@ -11,15 +11,16 @@ import torch
 from opsmith import kernels
 from opsmith.checks.author import shown_shapes
 from opsmith.checks.case import Case
-from opsmith.checks.expected import RefusedError, flatten, run_reference, widen
+from opsmith.checks.expected import RefusedError, widen
 from opsmith.checks.failure import Failure
 from opsmith.checks.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.one_call_models import dynamic_shape
 from opsmith.checks.protocol import check
+from opsmith.checks.reference_call import run_reference
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
-from opsmith.operators.arguments import is_float8, tensors
+from opsmith.operators.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.expected import run_reference
 from opsmith.checks.failure import Failure
-from opsmith.checks.remote import Caller
+from opsmith.checks.reference_call import run_reference
+from opsmith.checks.remote.caller import Caller
 from opsmith.checks.worker.launch import python
 from opsmith.errors import ArgumentError
 from opsmith.operators import Operator

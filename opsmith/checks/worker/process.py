@@ -37,7 +37,7 @@ from opsmith.uncollected import uncollected
 
 if TYPE_CHECKING:
     from opsmith.checks.protocol import Check
-    from opsmith.checks.remote import Caller
+    from opsmith.checks.remote.caller import Caller
     from opsmith.operators import Operator
 
 #: PyTorch's compiler. PyTorch imports it, for more than a second, where it takes an operator apart
@@ -219,7 +219,8 @@ def _caller(
     alive: Callable[[], None],
 ) -> Caller | None:
     """The process that the kernel runs in; `None` where it is this one."""
-    from opsmith.checks.remote import Caller, serving
+    from opsmith.checks.remote import serving
+    from opsmith.checks.remote.caller import Caller
 
     if not check.apart:
         return None
