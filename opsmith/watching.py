@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_dispatch import is_watched
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST, find_device
 from opsmith.operators import Operator
@@ -285,7 +286,7 @@ class Watch:
         tensors = _tensors((*args, *kwargs.values()))
         if any(type(tensor) not in _PLAIN for tensor in tensors):
             return "passed_over"
-        if torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level():
+        if is_watched():
             return "passed_over"
         if any(torch.is_autocast_enabled(tensor.device.type) for tensor in tensors):
             return "passed_over"

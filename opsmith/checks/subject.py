@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from opsmith import kernels
+from opsmith.compat.torch_dispatch import has_kernel
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.adopted import AdoptedOperator
@@ -103,9 +102,8 @@ def subject_on(operator: Operator, device: str) -> Subject:
 
 def _reaches_reference(operator: Operator, device: str) -> bool:
     key = _device(operator, device).dispatch_key
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
     everywhere = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
-    return any(has(operator.name, one) for one in (key, *everywhere))
+    return any(has_kernel(operator.name, one) for one in (key, *everywhere))
 
 
 def _device(operator: Operator, name: str) -> kernels.Device:

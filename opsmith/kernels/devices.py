@@ -214,5 +214,8 @@ def dispatch_key(name: str, signature: Signature, what: str) -> str:
 
 
 def _privateuse1_name() -> str | None:
-    torch = sys.modules.get("torch")  # without it nobody has given it a name
-    return torch._C._get_privateuse1_backend_name() if torch is not None else None
+    if "torch" not in sys.modules:
+        return None  # without it nobody has given it a name
+    from opsmith.compat.torch_dispatch import name_of_privateuse1
+
+    return name_of_privateuse1()

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_dispatch import parse_schema
 from opsmith.compat.torch_onnx import in_torchscript_export
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
@@ -179,7 +180,7 @@ def _compare(signature: Signature, overload: OpOverload) -> None:
     Raises:
         DeclarationError: showing both.
     """
-    ours = torch._C.parse_schema(f"{signature.namespace}::{signature.schema()}")
+    ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
     theirs = overload._schema
     difference = _difference(ours, theirs)
     if difference:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from opsmith import kernels
+from opsmith.compat.torch_dispatch import key_set, passing_over
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _casting_kernel(
     names: list[str],
     target: Callable[[dict[str, Any]], torch.dtype | None],
 ) -> Callable[..., Any]:
-    exclude = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    exclude = key_set(key)
 
     def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = operator.arguments(args, kwargs)
@@ -84,7 +85,7 @@ def _casting_kernel(
                     arguments[name] = [_cast(item, dtype) for item in value]
                 elif value is not None:
                     arguments[name] = _cast(value, dtype)
-        with torch._C._ExcludeDispatchKeyGuard(exclude):
+        with passing_over(exclude):
             return operator(**arguments)
 
     return kernel

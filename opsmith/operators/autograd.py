@@ -24,12 +24,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._functorch.autograd_function import enable_single_level_autograd_function
-from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 from torch.overrides import TorchFunctionMode
 
 from opsmith.compat.functorch import unwrapped
+from opsmith.compat.torch_autograd import (
+    SingleLevelFunction,
+    any_requires_grad,
+    data_of_tensor,
+    in_transform,
+    may_have_tangents,
+    needs_derivative,
+    single_level,
+)
+from opsmith.compat.torch_dispatch import (
+    after_autograd,
+    after_versions,
+    below_autograd,
+    below_versions,
+)
 from opsmith.errors import DifferentiationError
 from opsmith.operators.arguments import map_tensors
 from opsmith.operators.late import late
@@ -38,12 +50,6 @@ from opsmith.operators.written import line_of
 if TYPE_CHECKING:
     from opsmith.operators.base import Operator
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
-_after_autograd = torch._C._after_autograd_keyset
-_any_requires_grad = torch._C._any_requires_grad
-_is_grad_enabled = torch.is_grad_enabled
-_in_transform = torch._C._are_functorch_transforms_active
-
 
 def kernel(operator: Operator) -> Callable[..., Any]:
     """The kernel for the Autograd key, taking the keyset first."""
@@ -51,24 +57,12 @@ def kernel(operator: Operator) -> Callable[..., Any]:
     slow = late(lambda: derivative_kernel(operator))
 
     def autograd(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if _needs_derivative(args, kwargs):
+        if needs_derivative(args, kwargs):
             return slow(keyset, *args, **kwargs)
-        with _below_autograd():
-            return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
+        with below_autograd():
+            return overload.redispatch(keyset & after_autograd, *args, **kwargs)
 
     return autograd
-
-
-def _needs_derivative(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    if forward_ad._current_level >= 0 or _in_transform():  # as below, without another call
-        return True
-    return _is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())
-
-
-def _may_have_tangents() -> bool:
-    # The level is -1 unless somebody is inside dual_level, jvp or jacfwd; graphs that are compiled
-    # from these enter a transform alone.
-    return forward_ad._current_level >= 0 or _in_transform()
 
 
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
@@ -82,11 +76,11 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
         args, kwargs = _with_memory(args, kwargs)
         if operator.signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)
-        if _may_have_tangents() and has_tangent((*args, *kwargs.values())):
+        if may_have_tangents() and has_tangent((*args, *kwargs.values())):
             return forward_mode(operator, args, kwargs, functools.partial(derivative, keyset))
-        if not (_is_grad_enabled() and _any_requires_grad(*args, *kwargs.values())):
-            with _below_autograd():
-                return overload.redispatch(keyset & _after_autograd, *args, **kwargs)
+        if not (torch.is_grad_enabled() and any_requires_grad(*args, *kwargs.values())):
+            with below_autograd():
+                return overload.redispatch(keyset & after_autograd, *args, **kwargs)
         if operator.signature.mutated:
             raise DifferentiationError(
                 f"{operator.name}: writes into {written_names(operator)}, and a mutating operator "
@@ -175,15 +169,15 @@ class _Nodes:
         self.tensors = [parameter.name for parameter in operator.signature.tensors]
         self.function = type(
             f"{operator.signature.namespace}_{operator.signature.name}",
-            (_SingleLevelFunction,),
+            (SingleLevelFunction,),
             {"forward": staticmethod(self.forward), "backward": staticmethod(self.backward)},
         )
 
     def apply(self, keyset: Any, args: Any, kwargs: Any) -> Any:
         call = _Call(_Flat(self.operator.arguments(args, kwargs), self.tensors), keyset)
         function: Any = self.function
-        if _in_transform():
-            with enable_single_level_autograd_function():
+        if in_transform():
+            with single_level():
                 returned = function.apply(call, *call.flat.tensors)
         else:
             returned = function.apply(call, *call.flat.tensors)
@@ -191,10 +185,10 @@ class _Nodes:
 
     def forward(self, ctx: Any, call: _Call, *tensors: Tensor) -> Any:
         operator = self.operator
-        with _below_autograd():
+        with below_autograd():
             positional, keywords = operator.split(call.flat.arguments)
             output = operator.overload.redispatch(
-                call.keyset & _after_autograd, *positional, **keywords
+                call.keyset & after_autograd, *positional, **keywords
             )
             ctx._opsmith_call = call
             rule = operator.rule
@@ -320,7 +314,7 @@ def _by_reference(
 ) -> list[Tensor | None]:
     """Gradients by differentiating the reference at the saved arguments."""
     needed = ctx.needs_input_grad[1:]
-    differentiate = _reference_vjp if _in_transform() else _reference_grad
+    differentiate = _reference_vjp if in_transform() else _reference_grad
 
     def outputs_of(wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The reference's differentiable results with the gradients that came for them."""
@@ -359,9 +353,6 @@ def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
     )
 
 
-_DATA = vars(torch._C.TensorBase)["data"].__get__
-
-
 class _Leaving(TorchFunctionMode):
     """Watches for a function that takes a tensor out of the graph."""
 
@@ -379,7 +370,7 @@ class _Leaving(TorchFunctionMode):
     ) -> Any:
         name = getattr(function, "__name__", "")
         # Of attributes (__get__), .data alone leaves.
-        own = name in self._OUT and (name != "__get__" or function == _DATA)
+        own = name in self._OUT and (name != "__get__" or function == data_of_tensor)
         # Nor does an integer's value: no graph goes through it.
         own = own and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
         self.left |= own or not torch.is_grad_enabled()
@@ -400,7 +391,7 @@ _Outputs = Callable[[Sequence[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
 def _reference_grad(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
-    create_graph = _is_grad_enabled()
+    create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves = [_leaf(tensor, create_graph) for tensor in wanted]
         outputs, grads = outputs_of(leaves)
@@ -449,11 +440,11 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
     """
     overload = operator.overload
     names = [parameter.name for parameter in operator.signature.mutated]
-    after = torch._C._after_ADInplaceOrView_keyset
+    after = after_versions
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = operator.arguments(args, kwargs)
-        with torch._C._AutoDispatchBelowADInplaceOrView():
+        with below_versions():
             returned = overload.redispatch(keyset & after, *args, **kwargs)
         torch.autograd.graph.increment_version(
             [arguments[name] for name in names if arguments[name] is not None]

@@ -6,6 +6,7 @@ import torch
 from torch._library import simple_registry
 from torch.library import Library
 
+from opsmith.compat.torch_dispatch import META, has_kernel
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.operators.fake import fake_kernel
 from opsmith.signature import Signature
@@ -33,10 +34,10 @@ def give_fake(signature: Signature, overload: OpOverload) -> None:
 
 def _has_fake(overload: OpOverload) -> bool:
     name = overload.name()
-    if is_builtin(overload) or torch._C.DispatchKey.Meta in overload.py_kernels:
+    if is_builtin(overload) or META in overload.py_kernels:
         return True
     # The others are kernels for every device, made of other operators.
-    if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _TRACED):
+    if any(has_kernel(name, key) for key in _TRACED):
         return True
     entry = simple_registry.singleton.find(name)
     return entry.fake_impl.kernel is not None

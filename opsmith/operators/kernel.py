@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opsmith import kernels
+from opsmith.compat.torch_dispatch import CONJUGATE, NEGATIVE, is_passed_over, set_passed_over
 from opsmith.errors import DeclarationError
 from opsmith.operators import registry
 from opsmith.operators.base import RegisteredOperator
@@ -101,7 +102,7 @@ class PythonKernel:
         def run(*args: Any, **kwargs: Any) -> Any:
             # Compiled code calls kernels with these keys excluded, where a tensor that is to be
             # conjugated, or negated, when it is read is read as it lies in memory.
-            lazy = not (_is_excluded(_CONJUGATE) or _is_excluded(_NEGATIVE))
+            lazy = not (is_passed_over(CONJUGATE) or is_passed_over(NEGATIVE))
             valid = None if kwargs else validate.remembered(args)
             if valid is not None and lazy:
                 self.ran += 1
@@ -116,7 +117,7 @@ class PythonKernel:
             if lazy:
                 returned = compute(arguments)
             else:
-                with _unexclude(_CONJUGATE, False), _unexclude(_NEGATIVE, False):
+                with set_passed_over(CONJUGATE, False), set_passed_over(NEGATIVE, False):
                     returned = compute(arguments)
             return checked_results(signature, arguments, valid, returned, label)
 
@@ -126,11 +127,6 @@ class PythonKernel:
         """See `Kernel.emulated`."""
         del operator, seed
         return None
-
-
-_CONJUGATE, _NEGATIVE = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
-_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
-_unexclude = torch._C._SetExcludeDispatchKeyGuard
 
 
 def _materialised(returned: Any) -> Any:

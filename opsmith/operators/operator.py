@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from opsmith.compat.torch_dispatch import key_set
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device, kernel_source
 from opsmith.operators import autocast, graph_caches, registry
@@ -30,7 +31,7 @@ from opsmith.signature.suggestions import refuse_unknown_keywords
 if TYPE_CHECKING:
     from opsmith.operators.declared_backward import DeclaredBackward
 
-_HOST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_HOST_KEYS = key_set("CPU")
 
 
 class DefinedOperator(RegisteredOperator):

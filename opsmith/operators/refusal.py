@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_dispatch import subclasses_as_tensors
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.unusable import unusable, unusable_here
 from opsmith.operators.validation import Validator
@@ -39,7 +40,7 @@ def refusal(
         the same words where a C++ kernel failed, `None` where `error` says best what happened.
     """
     # A subclass of Tensor may refuse whatever is asked of it.
-    with torch._C.DisableTorchFunctionSubclass():
+    with subclasses_as_tensors():
         return _refusal(signature, args, kwargs, error)
 
 

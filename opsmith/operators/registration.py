@@ -13,6 +13,7 @@ import torch
 from torch.library import Library
 
 from opsmith import kernels
+from opsmith.compat.torch_dispatch import is_defined, parse_schema
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators import autograd, registry
@@ -49,7 +50,7 @@ class Registration:
             earlier.withdraw()
         # A source that registers itself may have been loaded for another of its operators.
         kernels.forget_definition(signature.qualname)
-        if _has_schema(signature.qualname):
+        if is_defined(signature.qualname):
             raise DeclarationError(
                 f"{signature.qualname}: PyTorch already has an operator of this name, "
                 f"{_definer(signature.qualname)}. Give yours"
@@ -109,7 +110,7 @@ class Registration:
     def _compare_schemas(self, schema: str | None) -> None:
         if schema is None:
             return
-        theirs, ours = torch._C.parse_schema(schema), self.overload._schema
+        theirs, ours = parse_schema(schema), self.overload._schema
         if [(a.name, str(a.type)) for a in theirs.arguments] != [
             (a.name, str(a.type)) for a in ours.arguments
         ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
@@ -217,17 +218,6 @@ class Registration:
             rest = {other: source for other, source in guarded.kernels.items() if other != key}
             again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
             self._argument_gate = again
-
-
-def _has_schema(qualname: str) -> bool:
-    # Nearly all have none, and each of PyTorch's errors writes down the stack that led to it.
-    if not torch._C._dispatch_has_kernel(qualname):
-        return False
-    try:
-        torch._C._dispatch_find_schema_or_throw(qualname, "")
-    except RuntimeError:
-        return False
-    return True
 
 
 def _definer(qualname: str) -> str:

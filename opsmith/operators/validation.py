@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_dispatch import share_memory
 from opsmith.errors import ArgumentError
 from opsmith.operators.arguments import DTYPES, describe, dtype_name, each_tensor
 from opsmith.operators.overlap import refuse_overlap
@@ -121,10 +122,6 @@ def _scalar_key(value: Any) -> Any:
     return value, type(value)
 
 
-#: Not there before PyTorch 2.9, as far as it matters here.
-_share_memory = getattr(torch._C, "_any_output_is_alias_to_input_or_output", None)
-
-
 def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any], bool]:
     """A quick test of what a Python kernel returned, by a call's arguments and what is known of it.
 
@@ -134,7 +131,7 @@ def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any],
 
     def fits(arguments: tuple[Any, ...], valid: Valid, returned: Any) -> bool:
         many = (returned,) if count == 1 else returned
-        if type(many) is not tuple or len(many) != count or _share_memory is None:
+        if type(many) is not tuple or len(many) != count or share_memory is None:
             return False
         for value, shape, dtype in zip(many, valid.shapes, valid.dtypes, strict=True):
             if (
@@ -146,7 +143,7 @@ def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any],
                 or value.is_conj()
             ):
                 return False
-        return not _share_memory(arguments, {}, many)
+        return not share_memory(arguments, {}, many)
 
     return fits
 

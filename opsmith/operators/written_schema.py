@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from opsmith.compat.torch_dispatch import parse_schema
 from opsmith.errors import DeclarationError
 from opsmith.signature import Signature, hints
 
@@ -73,7 +73,7 @@ def refuse_others(signature: Signature, schema: str) -> None:
         DeclarationError: showing both.
     """
     theirs = _parsed(signature.qualname, schema)
-    ours = torch._C.parse_schema(f"{signature.namespace}::{signature.schema()}")
+    ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
     if _facts(theirs) != _facts(ours):
         raise DeclarationError(
             f"{signature.qualname}: the schema is another than the declaration's.\n"
@@ -83,7 +83,7 @@ def refuse_others(signature: Signature, schema: str) -> None:
 
 def _parsed(qualname: str, schema: str) -> Any:
     try:
-        return torch._C.parse_schema(qualname + schema)
+        return parse_schema(qualname + schema)
     except RuntimeError as error:
         first = str(error).strip().splitlines()[0]
         return _refuse(qualname, f"schema={schema!r} does not parse: {first}")

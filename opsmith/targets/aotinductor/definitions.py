@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from opsmith.compat.torch_dispatch import all_operators, is_known, is_taken, schema_of
 from opsmith.errors import ExportError
 from opsmith.kernels.watchdog import watched
 
@@ -72,33 +71,13 @@ def definitions(libraries: Sequence[Path], needed: Iterable[str]) -> list[Defini
     return found
 
 
-def is_defined(operator: str) -> bool:
-    """Whether this process has an operator ``namespace::name``, or one with ``.overload``."""
-    return bool(torch._C._dispatch_has_kernel(operator))
-
-
-def schema_of(operator: str) -> Any:
-    """The schema that this process has for an operator."""
-    name, _, overload = operator.partition(".")
-    return torch._C._get_schema(name, overload)
-
-
-def is_taken(namespace: str) -> bool:
-    """Whether a ``TORCH_LIBRARY`` block of this process has `namespace`."""
-    try:
-        torch._C._dispatch_library("DEF", namespace, "")  # given back at once
-    except RuntimeError:
-        return True
-    return False
-
-
 def _load(path: str) -> dict[str, Any]:
-    before = set(torch._C._dispatch_get_all_op_names())
+    before = set(all_operators())
     try:
         ctypes.CDLL(path)
     except OSError as error:
         sys.exit(str(error).replace(path, Path(path).name))
-    added = sorted(set(torch._C._dispatch_get_all_op_names()) - before)
+    added = sorted(set(all_operators()) - before)
     namespaces = sorted({name.partition("::")[0] for name in added})
     return {
         "operators": {name: str(schema_of(name)).partition("::")[2] for name in added},
@@ -108,7 +87,7 @@ def _load(path: str) -> dict[str, Any]:
 
 def _main(request: dict[str, Any]) -> None:
     loaded = [_load(path) for path in request["libraries"]]
-    missing = [name for name in request["needed"] if not is_defined(name)]
+    missing = [name for name in request["needed"] if not is_known(name)]
     print(json.dumps({"libraries": loaded, "missing": missing}))
 
 

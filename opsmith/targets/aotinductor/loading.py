@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from opsmith.compat.torch_dispatch import is_known, is_taken, parse_schema, schema_of
 from opsmith.errors import ArtifactError
 from opsmith.operators import registry
-from opsmith.targets.aotinductor.definitions import is_defined, is_taken, schema_of
 from opsmith.targets.artifact import Artifact, file_digest
 
 
@@ -55,7 +55,7 @@ def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
     if not entry["operator"]:  # the user passed it
         return _is_loaded(artifact, entry["file"]) or _has_operators(artifact, entry)
     operators = _operators(entry)
-    if not all(map(is_defined, operators)):
+    if not all(map(is_known, operators)):
         return False
     for name, schema in operators.items():
         _compare_schemas(artifact, name, schema)
@@ -73,7 +73,7 @@ def _operators(entry: Mapping[str, Any]) -> Mapping[str, str]:
 def _has_operators(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
     """Whether another library brought what one that the user passed would bring."""
     defines: Mapping[str, str] = entry.get("defines", {})
-    missing = [name for name in defines if not is_defined(name)]
+    missing = [name for name in defines if not is_known(name)]
     taken = [namespace for namespace in entry.get("namespaces", ()) if is_taken(namespace)]
     if defines and not missing:
         for name, schema in defines.items():
@@ -131,7 +131,7 @@ def _require_defined(library: ctypes.CDLL, name: str) -> None:
 
 def _compare_schemas(artifact: Artifact, name: str, schema: str) -> None:
     here = schema_of(name)
-    there = torch._C.parse_schema(f"{name.partition('::')[0]}::{schema}")
+    there = parse_schema(f"{name.partition('::')[0]}::{schema}")
     if not here.is_backward_compatible_with(there) or str(here.returns) != str(there.returns):
         raise ArtifactError(
             f"{artifact.folder} was exported with another {name} than this process has.\n"

@@ -43,7 +43,7 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
     here = shipped.release_of(torch.__version__), platform.machine()
     gates = shipped.gates(_FOLDER)
     fit = [one for one in gates if (one["torch"], one["machine"]) == here]
-    if not fit or not torch._C._GLIBCXX_USE_CXX11_ABI:
+    if not fit or not torch.compiled_with_cxx11_abi():
         there = ", ".join(f"{one['torch']} ({one['machine']})" for one in gates) or "no PyTorch"
         return None, (
             f"this is PyTorch {torch.__version__} ({here[1]}), and the package has gates for "

@@ -1,0 +1,58 @@
+"""PyTorch's derivatives: when one is asked for, and the node that records one.
+
+Every name is in each release from 2.10 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+_is_grad_enabled = torch.is_grad_enabled
+
+#: Private: ``torch._functorch.autograd_function.enable_single_level_autograd_function``. A block in
+#: which `SingleLevelFunction` may be applied.
+single_level = enable_single_level_autograd_function
+
+#: Private: ``torch.autograd.function._SingleLevelFunction``. A node for the transform of
+#: `torch.func` that is being computed, and no other. Without it, operators have no gradient under
+#: ``torch.func.vjp``.
+SingleLevelFunction: Any = _SingleLevelFunction
+
+#: Private: ``torch._C._any_requires_grad``. Without it, each call looks through its arguments in
+#: Python.
+any_requires_grad: Any = torch._C._any_requires_grad
+
+#: Private: ``torch._C._are_functorch_transforms_active``. Without it, tangents under
+#: ``torch.func.jvp`` are lost.
+in_transform: Any = torch._C._are_functorch_transforms_active
+
+#: Private: ``torch._C.TensorBase``, whose ``data`` takes a tensor out of the graph. Without it, a
+#: reference that uses ``.data`` has a gradient of zeros without a word.
+data_of_tensor: Any = vars(torch._C.TensorBase)["data"].__get__
+
+
+def needs_derivative(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call is recorded, or may carry tangents.
+
+    Private: ``torch.autograd.forward_ad._current_level``. Without it, tangents under
+    ``forward_ad.dual_level`` are lost.
+    """
+    # As `may_have_tangents`, without another call.
+    if forward_ad._current_level >= 0 or in_transform():
+        return True
+    return _is_grad_enabled() and any_requires_grad(*args, *kwargs.values())
+
+
+def may_have_tangents() -> bool:
+    """Return whether somebody is inside ``dual_level``, ``jvp`` or ``jacfwd``.
+
+    Private: ``torch.autograd.forward_ad._current_level``, -1 elsewhere. Graphs that are compiled
+    from these enter a transform alone.
+    """
+    return forward_ad._current_level >= 0 or in_transform()
