@@ -305,3 +305,24 @@ def test_an_operator_without_a_gradient_says_so(tmp_path: Path) -> None:
         "has no gradient. Register one with plain.register_autograd(backward, setup_context=...), "
         'or declare it with autograd="reference", and export again.'
     )
+
+
+def test_what_cannot_be_traced_is_named_with_the_operator_and_the_line() -> None:
+    @torch.library.custom_op("jax_test::spectrum", mutates_args=())
+    def spectrum(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @spectrum.register_fake
+    def _(x: Tensor) -> Tensor:
+        raise RuntimeError("Cannot call numel() on tensor with symbolic sizes/strides.\nMore.")
+
+    @opsmith.op("jax_test::by_spectrum", autograd="reference")
+    def by_spectrum(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+        return spectrum(x)
+
+    line = by_spectrum.reference.__code__.co_firstlineno - 2  # the last of this file: the raise
+    file = Path(__file__).relative_to(Path.cwd())
+    assert derivative(by_spectrum) == (
+        "has no gradient in JAX: its reference cannot be traced, in jax_test::spectrum "
+        f"({file}:{line}): RuntimeError: Cannot call numel() on tensor with symbolic sizes/strides."
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -206,7 +207,8 @@ class _Translation:
                     self.undecided.append(kinds)
             except Exception as error:
                 words = str(error).strip().splitlines() or [""]
-                text = f"cannot be traced: {type(error).__name__}: {words[0].rstrip('.')}"
+                place = f"{_step_of(error)}{line_of(error, self._followed)}"
+                text = f"cannot be traced{place}: {type(error).__name__}: {words[0].rstrip('.')}"
                 reason = UntranslatableError(text)
             failed.add(key)
             if is_registered:
@@ -343,6 +345,17 @@ class _Translation:
         names = [p.name for p in self.signature.parameters if not p.keyword_only]
         pairs = zip(names, texts, strict=False)
         return "{" + ", ".join(f'"{name}": {text}' for name, text in pairs) + "}"
+
+
+def _step_of(error: BaseException) -> str:
+    """Return ``, in aten::add``: what PyTorch ran when it raised; empty where it ran no operator.
+
+    The traceback has it: whoever dispatches an operator in Python has it as ``func``.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    steps = [frame.f_locals.get("func") for frame in frames]
+    named = [one.name() for one in steps if isinstance(one, torch._ops.OpOverload)]
+    return f", in {named[-1].partition('.')[0]}" if named else ""
 
 
 def _writes(step: Any) -> bool:
