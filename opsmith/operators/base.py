@@ -14,6 +14,7 @@ from torch._library.custom_ops import CustomOpDef
 from opsmith import kernels
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.operators.integers import int_places, is_cut
 from opsmith.operators.rule import Rule
 from opsmith.operators.written import where_written
 from opsmith.signature import Signature
@@ -125,6 +126,7 @@ class Operator(CustomOpDef):
         self.written_fake: Callable[..., Any] | None = None
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
+        self._int_places = int_places(signature)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the operator; arguments as the declaration says.
@@ -133,6 +135,10 @@ class Operator(CustomOpDef):
             ArgumentError: an argument does not fit the declaration.
             OpsmithError: the kernel failed.
         """
+        for place, name in self._int_places:
+            value = args[place] if place < len(args) else kwargs.get(name)
+            if type(value) is not int and is_cut(value):
+                self._refuse_cut(args, kwargs)
         try:
             return self._opoverload(*args, **kwargs)
         except OpsmithError:
@@ -144,6 +150,18 @@ class Operator(CustomOpDef):
             if refused is None:
                 raise
             raise refused from None
+
+    def _refuse_cut(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Refuse a call with a number for an int that PyTorch would cut to one.
+
+        Raises:
+            ArgumentError: naming the argument.
+        """
+        from opsmith.operators.refusal import refusal
+
+        refused = refusal(self.signature, args, kwargs, TypeError("not an int"))
+        if refused is not None:
+            raise refused
 
     @functools.cached_property
     def arguments(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from opsmith.compat.torch_dispatch import subclasses_as_tensors
 from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.arguments import dtype_name
 from opsmith.operators.unusable import unusable, unusable_here
 from opsmith.operators.validation import Validator
 from opsmith.signature import (
@@ -155,6 +156,8 @@ def _no_number(name: str, value: Tensor, kind: str) -> str | None:
         return f"{name!r} {problem}"
     if value.is_meta:
         return f"{name!r} is a tensor on meta, which has no value, expected {kind}."
+    if kind == "int" and value.is_floating_point():
+        return f"{name!r} is a tensor of dtype {dtype_name(value.dtype)}, expected int."
     if value.is_complex() and kind != "bool":
         return f"{name!r} is a complex tensor, expected {kind}."
     return None
