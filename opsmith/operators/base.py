@@ -137,7 +137,7 @@ class Operator(CustomOpDef):
         """
         for place, name in self._int_places:
             value = args[place] if place < len(args) else kwargs.get(name)
-            if type(value) is not int and is_cut(value):
+            if type(value) is not int and not torch.compiler.is_compiling() and is_cut(value):
                 self._refuse_cut(args, kwargs)
         try:
             return self._opoverload(*args, **kwargs)
