@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, LARGE_EQUAL, takes
+from opsmith.checks.extremes import ARRANGEMENTS, FLOATS, LARGE_EQUAL, RUNS, takes
 from opsmith.checks.sampling import Wanted, scalars_in_shapes
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
@@ -40,8 +40,15 @@ _CODES = {
     **dict.fromkeys(("zeros", "signed zeros"), "OPS-VALUE-ZERO"),
     **dict.fromkeys(("NaN", "infinity"), ""),
 }
+#: How many equal terms each half precision adds up wrong by most of its tolerance: from where the
+#: sum stops growing the error grows, but so does what many roundings are granted.
+_LONG = {"float16": 4097, "bfloat16": 1025}
+#: Integers beyond a handful, for arguments whose upper bound does not say that they are few.
+_BEYOND = (9, 17, 33, 65)
 _FEW = (2, 3, 1, 5)
 _MODEST = (3, 5, 2, 8, 1, 17, 4)
+#: Mostly sizes that have room for an integer beyond a handful.
+_ROOMY = (33, 17, 70, 9, 130, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Cohort:
         examples: how many are tried.
         other_examples: how many are tried in a dtype that is not the usual one.
         half_examples: how many are tried in half precision.
+        halves: in which dtype of half precision: the first of these that the kernel has.
         code: that of a value which is wrong here, and nowhere before.
     """
 
@@ -62,6 +70,7 @@ class Cohort:
     examples: int = 1
     other_examples: int = 0
     half_examples: int = 0
+    halves: tuple[str, ...] = ("float16", "bfloat16")
     code: str = ""
 
 
@@ -85,15 +94,18 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
         for dim in parameter.tensor_type.shape.dims
     }
     names = [name for name in signature.dims if name not in runs]
-    for name in rng.sample(names, min(len(names), _DIMENSIONS)):
+    # Any dimension may be added up, and half precision cannot step through many terms of one sign.
+    for name in names:
+        for half, length in _LONG.items():
+            yield _long_sums(name, length, RUNS, (half,))
+    some = rng.sample(names, min(len(names), _DIMENSIONS))
+    for name in some:
+        # Equal numbers add up to more than half precision holds.
+        yield _long_sums(name, _LONG["float16"], LARGE_EQUAL, tuple(_LONG))
+    for name in some:
         for group in _BOUNDARIES:
             wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
             yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
-        # Equal numbers add up to what half precision cannot step through one by one, or not hold.
-        for kind in ("equal", LARGE_EQUAL):
-            long = Wanted(sizes=_FEW, forced={name: 4097}, values=kind)
-            code = "OPS-VALUE-ACCUMULATION"
-            yield Cohort("long sums", long, examples=0, half_examples=2, code=code)
     if len(names) > 1 or signature.variadic_dims:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
         yield Cohort("odd sizes", wanted, 4, code="OPS-SIZE-BOUNDARY")
@@ -103,6 +115,22 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     if any(p.is_tensor_list or isinstance(p.type, SequenceType) for p in signature.parameters):
         wanted = Wanted(sizes=(2, 3, 1), lengths=(5, 7, 9))
         yield Cohort("long lists", wanted, 3, code="OPS-SIZE-LIST")
+
+
+def fixed_dtypes(signature: Signature) -> frozenset[str]:
+    """The dtypes of the tensors whose dtype does not vary."""
+    types = [p.tensor_type for p in signature.tensors]
+    return frozenset(
+        type_.dtypes.names[0]
+        for type_ in types
+        if type_ is not None and type_.shape is not None and not type_.dtypes.generic
+    )
+
+
+def _long_sums(name: str, length: int, values: str, halves: tuple[str, ...]) -> Cohort:
+    wanted = Wanted(sizes=_FEW, forced={name: length}, values=values)
+    code = "OPS-VALUE-ACCUMULATION"
+    return Cohort("long sums", wanted, examples=0, half_examples=2, halves=halves, code=code)
 
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
@@ -124,6 +152,11 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
         for number in _FAR[kind]:
             given = {parameter.name: _as_given(parameter, number)}
             wanted = Wanted(sizes=_MODEST, given=given)
+            yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
+    open_integers = [p for p in signature.parameters if _is_open(p, p.name in sizes)]
+    for parameter in open_integers[:_DIMENSIONS]:
+        for number in _BEYOND:
+            wanted = Wanted(sizes=_ROOMY, given={parameter.name: _as_given(parameter, number)})
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType):
@@ -180,6 +213,19 @@ def _number_kind(parameter: Parameter) -> str:
     if isinstance(type_, ScalarType) and type_.choices:
         return ""
     return type_.kind if type_.kind in _FAR else ""
+
+
+def _is_open(parameter: Parameter, in_shapes: bool) -> bool:
+    """Whether an argument is integers of which normal sampling draws no more than a handful."""
+    type_ = parameter.type
+    if not isinstance(type_, ScalarType | SequenceType) or type_.kind != "int":
+        return False
+    if isinstance(type_, ScalarType) and type_.choices:
+        return False
+    ranges = [one for one in parameter.constraints if isinstance(one, ValueRange)]
+    if len(ranges) != len(parameter.constraints):
+        return False
+    return in_shapes or all(one.high is None for one in ranges)
 
 
 def _as_given(parameter: Parameter, number: float) -> float | list[float]:

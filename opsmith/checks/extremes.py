@@ -15,6 +15,9 @@ ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
 #: The same of one value, so that many add up to more than half precision has.
 LARGE_EQUAL = "large and equal"
+#: One value along the longest dimension, the first of all a power of two: such a sum in half
+#: precision stops growing, or is rounded one way at each step.
+RUNS = "runs of one value"
 #: What is drawn goes through 64 bits.
 _LARGEST = torch.iinfo(torch.int64).max
 
@@ -25,14 +28,14 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
     Args:
         parameter: what the tensor is for.
         dtype: the tensor's.
-        kind: one of `ARRANGEMENTS` or `FLOATS`, or `LARGE_EQUAL`.
+        kind: one of `ARRANGEMENTS` or `FLOATS`, `LARGE_EQUAL` or `RUNS`.
     """
     constraints = parameter.constraints
     if dtype is torch.bool or dtype.is_complex or is_float8(dtype):
         return kind == "equal" and not constraints
     if kind == "ends of the range" and dtype.is_floating_point:
         return bool(constraints) and all(_closed(one) for one in constraints)
-    if kind in ARRANGEMENTS:
+    if kind in (*ARRANGEMENTS, RUNS):
         return all(isinstance(one, ValueRange) and one.start is None for one in constraints)
     return dtype.is_floating_point and not constraints
 
@@ -55,7 +58,7 @@ def arranged(
 
     Args:
         drawn: any values.
-        kind: one of `ARRANGEMENTS`.
+        kind: one of `ARRANGEMENTS`, or `RUNS`.
         ends: the least and the largest value that there may be.
         generator: decides what is random.
     """
@@ -67,6 +70,9 @@ def arranged(
         return drawn.sort(-1).values
     if kind == "reversed" and drawn.dim():
         return drawn.sort(-1, descending=True).values
+    if kind == RUNS and drawn.dim():
+        longest = max(range(drawn.dim()), key=lambda dim: drawn.shape[dim])
+        return drawn.narrow(longest, 0, 1).expand(drawn.shape).contiguous()
     chosen = torch.rand(drawn.shape, generator=generator)
     if kind == "ties":
         few = drawn.flatten()[: min(3, drawn.numel())]

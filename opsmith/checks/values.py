@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith.checks import lines
-from opsmith.checks.extremes import FLOATS, LARGE_EQUAL, arranged, extreme, takes
+from opsmith.checks.extremes import FLOATS, LARGE_EQUAL, RUNS, arranged, extreme, takes
 from opsmith.checks.lines import NoValue
 from opsmith.operators.arguments import DTYPES
 from opsmith.signature import Order, Parameter, PartStarts, Sum
@@ -52,6 +52,10 @@ def fill(
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         return extreme(normal, kind, target, generator).to(target)
     drawn = _drawn(parameter, shape, target, generator, dims, arguments)
+    if kind == RUNS and target.is_floating_point and not parameter.constraints:
+        drawn = drawn.abs()
+        first = drawn.view(-1)[:1]
+        first.copy_(torch.exp2(first.double().log2().round()))
     return arranged(drawn, kind, _ends(parameter, target, dims, arguments), generator)
 
 

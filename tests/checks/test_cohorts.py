@@ -4,12 +4,17 @@ from typing import Annotated, Literal
 
 import pytest
 import torch
+from comparing import outcome
+from comparing import total as added_up
 from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
 from opsmith import Between, DeclarationError, checks
-from opsmith.checks.cohorts import arguments
+from opsmith.checks.cohorts import arguments, sizes
+from opsmith.checks.extremes import RUNS
+from opsmith.checks.values import fill
+from opsmith.signature import signature_of
 
 
 def run(operator, seed=0):
@@ -228,3 +233,49 @@ def test_many_dimensions_and_long_lists_are_tried():
 
     assert run(declared(added, kernel)).status == "passed"
     assert largest["dims"] >= 4 and largest["count"] >= 5
+
+
+def moving_sum(
+    x: Float32[Tensor, "N"], window: Annotated[int, Between(1, None)]
+) -> Float32[Tensor, "N"]:
+    if window > max(x.shape[0], 1):
+        raise ValueError("the window is wider than x")
+    return torch.nn.functional.pad(x, (window - 1, 0)).unfold(0, window, 1).sum(1)
+
+
+def test_integers_beyond_a_handful_are_tried_where_sizes_have_room():
+    row = run(declared(moving_sum, lambda x, window: moving_sum(x, min(window, 8))))
+    assert row.status == "failed"
+    assert "window=9" in row.case
+    assert run(declared(moving_sum, lambda x, window: moving_sum(x, window))).status == "passed"
+
+
+def test_integers_that_decide_sizes_are_tried_beyond_a_handful():
+    def repeated(x: Float32[Tensor, "N"], count: int) -> Float32[Tensor, "N {count}"]:
+        return x[:, None].repeat(1, count)
+
+    row = run(declared(repeated, lambda x, count: repeated(x, count) * (count < 60)))
+    assert row.status == "failed"
+    assert "count=65" in row.case
+
+
+def magnitudes(x: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+    return x.float().abs().sum(1).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_of_a_long_run_in_half_precision_is_outside_of_its_tolerance(dtype, seed):
+    reduced = [
+        cohort
+        for cohort in sizes(signature_of(magnitudes, "cohorts::magnitudes"), seed)
+        if cohort.wanted.values == RUNS and "K" in cohort.wanted.forced
+    ]
+    (cohort,) = (one for one in reduced if one.halves == (dtype,))
+    parameter = signature_of(magnitudes, "cohorts::magnitudes").by_name["x"]
+    x = fill(parameter, (2, cohort.wanted.forced["K"]), dtype, seed, {}, {}, RUNS)
+    total = x.new_zeros(2)
+    for column in x.unbind(1):
+        total = total + column
+    assert outcome(added_up, total, x=x).problem is not None
+    assert outcome(added_up, x.float().sum(1).to(x.dtype), x=x).problem is None

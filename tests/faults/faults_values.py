@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64
+from jaxtyping import BFloat16, Bool, Float, Float32, Int32, Int64
 from pairs import pair
 from torch import Tensor
+
+from opsmith import Between
 
 KIND, OVERFLOW = "values", "overflow"
 
@@ -140,6 +144,32 @@ pair(
     wrong=_one_by_one,
     right=lambda x: x.to(torch.promote_types(x.dtype, torch.float32)).sum(1).to(x.dtype),
 )
+
+
+def magnitudes(x: BFloat16[Tensor, "A B C D E F"]) -> BFloat16[Tensor, "A B C D E"]:
+    return x.float().abs().sum(5).to(x.dtype)
+
+
+# A short sum of terms of one sign is within its tolerance.
+pair(
+    KIND,
+    "a sum of magnitudes in bfloat16, over one of six dimensions",
+    magnitudes,
+    wrong=lambda x: _one_by_one(x.abs().flatten(0, 4)).view(x.shape[:-1]),
+)
+
+
+def moving_sum(
+    x: Float32[Tensor, "N"], window: Annotated[int, Between(1, None)] = 3
+) -> Float32[Tensor, "N"]:
+    return torch.nn.functional.pad(x, (window - 1, 0)).unfold(0, window, 1).sum(1)
+
+
+def _of_eight(x, window):
+    return moving_sum(x, min(window, 8))
+
+
+pair(KIND, "a window of more than eight cut off", moving_sum, wrong=_of_eight)
 
 
 def counted(x: Int64[Tensor, "N"]) -> Int64[Tensor, ""]:

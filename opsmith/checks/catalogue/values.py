@@ -73,8 +73,11 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
         if cohort.other_examples and others:
             other = others[(position + trial.settings.seed) % len(others)]
             yield cohort, other, cohort.other_examples
-        for half in [dtype for dtype in ("float16", "bfloat16") if dtype in others][:1]:
-            yield cohort, half, cohort.half_examples
+        for half in cohort.halves:
+            if half in trial.subject.dtypes or half in cohorts.fixed_dtypes(signature):
+                dtype = half if half in trial.subject.dtypes else favourite
+                yield cohort, dtype, cohort.half_examples
+                break
 
 
 @check(
