@@ -167,6 +167,8 @@ class _Nodes:
         self.operator = operator
         self.positional = [p.name for p in operator.signature.parameters if not p.keyword_only]
         self.tensors = [parameter.name for parameter in operator.signature.tensors]
+        results = operator.signature.results
+        self.any_without_gradient = not all(result.differentiable for result in results)
         self.function = type(
             f"{operator.signature.namespace}_{operator.signature.name}",
             (SingleLevelFunction,),
@@ -203,9 +205,8 @@ class _Nodes:
                 ctx.save_for_backward(*tensors)
         # What backward needs is saved through ctx; the node must not keep the rest alive.
         call.flat.release()
-        never = self._without_gradient(output)
-        if never:
-            ctx.mark_non_differentiable(*never)
+        if self.any_without_gradient:
+            ctx.mark_non_differentiable(*self._without_gradient(output))
         return call.flatten(output)
 
     def _without_gradient(self, output: Any) -> list[Tensor]:
