@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from opsmith.compat.functorch import outlived_its_transform, unwrapped
 from opsmith.operators.arguments import dtype_name, every_tensor_in
@@ -16,7 +16,7 @@ from opsmith.signature import Signature
 
 def unusable(tensor: Tensor) -> str | None:
     """Return why no operator can compute with a tensor, as the end of a sentence; else `None`."""
-    if isinstance(tensor, UninitializedTensorMixin):
+    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
         return "is a parameter without a shape. Call the lazy module that it is of once before."
     if outlived_its_transform(tensor):
         return (

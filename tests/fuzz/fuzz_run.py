@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -269,6 +270,7 @@ def main() -> None:
     parser.add_argument("--at", type=int, help="make one call, and show its outcome")
     parser.add_argument("--most", type=int, default=12, help="how many kinds of notes to show")
     parser.add_argument("--folder", type=Path, default=Path("build") / "fuzz")
+    parser.add_argument("--keep", action="store_true", help="take the artifacts of the last run")
     options = parser.parse_args()
     if options.at is not None:
         for name in options.runtimes:
@@ -277,6 +279,8 @@ def main() -> None:
                 fuzz(tally, options.folder, options.seed, options.at, options.at + 1)
                 print(name, operator, tally.counts, *tally.notes, sep="\n  ")
         return
+    if not options.keep:
+        shutil.rmtree(options.folder, ignore_errors=True)
     tallies = run(
         options.runtimes, options.operators, options.folder.resolve(), options.seed, options.calls
     )

@@ -413,3 +413,14 @@ def test_what_is_read_does_not_change_while_its_memory_is_written(loaded) -> Non
         x, total = whole[:6].reshape(2, 3), whole[3:6]
         assert loaded.ops.accumulate(x, total).tolist() == [3, 3]
         assert total.tolist() == [5, 5, 5]
+
+
+class _Declining(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+def test_a_tensor_whose_class_declines_every_question_is_named(loaded) -> None:
+    with pytest.raises(opsmith.ArgumentError, match="argument 'total' shares no memory: Multiple"):
+        loaded.ops.accumulate(np.ones((2, 3)), torch.ones(3).as_subclass(_Declining))

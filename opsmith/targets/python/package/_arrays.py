@@ -57,8 +57,8 @@ def writable(array: Any) -> bool:
 
 def viewed(array: Any) -> tuple[Any, int] | None:
     """An array of a dtype that NumPy has from ml_dtypes: one of its memory, and DLPack's code."""
-    name = getattr(getattr(array, "dtype", None), "name", None)
-    if not isinstance(array, np.ndarray) or name not in _ML_DTYPES:
+    name = array.dtype.name if isinstance(array, np.ndarray) else None
+    if name not in _ML_DTYPES:
         return None
     return array.view(f"uint{8 * array.itemsize}"), _ML_DTYPES[name]
 
@@ -76,7 +76,14 @@ def empty_of(shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
 
 
 def why_not(value: Any, written: bool) -> str | None:
-    """Why an array cannot be taken, as the end of a sentence; `None` where it is none."""
+    """Return why an array cannot be taken, as the end of a sentence; `None` where it is none."""
+    try:
+        return _why_not(value, written)
+    except Exception as error:  # a class may raise whatever it is asked
+        return f"shares no memory: {_said(error)}"
+
+
+def _why_not(value: Any, written: bool) -> str | None:
     if getattr(value, "requires_grad", False):
         return (
             "requires a gradient, which this function does not have. Pass x.detach(), or call the "
@@ -86,22 +93,19 @@ def why_not(value: Any, written: bool) -> str | None:
         return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
     if type(value).__module__.startswith("torch._subclasses"):
         return _TRACED.format(type(value).__name__)
-    try:
-        kind, index = value.__dlpack_device__()
-        if int(kind) not in (1, 3, 11, 13):
-            name = str(getattr(value, "device", f"device {int(kind)}:{index}"))
-            return f"is on {name}, and this function runs on the CPU."
-        if written and not writable(value):
-            return f"is written, and an array of {_library(value)} never is. Pass numpy.array(x)."
-        if written and isinstance(value, np.ndarray) and not value.flags.writeable:
-            return "is written, and this array is read-only. Pass a copy."
-        if hasattr(value, "is_neg") and value.is_neg():
-            return "is a view that is negated when it is read. Pass x.resolve_neg()."
-        value.__dlpack__()
-        if hasattr(value, "data_ptr") and value.numel() and not value.data_ptr():
-            return _TRACED.format("tensor without memory")
-    except Exception as error:
-        return f"shares no memory: {_said(error)}"
+    kind, index = value.__dlpack_device__()
+    if int(kind) not in (1, 3, 11, 13):
+        name = str(getattr(value, "device", f"device {int(kind)}:{index}"))
+        return f"is on {name}, and this function runs on the CPU."
+    if written and not writable(value):
+        return f"is written, and an array of {_library(value)} never is. Pass numpy.array(x)."
+    if written and isinstance(value, np.ndarray) and not value.flags.writeable:
+        return "is written, and this array is read-only. Pass a copy."
+    if hasattr(value, "is_neg") and value.is_neg():
+        return "is a view that is negated when it is read. Pass x.resolve_neg()."
+    value.__dlpack__()
+    if hasattr(value, "data_ptr") and value.numel() and not value.data_ptr():
+        return _TRACED.format("tensor without memory")
     if written:
         return "is written, and this array is read-only. Pass a copy."
     return "does not begin at a multiple of its element's size in memory. Pass a copy."
