@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,16 +101,18 @@ class LoadedModel:
         hint = "."
         try:
             tensor = torch.as_tensor(value)
-            if tensor.layout is not torch.strided:
+            if tensor.is_nested:
+                came = "a nested tensor"
+            elif tensor.layout is not torch.strided:
                 came = f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
             elif _has_values(tensor):
                 return tensor
             else:
                 came = f"a {type(tensor).__name__} without values"
                 hint = ": torch.export and other tracing cannot carry a loaded model."
-        except (TypeError, ValueError, RuntimeError):
+        except Exception:  # a class may raise whatever it is asked
             came = type(value).__name__
-            if hasattr(value, "dtype"):  # such as an array of another byte order
+            if isinstance(value, np.ndarray):  # such as one of another byte order
                 came = f"an array of dtype {value.dtype}"
         specs = self.artifact.manifest.inputs
         name = specs[position].name if position < len(specs) else str(position)
@@ -136,7 +139,8 @@ class LoadedModel:
             expected = ", ".join(str(spec) for spec in self.artifact.manifest.inputs)
             raise ArgumentError(
                 f"{self.artifact.folder}: the arguments are not nested as the exported model's.\n"
-                f"  expected: {known}\n  got:      {spec}\n  inputs: {expected}"
+                f"{self._misplaced(spec)}  expected: {known}\n  got:      {spec}\n"
+                f"  inputs: {expected}"
             )
         for leaf, place in zip(leaves, call.in_leaves, strict=True):
             if not isinstance(place, int) and place["is"] != leaf:
@@ -146,6 +150,26 @@ class LoadedModel:
                 )
         places = zip(leaves, call.in_leaves, strict=True)
         return [leaf for leaf, place in places if isinstance(place, int)]
+
+    def _misplaced(self, spec: Any) -> str:
+        """Return a line for each positional argument that is nested otherwise, with its inputs."""
+        if self._in_spec is None:
+            return ""
+        known, given = _child(self._in_spec, 0), _child(spec, 0)
+        lines, first = [], 0
+        manifest = self.artifact.manifest
+        for position in range(known.num_children):
+            expected = _child(known, position)
+            leaves = manifest.call.in_leaves[first : first + expected.num_leaves]
+            first += expected.num_leaves
+            got = _child(given, position) if position < given.num_children else "nothing"
+            if got != expected:
+                names = [repr(manifest.inputs[at].name) for at in leaves if isinstance(at, int)]
+                lines.append(
+                    f"  argument {position} ({', '.join(names)}): expected {_nesting(expected)}, "
+                    f"got {_nesting(got)}\n"
+                )
+        return "".join(lines)
 
     def unflatten(self, outputs: Sequence[Tensor]) -> Any:
         """What the model returns, from one tensor per output of the manifest."""
@@ -173,6 +197,15 @@ def _has_values(tensor: Tensor) -> bool:
 def _child(spec: Any, index: int) -> Any:
     # PyTorch 2.13 has the method, 2.10 the attribute that it deprecates.
     return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
+
+
+def _nesting(spec: Any) -> str:
+    """Return what an argument is, in a few words."""
+    if isinstance(spec, str):
+        return spec
+    if spec.type is None:
+        return "a tensor"
+    return f"a {spec.type.__name__} of {spec.num_children}"
 
 
 class LoadedOperators(Mapping[str, Callable[..., Any]]):

@@ -42,8 +42,10 @@ class Call:
     malformed: bool = False
 
 
-def fitting(operator: Operator, rng: Random, dtypes: tuple[torch.dtype, ...]) -> dict[str, Any]:
-    """The arguments of a call that fits."""
+def fitting(
+    operator: Operator, rng: Random, dtypes: tuple[torch.dtype, ...], length: int | None
+) -> dict[str, Any]:
+    """The arguments of a call that fits, with lists of tensors of this length, or of any."""
     dtype = rng.choice(dtypes)
 
     def some(*shape: int) -> Tensor:
@@ -70,7 +72,7 @@ def fitting(operator: Operator, rng: Random, dtypes: tuple[torch.dtype, ...]) ->
             weight = rng.choice([None, rng.randint(-5, 5)])
             return {"x": some(n, m), "bias": rng.choice([None, some(m)]), "weight": weight}
         case "total":
-            xs = [some(n, m) for _ in range(rng.randint(1, 3))]
+            xs = [some(n, m) for _ in range(length or rng.randint(1, 3))]
             return {"xs": xs, "mode": rng.choice(["sum", "mean"])}
         case "add_to":
             return {"x": some(n, m), "total": some(m), "factor": rng.randint(-5, 5)}
@@ -92,6 +94,7 @@ def draw(
     *,
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
     tensors_only: bool = False,
+    length: int | None = None,
 ) -> Call:
     """A call, four times in five with one argument spoiled, or two, or with others than declared.
 
@@ -100,8 +103,9 @@ def draw(
         rng: decides.
         dtypes: those of floating tensors.
         tensors_only: whether to leave numbers and texts as they fit.
+        length: of lists of tensors that fit; any by default.
     """
-    call = Call(fitting(operator, rng, dtypes))
+    call = Call(fitting(operator, rng, dtypes, length))
     kind = rng.random()
     if kind < 0.2:
         return call
@@ -270,7 +274,8 @@ def plain_tensor(value: Any) -> Tensor:
             return value
         return value.resolve_conj().resolve_neg().contiguous().clone()
     try:
-        return torch.from_numpy(np.array(np.asarray(value)))
+        array = np.array(value)
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
     except Exception as error:
         raise NotPlain(str(error)) from error
 

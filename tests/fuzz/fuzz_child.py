@@ -70,7 +70,12 @@ class Fuzzer:
         rng = Random(f"{self.seed}/{self.operator.name}/{runtime.name}/{number}")
         torch.manual_seed(number)
         call = arguments.draw(
-            self.operator, rng, dtypes=runtime.dtypes, tensors_only=runtime.tensors_only
+            self.operator,
+            rng,
+            dtypes=runtime.dtypes,
+            tensors_only=runtime.tensors_only,
+            # A model takes as many tensors as it was exported with.
+            length=2 if runtime.tensors_only else None,
         )
         way = choose(runtime.ways, rng)
         call.arguments = runtime.given(self.operator, call.arguments, rng)

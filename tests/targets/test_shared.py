@@ -325,6 +325,24 @@ def test_keywords_come_in_any_order(tmp_path: Path) -> None:
             model(**wrong)
 
 
+def test_an_argument_that_is_nested_otherwise_is_named_by_its_inputs(tmp_path: Path) -> None:
+    _, structure = pytree.tree_flatten(((0, [0, 0]), {}))
+    call = CallSpec(pytree.treespec_dumps(structure), "", (0, 1, 2), (0,))
+    inputs = tuple(TensorSpec(name, "float32", (1,)) for name in ("a", "b_0", "b_1"))
+    model = loaded(tmp_path, Manifest("onnx", {}, inputs, call=call))
+    a = torch.ones(1)
+    for given, said in [
+        ((a, [a]), "  argument 1 ('b_0', 'b_1'): expected a list of 2, got a list of 1"),
+        (([], [a, a]), "  argument 0 ('a'): expected a tensor, got a list of 0"),
+        ((a,), "  argument 1 ('b_0', 'b_1'): expected a list of 2, got nothing"),
+    ]:
+        with pytest.raises(ArgumentError) as caught:
+            model(*given)
+        assert str(caught.value).splitlines()[1] == said
+    with pytest.raises(ArgumentError, match="input 'b_0' is a nested tensor, expected a dense"):
+        model(a, [torch.nested.nested_tensor([a, a]), a])
+
+
 def test_loaded_operators_are_found_by_either_name(tmp_path: Path) -> None:
     manifest = Manifest("jax", {}, kind="operators")
     made = LoadedOperators(Artifact(tmp_path, manifest), Recorder())

@@ -119,9 +119,42 @@ def _session_class() -> Any:
             except Exception as error:
                 if OUT_OF_BOUNDS.search(str(error)):
                     raise IndexError(str(error)) from error
+                for expected in self.get_inputs():
+                    problem = _problem(expected, feed)
+                    if problem is not None:
+                        raise ValueError(f"input {expected.name!r} {problem}") from error
                 raise
 
     return Session
+
+
+def _problem(expected: Any, feed: Any) -> Any:
+    """Return why ONNX Runtime cannot take an input, as the end of a sentence; `None` if it can."""
+    if expected.name not in feed:
+        return f"is missing; there are {', '.join(feed) or 'none'}"
+    value = feed[expected.name]
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return f"is {type(value).__name__}, expected an array"
+    kind = expected.type[len("tensor(") : -1]
+    wanted = {"float": "float32", "double": "float64"}.get(kind, kind)
+    if str(value.dtype) != wanted and kind != "string":
+        return f"has dtype {value.dtype}, expected {wanted}"
+    if len(value.shape) != len(expected.shape):
+        return f"has {len(value.shape)} dimensions, expected {len(expected.shape)}"
+    return None
+
+
+def _read(path: str) -> Any:
+    import numpy as np
+
+    arrays = {}
+    with np.load(path) as inputs:
+        for name in inputs.files:
+            try:
+                arrays[name] = inputs[name]
+            except ValueError as error:
+                raise ValueError(f"{path}: input {name!r}: {error}") from error
+    return arrays
 
 
 def main() -> None:
@@ -131,8 +164,7 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("usage: python run.py inputs.npz outputs.npz")
     session = load()
-    with np.load(sys.argv[1]) as inputs:
-        outputs = session.run(None, dict(inputs))
+    outputs = session.run(None, _read(sys.argv[1]))
     names = [output.name for output in session.get_outputs()]
     np.savez(sys.argv[2], **dict(zip(names, outputs, strict=True)))
 

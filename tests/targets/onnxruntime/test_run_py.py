@@ -122,3 +122,26 @@ def test_torch_compile_breaks_its_graph_at_a_loaded_model(folder: Path) -> None:
 def test_torch_export_is_told_that_it_cannot_carry_a_loaded_model(folder: Path) -> None:
     with pytest.raises(opsmith.ArgumentError, match="cannot carry a loaded model"):
         torch.export.export(Selects(opsmith.load(folder)), (torch.ones(5, 3),), strict=False)
+
+
+@pytest.mark.parametrize(
+    ("feed", "said"),
+    [
+        ({"x": X}, "input 'index' is missing; there are x"),
+        ({"x": X > 0, "index": np.array([0])}, "input 'x' has dtype bool, expected float32"),
+        ({"x": X, "index": np.array(0)}, "input 'index' has 0 dimensions, expected 1"),
+        ({"x": None, "index": np.array([0])}, "input 'x' is NoneType, expected an array"),
+    ],
+)
+def test_run_py_names_the_input_that_onnxruntime_does_not_take(
+    folder: Path, feed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        standalone.load(folder).run(None, feed)
+    assert str(caught.value) == said
+
+
+def test_run_py_names_an_input_that_is_stored_as_objects(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=X, index=np.array([None]))
+    with pytest.raises(ValueError, match="input 'index': Object arrays cannot be loaded"):
+        standalone._read(str(tmp_path / "in.npz"))
