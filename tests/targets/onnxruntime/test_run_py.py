@@ -136,7 +136,7 @@ def test_torch_export_is_told_that_it_cannot_carry_a_loaded_model(folder: Path) 
 def test_run_py_names_the_input_that_onnxruntime_does_not_take(
     folder: Path, feed: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="input") as caught:
         standalone.load(folder).run(None, feed)
     assert str(caught.value) == said
 
