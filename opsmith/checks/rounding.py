@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from opsmith.compat.torch_pytree import tree_leaves
+from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
 #: Reductions that are a sum of the first argument's elements, or their mean.
@@ -282,9 +282,7 @@ _PARTS = {_prims.var: _variance}
 
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """What an operator is made of, where that is known and gives the same."""
-    from torch._decomp import decomposition_table
-
-    found = _PARTS.get(func.overloadpacket) or decomposition_table.get(func)
+    found = _PARTS.get(func.overloadpacket) or all_decompositions().get(func)
     views = any(declared.alias_info is not None for declared in func._schema.returns)
     if found is None or views or func._schema.is_mutable:
         return None

@@ -70,10 +70,9 @@ class Device:
 
     def compiled_by_inductor(self) -> bool:
         """Whether Inductor, PyTorch's compiler, makes code for it."""
-        from torch._inductor.codegen import common
+        from opsmith.compat.torch_inductor import compiles_for
 
-        common.init_backend_registration()
-        return common.get_scheduling_for_device(self.name) is not None
+        return compiles_for(self.name)
 
     @property
     def in_every_library(self) -> bool:

@@ -324,7 +324,7 @@ def _by_reference(
         try:
             returned = operator.reference(**call.flat.fill(inputs))
         except RuntimeError as error:
-            from opsmith.operators.data_dependent import asks_for_values
+            from opsmith.compat.torch_tracing import asks_for_values
 
             if not asks_for_values(error):
                 raise

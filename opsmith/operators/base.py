@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 
 from opsmith import kernels
+from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
 from opsmith.operators.integers import int_places, is_cut

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_tracing import demand
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import describe
@@ -103,4 +104,4 @@ def check_size(condition: Any, message: Callable[[], str]) -> None:
         if not condition:
             raise ArgumentError(message())
         return
-    torch._check(condition, message)
+    demand(condition, message)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch._library import simple_registry
 from torch.library import Library
 
 from opsmith.compat.torch_dispatch import META, has_kernel
+from opsmith.compat.torch_library import has_fake_kernel
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.operators.fake import fake_kernel
 from opsmith.signature import Signature
@@ -39,5 +39,4 @@ def _has_fake(overload: OpOverload) -> bool:
     # The others are kernels for every device, made of other operators.
     if any(has_kernel(name, key) for key in _TRACED):
         return True
-    entry = simple_registry.singleton.find(name)
-    return entry.fake_impl.kernel is not None
+    return has_fake_kernel(name)

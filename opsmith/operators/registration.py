@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
@@ -14,6 +13,7 @@ from torch.library import Library
 
 from opsmith import kernels
 from opsmith.compat.torch_dispatch import is_defined, parse_schema
+from opsmith.compat.torch_library import let_an_argument_be_called_mode
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError
 from opsmith.operators import autograd, registry
@@ -57,7 +57,7 @@ class Registration:
                 f"{f', declared in {where},' if where else ''} another name."
             )
         if signature.mutated and "mode" in signature.by_name:
-            _let_an_argument_be_called_mode()
+            let_an_argument_be_called_mode()
         self._libraries: dict[str, Library] = {}
         self._native: dict[str, kernels.Library] = {}
         self._gate: Gate | None = None
@@ -250,21 +250,3 @@ def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag
     if signature.data_dependent:
         tags.add(torch.Tag.dynamic_output_shape)
     return tuple(tags)
-
-
-@functools.cache
-def _let_an_argument_be_called_mode() -> None:
-    """Let PyTorch compile operators that write into arguments and have one of this name.
-
-    What makes them functional takes their arguments by name, beside one of its own that PyTorch
-    gives by position alone, but calls ``mode``.
-    """
-    from torch._higher_order_ops import auto_functionalize
-
-    for name in ("auto_functionalized", "auto_functionalized_v2"):
-        made = getattr(auto_functionalize, name, None)
-        for table in ("python_key_table", "py_kernels"):
-            for function in getattr(made, table, {}).values():
-                code = getattr(function, "__code__", None)
-                if code is not None and code.co_varnames[:1] == ("mode",):
-                    function.__code__ = code.replace(co_posonlyargcount=1)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._library.triton import set_wrap_triton_enabled
 
+from opsmith.compat.torch_tracing import capturing_triton, functional_mode, keeps_triton_operators
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import HOST, KernelSource, get_device, shipped
 from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
@@ -142,7 +142,7 @@ class TritonLauncher(PythonKernel):
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             # The tensors are real, so that nobody has to capture what is launched.
-            with set_wrap_triton_enabled(False):
+            with capturing_triton(False):
                 return run(*args, **kwargs)
 
         return launch
@@ -291,18 +291,15 @@ def see_through(operator: RegisteredOperator) -> None:
     Calls with tensors of other devices stay calls of the operator, and so do exported ones, which
     are saved for others to read.
     """
-    from torch._subclasses.functional_tensor import FunctionalTensorMode
 
     def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from torch.export._trace import custom_triton_ops_decomposition_disabled
-
         kernel = _launcher_for(operator, args, kwargs)
-        if kernel is None or custom_triton_ops_decomposition_disabled():
+        if kernel is None or keeps_triton_operators():
             return mode.__torch_dispatch__(op, types, args, kwargs)
         with mode:
             return kernel.function(*args, **kwargs)
 
-    operator._registration.torch_dispatch(FunctionalTensorMode, decompose)
+    operator._registration.torch_dispatch(functional_mode(), decompose)
 
 
 def _launcher_for(operator: RegisteredOperator, args: Any, kwargs: Any) -> TritonLauncher | None:

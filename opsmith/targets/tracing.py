@@ -165,7 +165,13 @@ def _is_hint(part: Any) -> bool:
     return type(part).__name__ == "_DimHint"
 
 
-_TRAINS_OTHERWISE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RNNBase)
+_TRAINS_OTHERWISE = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    nn.RNNBase,
+)
 
 
 @contextmanager

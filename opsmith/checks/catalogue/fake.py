@@ -15,6 +15,7 @@ from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
+from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.operators.arguments import dtype_name, flatten, holds_tensors
 from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
@@ -56,8 +57,7 @@ def fake(trial: Trial) -> None:
 
 
 def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
-    # Imported here, since these import half of the compiler.
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    # Imported here, since it imports half of the compiler.
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     signature = trial.signature
@@ -66,7 +66,7 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
     real, names = flatten(signature, returned, arguments), output_names(signature, returned)
     # Sizes that only the data decides are symbols in any case, and a fake kernel written by hand
     # asks for them where the declaration names none.
-    mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)
+    mode = fake_mode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)
     own = {
         name: _fake_value(mode, name, value, symbolic)
         for name, value in case.make(trial.subject.device).items()
@@ -96,11 +96,10 @@ def _fake_value(mode: Any, name: str, value: Any, symbolic: bool) -> Any:
         return value
     if not symbolic:
         return mode.from_tensor(value, static_shapes=True)
-    from torch._dynamo.source import ConstantSource
     from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
-    return mode.from_tensor(value, symbolic_context=context, source=ConstantSource(name))
+    return mode.from_tensor(value, symbolic_context=context, source=named_source(name))
 
 
 def _named(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:

@@ -20,6 +20,7 @@ from opsmith.checks.reference_call import run_reference
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
+from opsmith.compat import torch_tracing
 from opsmith.operators.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
@@ -157,11 +158,9 @@ def compiled(trial: Trial) -> None:
 
 
 def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) -> None:
-    from torch.fx.experimental import _config as symbolic_config
-
     how = f"torch.compile(fullgraph=True, dynamic={dynamic}, backend={backend!r})"
     graphs = 0
-    inner = torch._dynamo.lookup_backend(backend)
+    inner = torch_tracing.backend(backend)
 
     def counting(graph: Any, inputs: Any, **options: Any) -> Any:
         nonlocal graphs
@@ -173,7 +172,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
     def function(*positional: Any, **keywords: Any) -> Any:
         return operator(*positional, **keywords)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     try:
         run = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=counting)
 
@@ -182,7 +181,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
             return run(*positional, **keywords)
 
         # Two sizes that are equal by chance are not to be taken for one.
-        with symbolic_config.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+        with torch_tracing.sizes_apart():
             # A differentiated reference is long: inductor, and symbolic sizes, take minutes for it.
             long = operator.rule.backward is None
             backward = backend != "inductor" and not (dynamic and long)
@@ -198,7 +197,7 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
                 code="OPS-COMPILE-AGAIN",
             )
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()
 
 
 def _compare_calls(

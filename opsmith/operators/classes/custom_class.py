@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.arguments import map_named_tensors, map_tensors
 from opsmith.operators.base import Kernel
@@ -88,7 +89,7 @@ class CustomClass:
                     f"{self.name}: argument {field.name!r} is {type(value).__name__}, expected "
                     f"{field.type}."
                 )
-        make = torch._C._get_custom_class_python_wrapper(self.model.namespace, self.model.name)
+        make = class_maker(self.model.namespace, self.model.name)
         made = make(*values.values())
         self._validate(values)
         return made

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch._library import fake_class_registry
 
+from opsmith.compat.torch_library import CLASSES_LOGGER, register_fake_class
 from opsmith.compat.torch_pytree import tree_leaves
+from opsmith.compat.torch_tracing import asks_for_values
 from opsmith.errors import DifferentiationError, OpsmithError
 from opsmith.operators.classes.read_class import Declared
 from opsmith.operators.classes.reference import make_state
-from opsmith.operators.data_dependent import asks_for_values
 from opsmith.signature import Signature
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
@@ -51,8 +51,8 @@ def register(owner: Owner) -> None:
         {**methods, "__obj_unflatten__": classmethod(_unflatten)},
     )
     # Declaring a class again is not a reason for a warning.
-    with silenced(fake_class_registry.__name__):
-        torch._library.register_fake_class(owner.name, fake)
+    with silenced(CLASSES_LOGGER):
+        register_fake_class(owner.name, fake)
 
 
 class _FakeObject:

@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import detect_fake_mode
-from torch._higher_order_ops.torchbind import call_torchbind
-from torch._library.fake_class_registry import FakeScriptObject
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     CustomObjArgument,
@@ -26,6 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from opsmith.compat.torch_tracing import fake_mode_of, is_fake_object, method_call
 from opsmith.errors import ExportError
 from opsmith.operators.arguments import DTYPES, holds_tensors
 from opsmith.operators.classes.custom_class import CustomClass, class_of
@@ -70,7 +68,7 @@ def classes_in(program: ExportedProgram) -> dict[CustomClass, list[MethodModel]]
     objects = _objects(program)
     found: dict[CustomClass, list[MethodModel]] = {owner: [] for owner, _ in objects.values()}
     for node in program.graph.nodes:
-        if node.op == "call_function" and node.target is call_torchbind:
+        if node.op == "call_function" and node.target is method_call():
             if str(node.args[0]) not in objects:
                 continue
             owner, _ = objects[str(node.args[0])]
@@ -87,7 +85,7 @@ def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.Scr
         if spec.kind is InputKind.CUSTOM_OBJ and spec.target is not None:
             # A strict export leaves the fake object there, which holds the real one.
             value: Any = program.constants[spec.target]
-            if isinstance(value, FakeScriptObject):
+            if is_fake_object(value):
                 value = value.real_obj
             owner = class_of(value)
             if owner is not None:
@@ -110,7 +108,7 @@ def _refuse_inner_calls(program: ExportedProgram) -> None:
         if module is program.graph_module or not isinstance(module, GraphModule):
             continue
         for node in module.graph.nodes:
-            if node.op == "call_function" and node.target is call_torchbind:
+            if node.op == "call_function" and node.target is method_call():
                 raise ExportError(
                     f"a method of a custom class ({node.args[1]}) is called in a branch or loop "
                     "(torch.cond, while_loop); call it before, and use the result there"
@@ -133,7 +131,7 @@ class _Lowering:
         )
         self.constants = dict(program.constants)
         values = [node.meta.get("val") for node in self.graph.nodes]
-        self.fake_mode = detect_fake_mode([v for v in values if isinstance(v, Tensor)])
+        self.fake_mode = fake_mode_of([v for v in values if isinstance(v, Tensor)])
         # Each object's fields as they stand in the graph: constants, and nodes for tensors.
         self.fields: dict[str, dict[str, Any]] = {}
 
@@ -142,7 +140,7 @@ class _Lowering:
             if node.op == "placeholder" and node.name in self.objects:
                 self._open(node)
         for node in list(self.graph.nodes):
-            if node.op == "call_function" and node.target is call_torchbind:
+            if node.op == "call_function" and node.target is method_call():
                 holder = node.args[0].name
                 if holder in self.objects:
                     self._replace(node, holder)

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._library import simple_registry
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from opsmith.compat.torch_library import has_fake_kernel
 from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_tracing import fake_mode
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.operators.arguments import map_tensors
@@ -149,15 +149,14 @@ class Subject:
         """Whether `torch.library.register_fake` gave it, which may leave sizes open."""
         if not isinstance(self.function, OpOverload):
             return False
-        found = simple_registry.singleton.find(self.function._schema.name)
-        return found.fake_impl.kernel is not None
+        return has_fake_kernel(self.function._schema.name)
 
     def traced(self, values: Mapping[str, Any]) -> list[Any] | None:
         """`results` by the fake kernel, where a size that only the data decides is -1.
 
         On ``"meta"`` a fake kernel that leaves a size open refuses.
         """
-        with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        with fake_mode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
             return self.results(values, HOST)
 
     def takes(self, calls: Sequence[Mapping[str, Any]], *, traced: bool = False) -> list[bool]:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from opsmith.compat import torch_inductor
 from opsmith.errors import ExportError
 from opsmith.kernels import cache_folder, machine, toolchain
 from opsmith.kernels.files import once
@@ -43,7 +44,7 @@ def compile_model(
     Args:
         program: what is compiled.
         plans: its custom operators, built.
-        settings: further settings of inductor, by their names in ``torch._inductor.config``.
+        settings: further settings of inductor, by their names in ``torch_inductor.settings()``.
         out: the ``.pt2`` file to write.
 
     Raises:
@@ -96,9 +97,7 @@ def _compile(
         # PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
-            torch._inductor.aoti_compile_and_package(
-                program, package_path=str(out), inductor_configs=configs
-            )
+            torch_inductor.compile_and_package(program, str(out), configs)
         except Exception as error:
             raise ExportError(f"AOTInductor could not compile the model:\n{error}") from error
 
@@ -108,7 +107,7 @@ def machine_settings() -> dict[str, Any]:
     chosen = machine.architecture()
     if chosen == "native":
         return {}
-    config = torch._inductor.config
+    config = torch_inductor.settings()
     settings: dict[str, Any] = {"cpp.simdlen": _VECTOR_BITS.get(chosen, 1)}
     if hasattr(config.cpp, "march"):
         settings["cpp.march"] = "" if chosen == "generic" else chosen
@@ -186,7 +185,7 @@ def _key(
 
 def _inductor_settings() -> str:
     """A digest of what inductor is set to, equal in every working directory."""
-    config = torch._inductor.config
+    config = torch_inductor.settings()
     # For a device of no concern here; it is the working directory unless it is set.
     depends = hasattr(getattr(config, "xpu", None), "cutlass_dir")
     with config.patch({"xpu.cutlass_dir": ""} if depends else {}):

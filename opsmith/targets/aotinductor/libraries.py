@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from opsmith import kernels
+from opsmith.compat.torch_inductor import function_name
+from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, adapters
 from opsmith.kernels.audit import dynamic_symbols
@@ -166,7 +168,7 @@ def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -
     ]
     taken: dict[str, str] = {}
     for item in plans:
-        name = shims.function_name(item.operator.signature, item.device)
+        name = function_name(item.operator.name, item.device)
         item.proxy = _why_proxy(item) or _clash(name, taken, item)
         if not direct:
             item.proxy = item.proxy or "as the option calls asks"
@@ -229,12 +231,10 @@ def _by_device(calls: Iterable[Node]) -> dict[str, list[Node]]:
 
 
 def _why_proxy(item: Plan) -> str:
-    from torch._inductor import config
-
     signature = item.operator.signature
     if not item.source.language.has_entry:
         return "the kernel registers itself with PyTorch"
-    if not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
+    if not hasattr(inductor_settings().aot_inductor, "custom_ops_to_c_shims"):
         return "this PyTorch compiles no direct calls"
     for node in item.calls:
         for parameter, value in _arguments(item.operator, node):

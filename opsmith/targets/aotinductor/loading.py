@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from opsmith.compat.torch_dispatch import is_known, is_taken, parse_schema, schema_of
+from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArtifactError
 from opsmith.operators import registry
 from opsmith.targets.artifact import Artifact, file_digest
@@ -113,7 +112,7 @@ def _mapped_files() -> Iterator[Path]:
 def _has_class(name: str) -> bool:
     namespace, _, short = name.partition("::")
     try:
-        torch._C._get_custom_class_python_wrapper(namespace, short)
+        class_maker(namespace, short)
     except RuntimeError:
         return False
     return True

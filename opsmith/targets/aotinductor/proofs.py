@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ArtifactError
 from opsmith.kernels import HOST, get_device
 from opsmith.kernels.scratch import scratch_folder
@@ -70,12 +71,10 @@ _QUICKLY_COMPILED = {
 
 
 def _options(operator: Operator) -> Mapping[str, Any]:
-    from torch._inductor import config
-
     del operator
     settings = dict(_QUICKLY_COMPILED)
     # Lines for profilers, which later versions of PyTorch ask for.
-    if hasattr(config.aot_inductor, "enable_line_tables"):
+    if hasattr(inductor_settings().aot_inductor, "enable_line_tables"):
         settings["aot_inductor.enable_line_tables"] = False
     return {"inductor": settings}
 

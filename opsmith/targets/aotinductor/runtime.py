@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_inductor import load_package
 from opsmith.errors import ArgumentError, ArtifactError
 from opsmith.kernels import machine
 from opsmith.targets.aotinductor.loading import load_libraries
@@ -31,7 +32,7 @@ def load(artifact: Artifact) -> Runner:
     libraries = load_libraries(artifact)
     path = artifact.path(details["model"])
     try:
-        loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
+        loader = load_package(str(path))
     except RuntimeError as error:
         raise ArtifactError(f"{path} does not load: {_words(error)}") from error
     return AOTInductorRunner(artifact, loader, libraries)

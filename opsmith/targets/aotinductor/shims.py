@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from opsmith.compat.torch_inductor import function_name
 from opsmith.kernels import adapters
 from opsmith.kernels.adapters import Argument
 from opsmith.signature import Signature
@@ -35,13 +36,6 @@ _PASSED = {
 }
 
 
-def function_name(signature: Signature, device: str) -> str:
-    """The name by which compiled code calls the operator, as this PyTorch forms it."""
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-
-    return CppWrapperCpu.get_c_shim_func_name(signature.qualname, device)
-
-
 def symbol(signature: Signature, device: str, tag: str) -> str:
     """The symbol that the shim's library exports.
 
@@ -61,7 +55,7 @@ def declaration(signature: Signature, device: str, tag: str) -> str:
     types += ["AtenTensorHandle*"] * len(signature.results)
     if not signature.results:
         types.append("void*")  # inductor passes a null for the result that is not there
-    function = function_name(signature, device)
+    function = function_name(signature.qualname, device)
     return (
         f"AOTITorchError {function}({', '.join(types)}) "
         f"__asm__({adapters.quote(symbol(signature, device, tag))})"

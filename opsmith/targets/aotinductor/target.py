@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat import torch_inductor
+from opsmith.compat.torch_library import is_written_in_python
+from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, get_device, machine
 from opsmith.operators import Operator
@@ -51,7 +53,7 @@ class AOTInductor(ModelTarget):
             ("direct", "proxy"),
         ),
         Option("libraries", "further operator libraries that the model needs: paths", ""),
-        Option("inductor", "settings of torch._inductor.config, as JSON", "{}"),
+        Option("inductor", "settings of torch_inductor.settings(), as JSON", "{}"),
         Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
     imports = ("torch._inductor.compile_fx",)
@@ -61,7 +63,7 @@ class AOTInductor(ModelTarget):
         """See `Target.available`."""
         if platform.system() != "Linux":
             return f"opsmith packages for AOTInductor on Linux only, this is {platform.system()}"
-        if not hasattr(torch._C, "_aoti"):
+        if not torch_inductor.has_loader():
             return "this PyTorch was built without AOTInductor; install one from pytorch.org"
         return None
 
@@ -190,7 +192,7 @@ def _chooser(wanted: str | Mapping[str, str]) -> Chooser:
 
 
 def _is_pytorchs(operator: Operator) -> bool:
-    return torch._library.utils.is_builtin(operator.overload)
+    return is_builtin(operator.overload)
 
 
 def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +200,7 @@ def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
         settings = json.loads(option) if isinstance(option, str) else dict(option)
     except ValueError as error:
         raise ExportError(f"inductor={option!r} is not JSON: {error}") from None
-    known = torch._inductor.config
+    known = torch_inductor.settings()
     for name in settings:
         place: Any = known
         for part in name.split("."):
@@ -278,7 +280,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
     found.update(adopted)
     for name in found:
         inline = f', or form={{"{name}": "inline"}} to have its reference compiled in its place'
-        if torch._library.custom_ops._maybe_get_opdef(name) is not None:
+        if is_written_in_python(name):
             raise ExportError(
                 f"{name}: is written in Python (torch.library.custom_op), and an AOTInductor "
                 "artifact runs without. Declare it with opsmith.op and register a C++ kernel"

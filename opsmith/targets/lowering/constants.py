@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_tracing import is_functional, unseen_by_traces
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
 
@@ -41,14 +41,14 @@ def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
     leaves = pytree.tree_leaves(data, is_leaf=lambda item: not isinstance(item, list | tuple))
     if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
         return None
-    with _disable_current_modes():
+    with unseen_by_traces():
         value = torch.tensor(data, dtype=dtype, device=HOST)
     return _of(value, device or torch.get_default_device())
 
 
 def _rebuilt(value: Any) -> Any:
     # Whatever is traced is of a subclass.
-    if type(value) is not Tensor or torch._is_functional_tensor(value):
+    if type(value) is not Tensor or is_functional(value):
         return value
     return _of(value, value.device)
 
@@ -60,7 +60,7 @@ def _of(value: Tensor, device: Any) -> Tensor:
             f"a reference uses a constant of {value.numel()} elements, and one that is inlined may "
             f"have {_MOST}. Pass it as an argument."
         )
-    with _disable_current_modes():
+    with unseen_by_traces():
         numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()
     shape, dtype = value.shape, value.dtype
     # As texts, 0.0 and -0.0 are two.

@@ -14,6 +14,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from opsmith.compat.torch_tracing import functionalized
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
 from opsmith.targets.kept_sizes import kept_sizes
@@ -145,7 +146,6 @@ def _traceable(
     assumptions: Assumptions | None,
 ) -> Callable[..., Any]:
     """`function` for use as a decomposition, though it may mutate tensors that it made."""
-    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with twins, MakesConstants(), kept_sizes():
@@ -154,7 +154,7 @@ def _traceable(
     def run(*args: Any, **kwargs: Any) -> Any:
         noting = contextlib.nullcontext() if assumptions is None else assumptions.of(operator)
         with noting:
-            returned = dispatch_functionalize(traced, FunctionalTensorMode())(*args, **kwargs)
+            returned = functionalized(traced)(*args, **kwargs)
         # Results may come as any sequence; the schema says a tuple.
         return tuple(returned) if isinstance(returned, list) else returned
 

@@ -7,11 +7,14 @@ Within `interpreted` the same functions run on the same interpreter, and others 
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from opsmith.compat import triton as compat
 from opsmith.errors import OpsmithError
 
 
@@ -27,9 +30,36 @@ class FaultError(OpsmithError):
         self.code = code
 
 
+@dataclass
+class _Block:
+    """An `interpreted` block: the seed, and the functions as the interpreter has them."""
+
+    seed: int
+    functions: dict[Any, Any] = field(default_factory=dict)
+
+    def function_of(self, kernel: Any) -> Any:
+        from triton.runtime import interpreter
+
+        if kernel.fn not in self.functions:
+            made = interpreter.InterpretedFunction(_with_own_globals(kernel.fn))
+            self.functions[kernel.fn] = made
+        return self.functions[kernel.fn]
+
+
+class _Thread(threading.local):
+    """The block that this thread is in."""
+
+    block: _Block | None = None
+
+
+_thread = _Thread()
+#: The interpreter knows of one program that runs, whatever thread launched it.
+_launch = threading.RLock()
+
+
 @contextmanager
 def interpreted(seed: int = 0) -> Iterator[None]:
-    """Within a ``with`` block, run every kernel in Triton on the CPU that is launched.
+    """Within a ``with`` block, run every kernel in Triton on the CPU that this thread launches.
 
     Args:
         seed: decides the order of the programs; 0 is the natural one.
@@ -38,70 +68,64 @@ def interpreted(seed: int = 0) -> Iterator[None]:
         FaultError: in a launch; a program accesses memory beside the tensors, or two programs
             access the same without order, of which one writes.
     """
-    from triton.runtime import autotuner, interpreter, jit
+    with compat.numbers_as_bounds(), _launches(), _calls(), _autotuned_launches():
+        before, _thread.block = _thread.block, _Block(seed)
+        try:
+            yield
+        finally:
+            _thread.block = before
 
-    functions: dict[Any, Any] = {}
 
-    def function_of(kernel: Any) -> Any:
-        if kernel.fn not in functions:
-            functions[kernel.fn] = interpreter.InterpretedFunction(_with_own_globals(kernel.fn))
-        return functions[kernel.fn]
-
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+def _launching(plain: Any) -> Any:
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        block = _thread.block
+        if block is None:
+            return plain(self, *args, grid=grid, warmup=warmup, **kwargs)
         if warmup:
-            return
+            return None
+        from triton.runtime import interpreter
+
         names = [name for name in self.arg_names if name not in kwargs]
         tensors = {**dict(zip(names, args, strict=False)), **kwargs}
-        with _watched(interpreter, self.fn, tensors, seed):
+        with _watched(interpreter.interpreter_builder, self.fn, tensors, block.seed):
             try:
-                function_of(self).run(*args, grid=grid, warmup=False, **kwargs)
+                block.function_of(self).run(*args, grid=grid, warmup=False, **kwargs)
             except interpreter.InterpreterError as error:
                 cause: BaseException | None = error
                 while isinstance(cause, interpreter.InterpreterError) and cause.__cause__:
                     cause = cause.__cause__
                 raise (cause or error) from None
+        return None
+
+    return run
+
+
+def _calling(plain: Any) -> Any:
+    """Take the calls of functions that kernels call."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function that a kernel calls."""
-        own = function_of(self)
-        patched = interpreter._patch_lang(own.fn)
-        try:
-            return own.rewrite()(*args, **kwargs)
-        finally:
-            patched.restore()
+        block = _thread.block
+        if block is None:
+            return plain(self, *args, **kwargs)
+        return compat.called(block.function_of(self), args, kwargs)
 
-    def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Of an autotuned kernel; it does not show here which configuration is fast."""
+    return call
+
+
+def _launching_first(plain: Any) -> Any:
+    """Take the launches of autotuned kernels; it does not show here which setting is fast."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _thread.block is None:
+            return plain(self, *args, **kwargs)
         return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
 
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        # A loop's bound is an array with one element, which later releases of NumPy take for no
-        # int.
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    with ExitStack() as stack:
-        stack.enter_context(_replaced(interpreter, "_patch_lang_tensor", patch_tensor_for_numpy))
-        stack.enter_context(_replaced(jit.JITFunction, "run", run))
-        stack.enter_context(_replaced(jit.JITFunction, "__call__", call))
-        stack.enter_context(_replaced(autotuner.Autotuner, "run", run_first))
-        yield
+    return run
 
 
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
+_launches = compat.launches_by(_launching)
+_calls = compat.calls_by(_calling)
+_autotuned_launches = compat.autotuned_launches_by(_launching_first)
 
 
 def _with_own_globals(function: Any) -> Any:
@@ -121,31 +145,33 @@ def _with_own_globals(function: Any) -> Any:
 
 @contextmanager
 def _watched(
-    interpreter: Any, function: Any, arguments: Mapping[str, Any], seed: int
+    builder: Any, function: Any, arguments: Mapping[str, Any], seed: int
 ) -> Iterator[None]:
     """Watch one launch, whose programs run in an order drawn from the seed."""
-    builder = interpreter.interpreter_builder
-    set_index = builder.set_grid_idx
     order: list[Any] = []
 
-    def shuffled(x: int, y: int, z: int) -> None:
-        columns, rows = builder.grid_dim[1], builder.grid_dim[2]
-        if seed and not order:
-            order.extend(_permutation(builder.grid_dim[0] * columns * rows, seed))
-        place = (x * columns + y) * rows + z
-        if order:
-            place = int(order[place])
-        set_index(place // (rows * columns), place // rows % columns, place % rows)
+    def shuffling(set_index: Callable[..., None]) -> Callable[..., None]:
+        def shuffled(x: int, y: int, z: int) -> None:
+            columns, rows = builder.grid_dim[1], builder.grid_dim[2]
+            if seed and not order:
+                order.extend(_permutation(builder.grid_dim[0] * columns * rows, seed))
+            place = (x * columns + y) * rows + z
+            if order:
+                place = int(order[place])
+            set_index(place // (rows * columns), place // rows % columns, place % rows)
+
+        return shuffled
 
     def program() -> tuple[int, int, int]:
         found: tuple[int, int, int] = builder.grid_idx
         return found
 
     memory = _Memory(arguments, program, function.__code__.co_filename)
-    with ExitStack() as stack:
-        stack.enter_context(_replaced(builder, "set_grid_idx", shuffled))
-        watcher = _Watcher(interpreter._interpreter, memory)
-        stack.enter_context(_replaced(interpreter, "_interpreter", watcher))
+    with (
+        _launch,
+        compat.programs_by(shuffling)(),
+        compat.memory_by(lambda real: _Watcher(real, memory))(),
+    ):
         yield
 
 

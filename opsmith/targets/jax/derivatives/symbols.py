@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
+from opsmith.compat.torch_tracing import fake_mode, named_source, printed
 from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result
@@ -142,7 +142,7 @@ class Symbols:
     def __init__(self) -> None:
         self.env = _Noting(specialize_zero_one=False, duck_shape=False)
         # A tensor with values is refused where it is written, by its name.
-        self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.mode = fake_mode(shape_env=self.env, allow_non_fake_inputs=True)
         # To keep what an operator gave, PyTorch asks as much of its sizes again.
         self.mode.cache_enabled = False
 
@@ -163,10 +163,9 @@ class Symbols:
         return names, found
 
     def _input(self, name: str, value: Any) -> Any:
-        from torch._dynamo.source import ConstantSource
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
-        source, dynamic = ConstantSource(name), DimDynamic.DYNAMIC
+        source, dynamic = named_source(name), DimDynamic.DYNAMIC
         if isinstance(value, Tensor):
             sizes: Any = StatelessSymbolicContext(dynamic_sizes=[dynamic] * value.dim())
             value = value.detach().contiguous()
@@ -189,8 +188,6 @@ class Symbols:
 
         Beside each stands whether it is PyTorch's own concern.
         """
-        from torch.utils._sympy.printers import PythonPrinter
-
         sizes = _numbers_that_are_sizes(signature)
         places: dict[str, str] = {}
         for symbol, sources in self.env.var_to_sources.items():
@@ -205,7 +202,7 @@ class Symbols:
             free = {str(symbol) for symbol in guard.expr.free_symbols}
             if not free <= set(places):
                 continue  # about strides or offsets, which are always the same in JAX
-            text = PythonPrinter().doprint(guard.expr)
+            text = printed(guard.expr)
             for theirs, plain in _PLAIN.items():
                 text = text.replace(theirs, plain)
             of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)

@@ -19,9 +19,15 @@ import torch
 from torch import Tensor
 
 from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_tracing import (
+    FAKES_LOGGER,
+    all_decompositions,
+    asks_for_values,
+    core_decompositions,
+    functionalized,
+)
 from opsmith.operators import Operator
 from opsmith.operators.arguments import DTYPES
-from opsmith.operators.data_dependent import asks_for_values
 from opsmith.operators.written import line_of
 from opsmith.signature import Parameter
 from opsmith.silenced import silenced
@@ -42,7 +48,6 @@ _MOST_TRACES = 12
 # most of which end in primitives that have no translation.
 _BY_OTHERS = ("torch._decomp.decompositions", "torch._refs.nn.functional")
 _NORMS = ("native_layer_norm", "native_group_norm", "linalg_vector_norm")
-_FAKES = "torch._subclasses.fake_tensor"
 
 
 def derivative(operator: Operator) -> Derivative | str:
@@ -261,10 +266,6 @@ class _Translation:
         Raises:
             _WritesError: a step writes into a tensor, and PyTorch was not told to replace such.
         """
-        from torch._subclasses.functional_tensor import (
-            FunctionalTensorMode,
-            dispatch_functionalize,
-        )
         from torch.fx.experimental.proxy_tensor import make_fx
 
         symbols = Symbols()
@@ -272,11 +273,11 @@ class _Translation:
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
         try:
             # What cannot be traced is in an exception, beside what is logged of it.
-            quiet = silenced(_FAKES, below=logging.CRITICAL)
+            quiet = silenced(FAKES_LOGGER, below=logging.CRITICAL)
             with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 if self.writes:
-                    traced = dispatch_functionalize(traced, FunctionalTensorMode())
+                    traced = functionalized(traced)
                 # Little of what there is by the million is garbage before the trace's end.
                 with uncollected():
                     graph = make_fx(traced, decomposition_table=_decompositions())(
@@ -366,13 +367,11 @@ def _writes(step: Any) -> bool:
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """How PyTorch writes its operators by others that JAX has; a table that takes long to make."""
-    from torch._decomp import core_aten_decompositions, decomposition_table
-
     from opsmith.targets.jax.package import aten
 
-    table = dict(core_aten_decompositions().items())
+    table = core_decompositions()
     # Core operators that PyTorch can write by others nevertheless.
-    for target, written in decomposition_table.items():
+    for target, written in all_decompositions().items():
         if isinstance(target, OpOverload) and not target._schema.is_mutable:
             name = target._schema.name.removeprefix("aten::")
             apart = written.__module__ in _BY_OTHERS or name in _NORMS

@@ -1,0 +1,73 @@
+"""Inductor, PyTorch's compiler, and AOTInductor, which runs what it made without Python.
+
+Every name is in each release from 2.10 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+
+def settings() -> Any:
+    """Return what inductor is set to.
+
+    Private: ``torch._inductor.config``. Without it, models are compiled for another processor than
+    kernels, and an unknown setting is not refused by name.
+    """
+    from torch._inductor import config
+
+    return config
+
+
+def compile_and_package(program: ExportedProgram, path: str, configs: Mapping[str, Any]) -> None:
+    """Compile a model to a package.
+
+    Private: ``torch._inductor.aoti_compile_and_package``. Without it, there is no AOTInductor.
+    """
+    torch._inductor.aoti_compile_and_package(
+        program, package_path=path, inductor_configs=dict(configs)
+    )
+
+
+def has_loader() -> bool:
+    """Return whether PyTorch was built with what loads packages.
+
+    Private: ``torch._C._aoti``. Without it, there is no AOTInductor.
+    """
+    return hasattr(torch._C, "_aoti")
+
+
+def load_package(path: str) -> Any:
+    """Load a package.
+
+    Private: ``torch._C._aoti.AOTIModelPackageLoader``. Without it, there is no AOTInductor. The
+    public ``torch._inductor.aoti_load_package`` hides whether the package is run by one thread.
+    """
+    return torch._C._aoti.AOTIModelPackageLoader(path, "model", False, 1, -1)
+
+
+def function_name(operator: str, device: str) -> str:
+    """Return the name by which compiled code calls an operator.
+
+    Private: ``torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.get_c_shim_func_name``. Without
+    it, AOTInductor calls kernels by PyTorch's dispatcher, which takes longer.
+    """
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+
+    return str(CppWrapperCpu.get_c_shim_func_name(operator, device))
+
+
+def compiles_for(device: str) -> bool:
+    """Return whether inductor makes code for a device type.
+
+    Private: ``torch._inductor.codegen.common``. Without it, operators are not compiled on devices
+    of others.
+    """
+    from torch._inductor.codegen import common
+
+    common.init_backend_registration()
+    return common.get_scheduling_for_device(device) is not None

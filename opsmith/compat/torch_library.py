@@ -1,0 +1,81 @@
+"""torch.library: what it knows of operators and classes that somebody registered with it.
+
+Every name is in each release from 2.10 on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._library import fake_class_registry, simple_registry
+from torch._library.custom_ops import CustomOpDef as _CustomOpDef
+
+#: Private: ``torch._library.custom_ops.CustomOpDef``, what ``torch.library.custom_op`` returns.
+#: Without it, operators are no such definitions, and torch.library's functions refuse them.
+CustomOpDef = _CustomOpDef
+
+#: Private: ``torch._library.fake_class_registry``. The logger that says that a class was declared
+#: again; without it, a warning is printed.
+CLASSES_LOGGER: str = fake_class_registry.__name__
+
+
+def has_fake_kernel(operator: str) -> bool:
+    """Return whether ``torch.library.register_fake`` was given a function for an operator.
+
+    Private: ``torch._library.simple_registry.singleton``. Without it, adopting an operator replaces
+    the fake kernel of its library.
+    """
+    return simple_registry.singleton.find(operator).fake_impl.kernel is not None
+
+
+def is_written_in_python(operator: str) -> bool:
+    """Return whether ``torch.library.custom_op`` defined an operator.
+
+    Private: ``torch._library.custom_ops._maybe_get_opdef``. Without it, an AOTInductor artifact of
+    such an operator fails where it runs.
+    """
+    from torch._library import custom_ops
+
+    return custom_ops._maybe_get_opdef(operator) is not None
+
+
+def register_fake_class(name: str, fake: Any) -> None:
+    """Register what traces run in place of a custom class's methods.
+
+    Private: ``torch._library.register_fake_class``. Without it, models with custom classes are not
+    compiled, and not exported.
+    """
+    torch._library.register_fake_class(name, fake)
+
+
+def class_maker(namespace: str, name: str) -> Any:
+    """Return what makes objects of a custom class.
+
+    Private: ``torch._C._get_custom_class_python_wrapper``. Without it, custom classes cannot be
+    used from Python.
+
+    Raises:
+        RuntimeError: this process has no such class.
+    """
+    return torch._C._get_custom_class_python_wrapper(namespace, name)
+
+
+@functools.cache
+def let_an_argument_be_called_mode() -> None:
+    """Let PyTorch compile operators that write into arguments and have one of this name.
+
+    Private: ``torch._higher_order_ops.auto_functionalize``. What makes such operators functional
+    takes their arguments by name, beside one of its own that PyTorch gives by position alone, but
+    calls ``mode``. It stays so until the process ends, because PyTorch compiles at any time.
+    """
+    from torch._higher_order_ops import auto_functionalize
+
+    for name in ("auto_functionalized", "auto_functionalized_v2"):
+        made = getattr(auto_functionalize, name, None)
+        for table in ("python_key_table", "py_kernels"):
+            for function in getattr(made, table, {}).values():
+                code = getattr(function, "__code__", None)
+                if code is not None and code.co_varnames[:1] == ("mode",):
+                    function.__code__ = code.replace(co_posonlyargcount=1)

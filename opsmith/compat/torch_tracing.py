@@ -1,0 +1,208 @@
+"""How PyTorch traces: tensors without values, functional tensors, what operators are made of.
+
+Every name is in each release from 2.10 on. Most of these modules import half of a compiler, so they
+are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+#: Private: ``torch.utils._python_dispatch.TorchDispatchMode``. A block that sees each operator that
+#: is called. Without it, checks do not know how far rounding can carry a reference.
+TorchDispatchMode: Any = _TorchDispatchMode
+
+#: Private: ``torch.utils._python_dispatch._disable_current_modes``. A block that no trace sees.
+#: Without it, an exported reference loses its constants.
+unseen_by_traces: Any = _disable_current_modes
+
+#: Private: the logger of ``torch._subclasses.fake_tensor``. Without it, what a trace refuses is
+#: also printed.
+FAKES_LOGGER = "torch._subclasses.fake_tensor"
+
+
+def is_functional(tensor: Tensor) -> bool:
+    """Return whether a tensor is one of those that a trace without mutation has.
+
+    Private: ``torch._is_functional_tensor``. Without it, an exported reference takes what it is
+    given for constants.
+    """
+    return bool(torch._is_functional_tensor(tensor))
+
+
+def demand(condition: Any, message: Callable[[], str]) -> None:
+    """Demand a condition of sizes, of which some may be symbols.
+
+    Private: ``torch._check``. Without it, a trace does not know what the declaration promises of
+    sizes, and refuses to decide by them.
+    """
+    torch._check(condition, message)
+
+
+def fake_mode(**settings: Any) -> Any:
+    """Return a block in which tensors have no values.
+
+    Private: ``torch._subclasses.fake_tensor.FakeTensorMode``. Without it, fake kernels are not
+    checked, and no derivative is taken to JAX.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(**settings)
+
+
+def fake_mode_of(tensors: Sequence[Tensor]) -> Any:
+    """Return the block that made tensors without values; `None` if none did.
+
+    Private: ``torch._guards.detect_fake_mode``. Without it, no model with a custom class is
+    exported.
+    """
+    from torch._guards import detect_fake_mode
+
+    return detect_fake_mode(tensors)
+
+
+def named_source(name: str) -> Any:
+    """Return what says that a symbol comes from an input of this name.
+
+    Private: ``torch._dynamo.source.ConstantSource``. Without it, conditions on sizes do not name
+    the argument.
+    """
+    from torch._dynamo.source import ConstantSource
+
+    return ConstantSource(name)
+
+
+def asks_for_values(error: BaseException) -> bool:
+    """Return whether an error says that code decides by a tensor's values, or by such sizes.
+
+    Private: ``torch._subclasses.fake_tensor.DataDependentOutputException``. Without it, a reference
+    that reads values is refused in words of PyTorch's.
+    """
+    from torch._subclasses.fake_tensor import DataDependentOutputException
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException)
+
+
+def functional_mode() -> Any:
+    """Return the class of the block in which traces replace what writes into tensors.
+
+    Private: ``torch._subclasses.functional_tensor.FunctionalTensorMode``. Without it, a compiler
+    does not see into operators that launch Triton kernels.
+    """
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    return FunctionalTensorMode
+
+
+def functionalized(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does the same without writing into tensors, for a trace.
+
+    Private: ``torch._subclasses.functional_tensor.dispatch_functionalize``. Without it, a reference
+    that writes into what it made is not exported.
+    """
+    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+
+    made: Callable[..., Any] = dispatch_functionalize(function, FunctionalTensorMode())
+    return made
+
+
+def keeps_triton_operators() -> bool:
+    """Return whether an export is traced, in which operators that launch Triton kernels stay.
+
+    Private: ``torch.export._trace.custom_triton_ops_decomposition_disabled``. Without it, exported
+    programs hold steps that nobody else can read.
+    """
+    from torch.export._trace import custom_triton_ops_decomposition_disabled
+
+    return bool(custom_triton_ops_decomposition_disabled())
+
+
+def capturing_triton(enabled: bool) -> AbstractContextManager[None]:
+    """Return a block in which launches of Triton kernels are captured, or are not.
+
+    Private: ``torch._library.triton.set_wrap_triton_enabled``. Without it, a launch on real tensors
+    fails inside a trace.
+    """
+    from torch._library.triton import set_wrap_triton_enabled
+
+    return set_wrap_triton_enabled(enabled)
+
+
+def method_call() -> Any:
+    """Return the operator that calls a method of a custom class in an exported program.
+
+    Private: ``torch._higher_order_ops.torchbind.call_torchbind``. Without it, no model with a
+    custom class is exported.
+    """
+    from torch._higher_order_ops.torchbind import call_torchbind
+
+    return call_torchbind
+
+
+def is_fake_object(value: Any) -> bool:
+    """Return whether a value stands for an object of a custom class in a trace.
+
+    Private: ``torch._library.fake_class_registry.FakeScriptObject``. See `method_call`.
+    """
+    from torch._library.fake_class_registry import FakeScriptObject
+
+    return isinstance(value, FakeScriptObject)
+
+
+def core_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return how PyTorch takes its operators apart to its core ones, by overload.
+
+    Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is taken to JAX.
+    """
+    from torch._decomp import core_aten_decompositions
+
+    return dict(core_aten_decompositions().items())
+
+
+def all_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Return how PyTorch takes its operators apart, by overload.
+
+    Private: ``torch._decomp.decomposition_table``. Without it, checks take more of PyTorch's
+    operators for one rounding than are, and flag right kernels.
+    """
+    from torch._decomp import decomposition_table
+
+    return decomposition_table
+
+
+def sizes_apart() -> AbstractContextManager[None]:
+    """Return a block in which two sizes that are equal by chance are two symbols.
+
+    Private: ``torch.fx.experimental._config``. Without it, the row ``compile`` flags operators for
+    compiling again.
+    """
+    from torch.fx.experimental import _config
+
+    return _config.patch(use_duck_shape=False)  # type: ignore[attr-defined]
+
+
+def backend(name: str) -> Callable[..., Any]:
+    """Return a backend of torch.compile by its name.
+
+    Private: ``torch._dynamo.lookup_backend``. Without it, the row ``compile`` cannot count graphs.
+    """
+    return torch._dynamo.lookup_backend(name)
+
+
+def printed(expression: Any) -> str:
+    """Return an expression of sizes as Python.
+
+    Private: ``torch.utils._sympy.printers.PythonPrinter``. Without it, no derivative is taken to
+    JAX.
+    """
+    from torch.utils._sympy.printers import PythonPrinter
+
+    return str(PythonPrinter().doprint(expression))

@@ -1,0 +1,94 @@
+"""Triton's interpreter, which Triton itself turns on for a whole process alone.
+
+Every name is in each release from 3.6 on. Triton may not be installed, so it is imported late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from opsmith.compat.patch import Patch
+
+
+def _interpreter() -> ModuleType:
+    from triton.runtime import interpreter
+
+    return interpreter
+
+
+def _kernels() -> Any:
+    from triton.runtime import jit
+
+    return jit.JITFunction
+
+
+def _autotuned() -> Any:
+    from triton.runtime import autotuner
+
+    return autotuner.Autotuner
+
+
+def launches_by(make: Callable[[Any], Any]) -> Patch:
+    """Return a block in which kernels are launched by another function."""
+    return Patch(_kernels, "run", make)
+
+
+def calls_by(make: Callable[[Any], Any]) -> Patch:
+    """Return a block in which a function that a kernel calls is called by another function."""
+    return Patch(_kernels, "__call__", make)
+
+
+def autotuned_launches_by(make: Callable[[Any], Any]) -> Patch:
+    """Return a block in which autotuned kernels are launched by another function."""
+    return Patch(_autotuned, "run", make)
+
+
+def _indexed(patch_tensor: Any) -> Any:
+    def patched(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        # A loop's bound is an array with one element, which later releases of NumPy take for no
+        # int.
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return patched
+
+
+#: A block in which a number that a kernel computed may be a loop's bound.
+#:
+#: Private: ``triton.runtime.interpreter._patch_lang_tensor``. Without it, kernels with such loops
+#: are not interpreted.
+numbers_as_bounds = Patch(_interpreter, "_patch_lang_tensor", _indexed)
+
+
+def memory_by(make: Callable[[Any], Any]) -> Patch:
+    """Return a block in which interpreted programs access memory by another object.
+
+    Private: ``triton.runtime.interpreter._interpreter``, which loads and stores. Without it,
+    accesses beside the tensors, and races, are not found.
+    """
+    return Patch(_interpreter, "_interpreter", make)
+
+
+def programs_by(make: Callable[[Any], Any]) -> Patch:
+    """Return a block in which the interpreter is told by another function which program it runs.
+
+    Private: ``interpreter_builder.set_grid_idx``. Without it, programs run in one order.
+    """
+    return Patch(lambda: _interpreter().interpreter_builder, "set_grid_idx", make)
+
+
+def called(function: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function that an interpreted kernel calls.
+
+    Private: ``triton.runtime.interpreter._patch_lang``. Without it, kernels that call functions are
+    not interpreted.
+    """
+    from triton.runtime import interpreter
+
+    patched = interpreter._patch_lang(function.fn)
+    try:
+        return function.rewrite()(*args, **kwargs)
+    finally:
+        patched.restore()
