@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import importlib.util
+import itertools
+import pkgutil
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1] / "opsmith"
 COMPAT = ROOT / "compat"
+#: What goes into a package for Python that has nothing else of opsmith, nor needs PyTorch.
+ALONE = ROOT / "targets" / "python" / "package"
 OWN = {"opsmith", *sys.stdlib_module_names}
+#: Packages whose modules are also named by texts.
+_MODULE = re.compile(r"(torch|onnx|onnxscript|triton|jax)(\.[A-Za-z_]\w*)+")
 
 
 def is_private(name: str) -> bool:
@@ -34,6 +46,11 @@ def private_names(text: str) -> Iterator[tuple[int, str]]:
                 known[alias.asname or alias.name] = name
                 if node.module.partition(".")[0] not in OWN and is_private(name):
                     yield node.lineno, name
+        elif isinstance(node, ast.Constant):
+            # As importlib, or a logger, takes it.
+            word = str(node.value)
+            if _MODULE.fullmatch(word) and is_private(word):
+                yield node.lineno, word
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node) not in inner:
@@ -51,3 +68,134 @@ def dotted(node: ast.AST, known: dict[str, str]) -> str | None:
     if not isinstance(node, ast.Name) or node.id not in known:
         return None
     return ".".join([known[node.id], *reversed(parts)])
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if not {COMPAT, ALONE} & {*path.parents})
+ROOMS = sorted(COMPAT.glob("*.py"))
+
+
+def test_no_file_but_those_of_compat_uses_a_private_name_of_another_package():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in FILES
+        for line, name in private_names(path.read_text())
+    ]
+    assert not found, "\n".join(["put these in opsmith/compat, with what each is for:", *found])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import torch._dynamo", "torch._dynamo"),
+        ("from torch.utils import _pytree as tree", "torch.utils._pytree"),
+        ("from torch._ops import OpOverload", "torch._ops.OpOverload"),
+        ("import torch\ntorch._C.Graph().nodes()", "torch._C.Graph"),
+        (
+            "import torch as t\nt.onnx.symbolic_helper._is_none(1)",
+            "torch.onnx.symbolic_helper._is_none",
+        ),
+        ("def f():\n    from onnxscript import values\n    values._x", "onnxscript.values._x"),
+        ("import importlib\nimportlib.import_module('torch._guards')", "torch._guards"),
+    ],
+)
+def test_a_private_name_is_found(text: str, name: str):
+    assert name in [found for _, found in private_names(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\ntorch.nn.Module()._private",
+        "import torch\ntorch.__version__",
+        "import os\nos._exit(0)",
+        "from opsmith.operators import _x",
+    ],
+)
+def test_other_names_are_let_be(text: str):
+    assert not list(private_names(text))
+
+
+@dataclass(frozen=True)
+class Use:
+    """A definition of `opsmith.compat` that uses a private name.
+
+    Attributes:
+        where: the module and the definition.
+        name: the private name.
+        words: the definition's docstring, or the comment above it.
+    """
+
+    where: str
+    name: str
+    words: str
+
+
+def uses(path: Path) -> Iterator[Use]:
+    """The private names that a file of compat uses, by the definitions that use each."""
+    tree = ast.parse(path.read_text())
+    lines = path.read_text().splitlines()
+    heads = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    above = "\n".join(map(ast.unparse, heads))
+    imported = {name for _, name in private_names(above)}
+    local = {
+        alias.asname or alias.name: f"{head.module}.{alias.name}"
+        for head in heads
+        if isinstance(head, ast.ImportFrom)
+        for alias in head.names
+    }
+    whole = ast.get_docstring(tree) or ""
+    for node in tree.body:
+        if node in heads or isinstance(node, ast.Expr) or named(node) == "__all__":
+            continue
+        text = f"{above}\n{ast.unparse(node)}"
+        found = {name for line, name in private_names(text) if line > len(above.splitlines())}
+        read = {local.get(part.id) for part in ast.walk(node) if isinstance(part, ast.Name)}
+        found |= imported & read
+        imported -= read
+        for name in sorted(found):
+            words = documented(node, lines)
+            yield Use(f"{path.stem}.{named(node)}", name, words)
+    for name in sorted(imported):
+        yield Use(path.stem, name, whole)
+
+
+def documented(node: ast.stmt, lines: list[str]) -> str:
+    """A definition's docstring, or the comment above an assignment."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return ast.get_docstring(node) or ""
+    before = reversed(lines[: node.lineno - 1])
+    comment = list(itertools.takewhile(lambda line: line.startswith("#:"), before))
+    return " ".join(line.removeprefix("#:").strip() for line in reversed(comment))
+
+
+def named(node: ast.stmt) -> str:
+    """What a statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", node)
+    return ast.unparse(target)
+
+
+USES = [use for path in ROOMS for use in uses(path)]
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.where}-{use.name}")
+def test_a_private_name_says_what_is_missed_without_it_and_is_there(use: Use):
+    assert "Private:" in use.words, f"{use.where} does not say which private name it uses, and why"
+    package = use.name.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed here")
+    try:
+        found = pkgutil.resolve_name(use.name)
+    except (ImportError, AttributeError) as error:
+        release = importlib.metadata.version(package)
+        pytest.fail(f"{package} {release} has no {use.name} ({error}). {use.where}: {use.words}")
+    assert found is not None
+
+
+def test_every_file_of_compat_says_since_when():
+    for path in ROOMS:
+        words = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if path.stem not in ("__init__", "patch"):
+            assert re.search(r"since|from \d[\d.]+ on", words), path.name
+        assert len(path.read_text().splitlines()) <= 300

@@ -1,10 +1,15 @@
-"""Tensors inside the transforms of `torch.func`, about which PyTorch answers by private names."""
+"""Tensors inside the transforms of `torch.func`, about which PyTorch answers by private names.
+
+They are in each release from 2.10 on.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+#: Private: ``torch._C._functorch``. Without it, an index that is out of bounds is not found under
+#: ``vmap`` or ``jvp``, and a tensor whose transform has ended is not named.
 _functorch = torch._C._functorch
 
 

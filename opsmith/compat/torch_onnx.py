@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+#: Private: ``torch.onnx._internal.torchscript_exporter.registration``. See `registered_symbolics`.
 _REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
+#: Private: ``torch.onnx._internal.torchscript_exporter._globals``. See `in_torchscript_export`.
 _GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 
 

@@ -23,10 +23,6 @@ TorchDispatchMode: Any = _TorchDispatchMode
 #: Without it, an exported reference loses its constants.
 unseen_by_traces: Any = _disable_current_modes
 
-#: Private: the logger of ``torch._subclasses.fake_tensor``. Without it, what a trace refuses is
-#: also printed.
-FAKES_LOGGER = "torch._subclasses.fake_tensor"
-
 
 def is_functional(tensor: Tensor) -> bool:
     """Return whether a tensor is one of those that a trace without mutation has.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from opsmith.compat import torch_pytree as pytree
+from opsmith.compat.torch_modules import WITHOUT_VALUES
 from opsmith.errors import ArgumentError, ArtifactError, MissingError, OpsmithError
 from opsmith.operators.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
@@ -186,7 +187,7 @@ def _has_values(tensor: Tensor) -> bool:
     """Whether a tensor has memory, which runtimes read without asking PyTorch."""
     if torch.compiler.is_dynamo_compiling():  # the graph breaks where the runtime is called
         return True
-    if type(tensor).__module__.startswith("torch._subclasses"):  # data_ptr() of a FakeTensor warns
+    if type(tensor).__module__.startswith(WITHOUT_VALUES):  # data_ptr() of a FakeTensor warns
         return False
     try:
         return tensor.data_ptr() != 0 or tensor.numel() == 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from opsmith.compat import torch_modules
 from opsmith.operators import Operator
 from opsmith.operators.base import Kernel
 from opsmith.targets.artifact import Artifact, OperatorUse
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 #: What tracing imports when it begins, and symbolic sizes when two are first added.
-TRACING = ("torch._dynamo", "torch.export._trace", "sympy.tensor.tensor")
+TRACING = (torch_modules.COMPILER, torch_modules.EXPORTER, "sympy.tensor.tensor")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from opsmith.checks.layouts import LAYOUTS
 from opsmith.checks.protocol import check
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
+from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.operators.arguments import dtype_name, flatten, holds_tensors
 from opsmith.signature import expressions
@@ -27,7 +28,7 @@ from opsmith.signature.shapes import Fixed, Variadic
     order=30,
     runtime="fake tensors",
     prepares=(
-        "torch._subclasses.fake_tensor",
+        FAKES,
         "torch.fx.experimental.symbolic_shapes",
         # What a first symbolic size imports of the compiler.
         "torch.fx.experimental.validator",

@@ -20,14 +20,14 @@ from opsmith.checks.reference_call import run_reference
 from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
-from opsmith.compat import torch_tracing
+from opsmith.compat import torch_modules, torch_tracing
 from opsmith.operators.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
 _REGISTRATION = "test_autograd_registration"
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.tensor.tensor")
+_COMPILER = (torch_modules.COMPILER, torch_modules.INDUCTOR, "sympy.tensor.tensor")
 
 
 @check(

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.worker.launch import fork, python
 from opsmith.checks.worker.supervise import Children, answer, supervise
+from opsmith.compat import torch_modules
 from opsmith.uncollected import uncollected
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 #: PyTorch's compiler. PyTorch imports it, for more than a second, where it takes an operator apart
 #: to measure rounding: so the template has it as soon as one row did.
-_COMPILER = "torch._dynamo"
+_COMPILER = torch_modules.COMPILER
 #: How long the process of a row does not say that its kernel is being called.
 _QUIET_SECONDS = 1.0
 #: After so many new objects a row looks for garbage. It makes them by the million, in exports most

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from opsmith.compat import torch_inductor
+from opsmith.compat import torch_inductor, torch_modules
 from opsmith.compat.torch_library import is_written_in_python
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.errors import ExportError
@@ -56,7 +56,7 @@ class AOTInductor(ModelTarget):
         Option("inductor", "settings of torch_inductor.settings(), as JSON", "{}"),
         Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
-    imports = ("torch._inductor.compile_fx",)
+    imports = (torch_modules.INDUCTOR,)
     page = "docs/reference/aotinductor.md"
 
     def available(self) -> str | None:

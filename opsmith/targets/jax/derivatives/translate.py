@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_tracing import (
-    FAKES_LOGGER,
     all_decompositions,
     asks_for_values,
     core_decompositions,
@@ -46,7 +46,7 @@ from opsmith.uncollected import uncollected
 _MOST_TRACES = 12
 # Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,
 # most of which end in primitives that have no translation.
-_BY_OTHERS = ("torch._decomp.decompositions", "torch._refs.nn.functional")
+_BY_OTHERS = (DECOMPOSITIONS, REFERENCES)
 _NORMS = ("native_layer_norm", "native_group_norm", "linalg_vector_norm")
 
 
@@ -273,7 +273,7 @@ class _Translation:
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
         try:
             # What cannot be traced is in an exception, beside what is logged of it.
-            quiet = silenced(FAKES_LOGGER, below=logging.CRITICAL)
+            quiet = silenced(below=logging.CRITICAL)
             with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 if self.writes:
@@ -355,7 +355,7 @@ def _step_of(error: BaseException) -> str:
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     steps = [frame.f_locals.get("func") for frame in frames]
-    named = [one.name() for one in steps if isinstance(one, torch._ops.OpOverload)]
+    named = [one.name() for one in steps if isinstance(one, OpOverload)]
     return f", in {named[-1].partition('.')[0]}" if named else ""
 
 
