@@ -38,8 +38,11 @@ def unusable_here(
     Most operators take such tensors, so the error has to speak of their kind.
     """
     for name, tensor in every_tensor_in(arguments):
-        written = signature.by_name[name.partition("[")[0]].mutated
-        problem = _problem(unwrapped(tensor), written, str(error))
+        parameter = signature.by_name[name.partition("[")[0]]
+        unread = "Cannot access storage of", f"for argument {name!r} but instead found type"
+        if parameter.tensor_type is None and any(words in str(error) for words in unread):
+            return f"{name!r} is a tensor, of which torch.func knows no number here. Pass a number."
+        problem = _problem(unwrapped(tensor), parameter.mutated, str(error))
         if problem is not None:
             return f"{name!r} {problem}"
     return None
@@ -52,6 +55,8 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
             "was made in inference mode, and autograd cannot save it. Pass a clone, or call the "
             "operator under torch.no_grad()."
         )
+    if "setStorage" in message and _lacks_memory(tensor):
+        return "has a storage that was resized to less than the tensor takes."
     if "MathBitsFallback" in message and written and (tensor.is_neg() or tensor.is_conj()):
         return "is written, and is a negated or conjugated view. Pass a clone."
     if "alias annotations" in message and written:
@@ -70,3 +75,11 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
         _, _, said = message.partition(": ")
         return f"has dtype {dtype_name(tensor.dtype)}: {said}"
     return None
+
+
+def _lacks_memory(tensor: Tensor) -> bool:
+    if not tensor.numel():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps) + 1
+    return tensor.untyped_storage().nbytes() < end * tensor.element_size()

@@ -296,6 +296,8 @@ def _plain_number(kind: str, value: Any) -> Any:
             return bool(value)
     except Exception as error:
         raise NotPlain(f"{value!r} for {kind}") from error
+    if isinstance(value, bytes):  # which PyTorch takes for a text
+        return value.decode()
     if not isinstance(value, str):
         raise NotPlain(f"{value!r} for str")
     return value

@@ -30,7 +30,7 @@ from fuzz_ways import UNSEEN, Killed, choose
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from opsmith import Operator
+from opsmith import DifferentiationError, Operator
 
 #: Ways after which what was written lies in the argument itself.
 _WRITES = {"by name", "by position", "in a thread", "without gradients", "autocast"}
@@ -96,7 +96,8 @@ class Fuzzer:
         except Killed as error:
             return "crashed", f"{way}: {error}"
         except Exception as error:
-            if self._is_named(str(error)):
+            no_gradient = isinstance(error, DifferentiationError)  # of which no argument is wrong
+            if self._is_named(str(error)) or (no_gradient and self.operator.name in str(error)):
                 return "refused", ""
             note = f"{way}: {type(error).__name__}: {str(error)[:400]}"
             if not self.runtime.probed:

@@ -103,6 +103,23 @@ def test_a_tensor_that_autograd_cannot_save_is_named() -> None:
     assert plus(X, in_inference_mode()).tolist() == (X + 1).tolist()
 
 
+def test_a_tensor_whose_memory_was_freed_is_named() -> None:
+    @opsmith.op("test_unusable::rows")
+    def rows(x: Float[Tensor, "N M"], y: Float[Tensor, "N M"]) -> Float[Tensor, "N M"]:
+        return x + y.as_strided(y.shape, y.stride())
+
+    freed = X.clone()
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ArgumentError, match="'y' has a storage that was resized to less than the"):
+        rows(X, freed)
+
+
+def test_a_tensor_that_is_batched_where_a_number_is_expected_is_named() -> None:
+    with pytest.raises(ArgumentError, match="'k' is a tensor, of which"):
+        torch.vmap(lambda k: plus(X, X, k))(torch.tensor([1, 2]))
+    assert plus(X, X, torch.tensor(2)).tolist() == (3 * X).tolist()
+
+
 def test_what_cannot_be_written_is_named() -> None:
     with pytest.raises(ArgumentError, match="'total' is written, which PyTorch functionalises for"):
         torch.func.functionalize(add_to)(X, X.clone())
