@@ -4,7 +4,8 @@ python tests/abi.py --versions 2.10.0 2.14.1
 
 For each version an environment is made beside this one (``.abi/<version>``, kept for the next run;
 PyPI's builds of PyTorch take gigabytes). The gallery's operators are built here, once. There, the
-core of ``opsmith check`` runs on the same libraries; that nothing was built is looked at, too.
+core of ``opsmith check`` runs on the same libraries; that nothing was built is looked at, too, and
+that every private name that `opsmith.compat` uses is there.
 Then wheels with gates for all versions are installed there, compiled by this machine's compiler and
 by Zig's, and such without.
 """
@@ -120,6 +121,21 @@ def prove(version: str, python: Path, cache: Path, built: set[str]) -> Proof:
     return proof
 
 
+def missing_names(python: Path | str) -> list[str]:
+    """The private names that a version of PyTorch lacks, each with what is missed without it."""
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "pytest"], check=True)
+    words = ["-q", "--noconftest", "-c", os.devnull, "-p", "no:cacheprovider", "-k", "is_there"]
+    done = subprocess.run(
+        [str(python), "-m", "pytest", *words, str(ROOT / "tests" / "test_private_names.py")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [line for line in done.stdout.splitlines() if "Failed:" in line]
+    said = [line.partition("Failed:")[2].strip() for line in lines]
+    return said if said or done.returncode == 0 else [done.stdout[-2000:]]
+
+
 def gates(versions: Sequence[str], python: Path, folder: Path) -> list[str]:
     """Call operators from wheels with gates for all versions, and from those that have none for it.
 
@@ -164,6 +180,7 @@ def main() -> int:
     for version in options.versions:
         python = environment(version, options.folder)
         proofs.append(prove(version, python, cache, built))
+        proofs[-1].problems += missing_names(python)
         try:
             wheels = options.folder / "wheels" / version
             proofs[-1].gates += gates(options.versions, python, wheels)

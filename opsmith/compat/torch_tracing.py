@@ -191,14 +191,3 @@ def backend(name: str) -> Callable[..., Any]:
     Private: ``torch._dynamo.lookup_backend``. Without it, the row ``compile`` cannot count graphs.
     """
     return torch._dynamo.lookup_backend(name)
-
-
-def printed(expression: Any) -> str:
-    """Return an expression of sizes as Python.
-
-    Private: ``torch.utils._sympy.printers.PythonPrinter``. Without it, no derivative is taken to
-    JAX.
-    """
-    from torch.utils._sympy.printers import PythonPrinter
-
-    return str(PythonPrinter().doprint(expression))

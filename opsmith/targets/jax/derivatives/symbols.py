@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,59 +9,16 @@ from typing import Any
 import torch
 from torch import SymFloat, SymInt, Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.overrides import TorchFunctionMode
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_pytree import tree_leaves, tree_map_only
-from opsmith.compat.torch_tracing import fake_mode, named_source, printed
+from opsmith.compat.torch_symbols import NotingShapeEnv, is_internal, printed
+from opsmith.compat.torch_tracing import fake_mode, named_source
 from opsmith.signature.expressions import Scalar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result
 from opsmith.signature.shapes import Fixed
-
-# The files in which PyTorch says what its operators do to sizes and strides, and those from which
-# operators in C++ are called, which ask by themselves: PyTorch's and this one.
-_INTERNAL = re.compile(
-    r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses"
-    r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b|" + re.escape(__file__)
-)
-
-#: What PyTorch prints for numbers that are symbols, and Python has for those that are not.
-_PLAIN = {"torch.sym_float(": "float(", "torch._sym_sqrt(": "math.sqrt("}
-
-
-class _Noting(ShapeEnv):
-    """Answers what is asked of sizes as they are, and notes each question as a condition.
-
-    PyTorch would first try to prove the answer from what was asked before. That takes most of the
-    time where sizes are quotients, and saves conditions only, which are cheap to compare.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._zeros: set[Any] = set()
-
-    # PyTorch clears what this method keeps.
-    @functools.lru_cache(maxsize=0)  # noqa: B019
-    def _maybe_evaluate_static(self, expr: Any, **how: Any) -> Any:
-        if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
-            return super()._maybe_evaluate_static(expr, **how)
-        return None
-
-    def create_symbol(self, val: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create a symbol, that of a size of 0 without the assumption that sizes are positive."""
-        if val != 0:
-            return super().create_symbol(val, *args, **kwargs)
-        symbol = super().create_symbol(val, *args, **{**kwargs, "positive": None})
-        self._zeros.add(symbol)
-        return symbol
-
-    def _maybe_guard_rel(self, expr: Any) -> None:  # type: ignore[override]
-        # PyTorch solves for a symbol by dividing by others, which is wrong where they are 0: of
-        # `2*a == 2*a*b` it learns that b is 1.
-        if expr.free_symbols.isdisjoint(self._zeros) or all(part.is_Atom for part in expr.args):
-            super()._maybe_guard_rel(expr)
 
 
 class KeptNumbers(TorchFunctionMode):
@@ -140,7 +96,7 @@ class Symbols:
     """Inputs without values, whose sizes and numbers are symbols, and what was asked of those."""
 
     def __init__(self) -> None:
-        self.env = _Noting(specialize_zero_one=False, duck_shape=False)
+        self.env = NotingShapeEnv(specialize_zero_one=False, duck_shape=False)
         # A tensor with values is refused where it is written, by its name.
         self.mode = fake_mode(shape_env=self.env, allow_non_fake_inputs=True)
         # To keep what an operator gave, PyTorch asks as much of its sizes again.
@@ -203,8 +159,6 @@ class Symbols:
             if not free <= set(places):
                 continue  # about strides or offsets, which are always the same in JAX
             text = printed(guard.expr)
-            for theirs, plain in _PLAIN.items():
-                text = text.replace(theirs, plain)
             of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)
             minor = (_is_stride(guard.expr) and of_sizes) or _is_internal(guard)
             for name in sorted(free, key=len, reverse=True):
@@ -243,4 +197,4 @@ def _is_internal(guard: Any) -> bool:
     import sympy
 
     location = str(getattr(guard.sloc, "framework_loc", ""))
-    return not isinstance(guard.expr, sympy.Eq) and bool(_INTERNAL.search(location))
+    return not isinstance(guard.expr, sympy.Eq) and (is_internal(location) or __file__ in location)
