@@ -156,7 +156,7 @@ def _no_number(name: str, value: Tensor, kind: str) -> str | None:
         return f"{name!r} {problem}"
     if value.is_meta:
         return f"{name!r} is a tensor on meta, which has no value, expected {kind}."
-    if kind == "int" and value.is_floating_point():
+    if kind == "int" and (value.is_floating_point() or value.dtype is torch.bool):
         return f"{name!r} is a tensor of dtype {dtype_name(value.dtype)}, expected int."
     if value.is_complex() and kind != "bool":
         return f"{name!r} is a complex tensor, expected {kind}."

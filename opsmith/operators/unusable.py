@@ -55,7 +55,7 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
             "was made in inference mode, and autograd cannot save it. Pass a clone, or call the "
             "operator under torch.no_grad()."
         )
-    if "setStorage" in message and _lacks_memory(tensor):
+    if ("setStorage" in message or "not allocated yet" in message) and _lacks_memory(tensor):
         return "has a storage that was resized to less than the tensor takes."
     if "MathBitsFallback" in message and written and (tensor.is_neg() or tensor.is_conj()):
         return "is written, and is a negated or conjugated view. Pass a clone."
@@ -66,6 +66,12 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
         )
     if "Multiple dispatch failed" in message and type(tensor) is not Tensor and kind in message:
         return f"is a {kind}, which does not implement this operator. Pass a plain tensor."
+    unknown = "DynamicOutputShape" in message or "data-dependent shape" in message
+    if unknown and (tensor.is_meta or kind == "FakeTensor"):
+        return (
+            "has no values, by which the sizes of the results are decided. Pass a tensor that has "
+            "them, or trace by torch.export or torch.compile."
+        )
     if kind == "FakeTensor" and ("FakeTensor" in message or "INTERNAL ASSERT" in message):
         return (
             "is a FakeTensor, and other arguments are none. Pass tensors of one kind, or call the "

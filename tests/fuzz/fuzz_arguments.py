@@ -152,6 +152,9 @@ def _spoil(call: Call, parameter: Parameter, rng: Random) -> None:
     else:
         other = _other_sequence(value, rng) if isinstance(value, list | tuple) else _scalar(rng)
         call.arguments[name] = other
+        # The declaration says so, and the reference would make so large a result.
+        items = other if name == "size" and isinstance(other, list | tuple) else ()
+        call.must_refuse |= any(isinstance(i, int) and not 0 <= i <= 64 for i in items)
         call.spoiled[name] = f"{type(other).__name__} {str(other)[:40]!r}"
 
 
@@ -270,8 +273,10 @@ def plain_tensor(value: Any) -> Tensor:
         if value.layout is not torch.strided or value.is_quantized or value.is_nested:
             raise NotPlain("not dense")
         value = value.detach().as_subclass(Tensor)
-        if value.device.type != "cpu" or not value.numel():
+        if value.device.type != "cpu":
             return value
+        if not value.numel():
+            return torch.empty(value.shape, dtype=value.dtype)
         return value.resolve_conj().resolve_neg().contiguous().clone()
     try:
         array = np.array(value)

@@ -137,9 +137,16 @@ class Fuzzer:
             return None, f"! accepted though {error}"
         except Exception as error:
             return None, f"{type(error).__name__}: {str(error)[:80]}"
+        empty = any(0 in t.shape for t in tree_leaves(given) if isinstance(t, Tensor))
         try:
             returned = self.operator.reference(**given)
         except Exception as error:
+            if empty and self.runtime.name == "jax":
+                return None, "XLA makes no call for results without elements"
+            if self.runtime.name == "jax" and any(
+                0 in t.shape for t in tree_leaves(given) if isinstance(t, Tensor)
+            ):
+                return None, "XLA makes no call for results without elements"
             return None, f"! accepted though the reference raises {str(error)[:80]}"
         results = returned if isinstance(returned, tuple) else (returned,)
         return (results, [given[p.name] for p in self.operator.signature.mutated]), ""

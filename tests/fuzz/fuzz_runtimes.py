@@ -339,6 +339,7 @@ def _array(value: Any) -> Any:
 
 class Jax(_Package):
     name = target = "jax"
+    probed = True
     forks = False
 
     def __init__(self, folder: Path, operators: Sequence[str] = ()) -> None:

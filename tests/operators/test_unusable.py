@@ -103,6 +103,16 @@ def test_a_tensor_that_autograd_cannot_save_is_named() -> None:
     assert plus(X, in_inference_mode()).tolist() == (X + 1).tolist()
 
 
+def test_a_tensor_without_values_that_would_decide_sizes_is_named() -> None:
+    @opsmith.op("test_unusable::positive", data_dependent=("K",))
+    def positive(x: Float[Tensor, "N"]) -> Float[Tensor, "K"]:
+        return x[x > 0]
+
+    for x in (torch.ones(3, device="meta"), FakeTensorMode().from_tensor(torch.ones(3))):
+        with pytest.raises(ArgumentError, match="'x' has no values, by which the sizes of the res"):
+            positive(x)
+
+
 def test_a_tensor_whose_memory_was_freed_is_named() -> None:
     @opsmith.op("test_unusable::rows")
     def rows(x: Float[Tensor, "N M"], y: Float[Tensor, "N M"]) -> Float[Tensor, "N M"]:

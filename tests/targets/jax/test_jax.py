@@ -286,3 +286,23 @@ assert not {"torch", "opsmith"} & set(sys.modules)
     assert done.stdout.strip() == (
         "ort_test::reverse: argument 'x' is 3 (int), expected Real[Tensor, \"*batch N\"]."
     )
+
+
+@pytest.mark.parametrize("dtype", [">f4", "O", "U3"])
+def test_an_array_of_a_dtype_that_jax_does_not_have_is_named(loaded, dtype: str) -> None:
+    with pytest.raises(opsmith.ArgumentError, match="argument 'x' is an array of dtype"):
+        loaded.ops.reverse(np.ones(3).astype(dtype))
+
+
+def test_a_number_whose_class_raises_or_that_is_too_large_is_named(loaded) -> None:
+    x, total = jnp.ones((2, 3)), jnp.ones(3)
+
+    class NoIndex:
+        def __index__(self) -> int:
+            raise RuntimeError("no index")
+
+    with pytest.raises(opsmith.ArgumentError, match="'factor' is of type NoIndex, expected int"):
+        loaded.ops.accumulate(x, total, NoIndex())
+    given = {**ARRAYS, "k": 1, "on": True, "sizes": (), "weights": (0.0, 0.0)}
+    with pytest.raises(opsmith.ArgumentError, match="'scale' is 1000"):
+        loaded.ops.everything(**given, scale=10**400)

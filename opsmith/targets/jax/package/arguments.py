@@ -109,6 +109,11 @@ def _info(value: Any) -> TensorInfo:
 
 
 def _array(signature: Signature, name: str, parameter: Parameter, value: Any) -> Any:
+    if isinstance(value, np.ndarray) and (value.dtype.kind in "OSUMm" or not value.dtype.isnative):
+        raise ArgumentError(
+            f"{signature.qualname}: argument {name!r} is an array of dtype {value.dtype}, which "
+            "JAX does not have."
+        )
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         return value
     type_ = parameter.tensor_type if parameter.is_tensor_list else parameter.type
@@ -139,7 +144,7 @@ def _number(signature: Signature, name: str, kind: str, value: Any) -> Any:
         if kind != "int":
             return bool(value) if kind == "bool" else float(value)
         number = operator.index(value)
-    except (TypeError, ValueError):
+    except Exception:  # a class may raise whatever it likes
         raise _refused(signature, name, value, kind) from None
     if not -(2**63) <= number < 2**63:
         raise ArgumentError(
