@@ -23,7 +23,12 @@ def distributions(tmp_path_factory) -> Path:
     """A folder with a wheel and a source distribution, built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("distributions")
     copy = folder / "copy"
-    ignore = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist")
+    litter = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        made = {"build", "dist"} if Path(folder) == REPOSITORY else set()
+        return {*litter(folder, names), *made.intersection(names)}
+
     shutil.copytree(REPOSITORY, copy, ignore=ignore)
     script = (
         "from setuptools import build_meta\n"

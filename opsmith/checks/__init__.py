@@ -35,7 +35,11 @@ __all__ = [
     "run",
 ]
 
-_MODULES = {"run": "runner", "Trial": "trial", "Failure": "failure", "Inapplicable": "failure"}
+_MODULES = {
+    "run": "runner",
+    "Trial": "trial",
+    **dict.fromkeys(("Failure", "Inapplicable"), "failure"),
+}
 
 
 def __getattr__(name: str) -> Any:
