@@ -42,7 +42,8 @@ def unusable_here(
         unread = "Cannot access storage of", f"for argument {name!r} but instead found type"
         if parameter.tensor_type is None and any(words in str(error) for words in unread):
             return f"{name!r} is a tensor, of which torch.func knows no number here. Pass a number."
-        problem = _problem(unwrapped(tensor), parameter.mutated, str(error))
+        message = f"{type(error).__name__}: {error}"
+        problem = _problem(unwrapped(tensor), parameter.mutated, message)
         if problem is not None:
             return f"{name!r} {problem}"
     return None
@@ -78,7 +79,7 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
             "operator in the FakeTensorMode."
         )
     if f"kernel has no {dtype_name(tensor.dtype)};" in message:
-        _, _, said = message.partition(": ")
+        said = message.rpartition(": ")[2]
         return f"has dtype {dtype_name(tensor.dtype)}: {said}"
     return None
 

@@ -155,8 +155,13 @@ def _vjp(call: Callable[..., Any], arguments: Arguments, rng: Random) -> Any:
     function, primals = _over(call, arguments, _floating(arguments))
     if not primals:
         return call(**arguments)
-    result, _ = torch.func.vjp(function, *primals)
-    return result
+
+    def differentiable(*values: Any) -> Any:
+        results = function(*values)
+        many = results if isinstance(results, tuple) else (results,)
+        return tuple(one for one in many if one.is_floating_point()), results
+
+    return torch.func.vjp(differentiable, *primals, has_aux=True)[2]
 
 
 def _vmap(call: Callable[..., Any], arguments: Arguments, rng: Random) -> Any:
