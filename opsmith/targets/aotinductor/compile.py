@@ -26,6 +26,7 @@ from opsmith.kernels.files import once
 from opsmith.kernels.scratch import watched_environment
 from opsmith.kernels.version import version
 from opsmith.targets.aotinductor.libraries import Plan
+from opsmith.targets.aotinductor.variables import environment
 
 _LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
 _LOCK = threading.Lock()
@@ -122,16 +123,8 @@ def _environment(folders: Sequence[str]) -> Iterator[None]:
     """
     before = os.environ.get("LIBRARY_PATH")
     search = ":".join([*folders, *([before] if before else [])])
-    with watched_environment() as variables:
-        chosen = {**variables, "LIBRARY_PATH": search}
-        kept = dict(os.environ)
-        os.environ.update(chosen)
-        try:
-            yield
-        finally:
-            for name in chosen:
-                os.environ.pop(name, None)
-            os.environ.update({name: kept[name] for name in chosen if name in kept})
+    with watched_environment() as variables, environment({**variables, "LIBRARY_PATH": search}):
+        yield
 
 
 @contextmanager

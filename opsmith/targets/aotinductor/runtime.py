@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import threading
+import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +17,14 @@ from torch import Tensor
 from opsmith.compat.torch_inductor import load_package
 from opsmith.errors import ArgumentError, ArtifactError
 from opsmith.kernels import machine
+from opsmith.kernels.scratch import make_scratch, remove
 from opsmith.targets.aotinductor.loading import load_libraries
+from opsmith.targets.aotinductor.variables import environment
 from opsmith.targets.artifact import Artifact
 from opsmith.targets.protocol import Runner
+
+#: One load at a time has its variables.
+_LOCK = threading.Lock()
 
 
 def load(artifact: Artifact) -> Runner:
@@ -31,11 +40,24 @@ def load(artifact: Artifact) -> Runner:
     )
     libraries = load_libraries(artifact)
     path = artifact.path(details["model"])
+    # PyTorch unpacks it into a temporary folder, which it removes with the loader only.
+    folder = make_scratch("model")
     try:
-        loader = load_package(str(path))
-    except RuntimeError as error:
+        with _LOCK, environment({"TMPDIR": str(folder)}):
+            loader = load_package(str(path))
+    except BaseException as error:
+        remove(folder)
+        if not isinstance(error, RuntimeError):
+            raise
         raise ArtifactError(f"{path} does not load: {_words(error)}") from error
-    return AOTInductorRunner(artifact, loader, libraries)
+    runner = AOTInductorRunner(artifact, loader, libraries)
+    weakref.finalize(runner, _remove, folder, os.getpid())
+    return runner
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not a fork, whose parent goes on with it
+        remove(folder)
 
 
 class AOTInductorRunner(Runner):
