@@ -43,7 +43,6 @@ from opsmith.compat.torch_dispatch import (
     below_versions,
 )
 from opsmith.errors import DifferentiationError
-from opsmith.operators.arguments import map_tensors
 from opsmith.operators.late import late
 from opsmith.operators.written import line_of
 
@@ -94,6 +93,7 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
 
 def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Give memory to the zeros that PyTorch keeps without, of which some of its operators crash."""
+    from opsmith.operators.arguments import map_tensors
 
     def filled(value: Tensor) -> Tensor:
         return value.clone() if unwrapped(value)._is_zerotensor() else value
