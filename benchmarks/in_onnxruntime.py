@@ -23,7 +23,7 @@ from sampling import Timings
 from torch import Tensor, nn
 
 import opsmith
-from opsmith.targets.artifact import Artifact
+from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.onnxruntime.session import Session, silent_options
 
 ROOT = Path(__file__).parents[1]

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
         OpsmithError,
         StorageError,
     )
+    from opsmith.monitoring import Difference, Watch, watch
     from opsmith.operators import Operator, op
     from opsmith.operators.adopt import adopt
     from opsmith.operators.classes import CustomClass, method
     from opsmith.operators.classes.custom_class import custom_class
-    from opsmith.operators.cost import Cost
+    from opsmith.operators.core.cost import Cost
     from opsmith.operators.emulation import emulate
     from opsmith.signature import (
         Between,
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
         Total,
     )
     from opsmith.targets import LoadedModel, LoadedOperators, export, load
-    from opsmith.targets.torch_onnx import onnx_translations
-    from opsmith.watching import Difference, Watch, watch
+    from opsmith.targets.onnx.translation_table import onnx_translations
 
 __version__ = "0.1.0"
 
@@ -89,19 +89,19 @@ _HOMES = {
         "operators": ["Operator", "op"],
         "operators.adopt": ["adopt"],
         "operators.classes": ["CustomClass", "custom_class", "method"],
-        "operators.cost": ["Cost"],
+        "operators.core.cost": ["Cost"],
         "operators.emulation": ["emulate"],
         "signature": [
             *("Between", "Extent", "Index", "NonDifferentiable"),
             *("Positive", "Sorted", "Starts", "Total"),
         ],
         "targets": ["LoadedModel", "LoadedOperators", "export", "load"],
-        "targets.torch_onnx": ["onnx_translations"],
-        "watching": ["Difference", "Watch", "watch"],
+        "targets.onnx.translation_table": ["onnx_translations"],
+        "monitoring": ["Difference", "Watch", "watch"],
     }.items()
     for name in names
 }
-_PACKAGES = ("errors", "kernels", "operators", "signature", "targets", "watching")
+_PACKAGES = ("errors", "kernels", "operators", "signature", "targets", "monitoring")
 
 
 def __getattr__(name: str) -> Any:

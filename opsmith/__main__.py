@@ -5,7 +5,7 @@ imported in place of what came with that. It says how calls run, as it does with
 """
 
 if (__package__ or "").endswith("._opsmith"):
-    from opsmith.operators import gate_libraries
+    from opsmith.operators.dispatch import gate_libraries
 
     print(gate_libraries.say())
 else:

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opsmith import checks
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row
-from opsmith.checks.worker.spare import keep_workers
+from opsmith.checks.report.rows import Row
+from opsmith.checks.run_report import Report
+from opsmith.checks.worker_pool import keep_workers
 from opsmith.errors import CheckError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, Method
 
 if TYPE_CHECKING:
+    from opsmith.checks.cases.subject import Subject
     from opsmith.checks.protocol import Check
-    from opsmith.checks.subject import Subject
 
 __all__ = ["Suite", "cases", "check", "parametrize", "suite"]
 
@@ -138,9 +138,9 @@ def cases(
     Yields:
         The arguments by name; tensors on the CPU, of which some are not contiguous.
     """
-    from opsmith.checks.layouts import LAYOUTS
-    from opsmith.checks.sampling import Wanted
-    from opsmith.checks.subject import subjects_of
+    from opsmith.checks.cases.layouts import LAYOUTS
+    from opsmith.checks.cases.sampling import Wanted
+    from opsmith.checks.cases.subject import subjects_of
     from opsmith.checks.trial import Settings, Trial
 
     found: list[dict[str, Any]] = []

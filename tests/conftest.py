@@ -57,8 +57,8 @@ def _quick_garbage_collection() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _kept_worker() -> None:
     """Keep what checks run in for the next test, once something imported the checks."""
-    if "opsmith.checks.worker" in sys.modules:
-        from opsmith.checks.worker.spare import keep_workers
+    if "opsmith.checks.isolation" in sys.modules:
+        from opsmith.checks.worker_pool import keep_workers
 
         keep_workers()
 
@@ -107,7 +107,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
 @pytest.fixture
 def brief_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for a smaller failing case for a moment only: each try may be an export."""
-    from opsmith.checks import search
+    from opsmith.checks.cases import search
 
     monkeypatch.setattr(search, "SHRINK_SECONDS", 0.5)
 
@@ -115,6 +115,6 @@ def brief_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for no smaller failing case, where it is asked only whether one is found."""
-    from opsmith.checks import search
+    from opsmith.checks.cases import search
 
     monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)

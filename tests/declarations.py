@@ -15,8 +15,8 @@ import typing_extensions
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError
-from opsmith.operators.refusal import refusal
-from opsmith.operators.validation import Validator
+from opsmith.operators.core.argument_errors import refusal
+from opsmith.operators.core.validation import Validator
 from opsmith.signature import (
     Signature,
     TensorInfo,

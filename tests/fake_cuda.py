@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from opsmith.kernels import toolchain
+from opsmith.kernels.build import toolchain
 from opsmith.kernels.languages.triton import compiling
 
 SOURCES = Path(__file__).with_name("kernels") / "sources"

@@ -51,7 +51,11 @@ PARTS = {
         ["tests/signature", "tests/operators/test_custom_class_read.py"],
     ),
     "operators": (
-        ["opsmith/operators/*.py"],
+        [
+            "opsmith/operators/*.py",
+            "opsmith/operators/core/*.py",
+            "opsmith/operators/dispatch/*.py",
+        ],
         [
             "tests/operators/test_words.py",
             "tests/operators/test_results.py",
@@ -81,7 +85,7 @@ PARTS = {
         ],
     ),
     "targets": (
-        ["opsmith/targets/*.py", "opsmith/targets/lowering/*.py"],
+        ["opsmith/targets/exporting/*.py", "opsmith/targets/exporting/lowering/*.py"],
         [
             "tests/targets/test_artifact.py",
             "tests/targets/test_partial.py",

@@ -31,9 +31,9 @@ MODULES = (
 def main() -> int:
     """Compile every kernel; 1 where one does not compile, 2 without nvcc."""
     from opsmith.errors import BuildError, MissingError
+    from opsmith.kernels.build.nvcc import usable_nvcc
     from opsmith.kernels.languages import cuda
-    from opsmith.kernels.nvcc import usable_nvcc
-    from opsmith.operators import registry
+    from opsmith.operators.core import registry
 
     try:
         usable_nvcc("make nvcc")

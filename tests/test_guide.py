@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsmith import checks
-from opsmith.checks.failures import catalogue
+from opsmith.checks.report.failure_codes import catalogue
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDE = (REPOSITORY / "opsmith" / "guide.md").read_text()

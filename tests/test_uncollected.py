@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from opsmith.uncollected import uncollected
+from opsmith.compat.gc_pause import uncollected
 
 
 def test_the_collector_is_paused_and_left_as_it_was() -> None:

@@ -16,7 +16,7 @@ MODULES = {
     "checks": "opsmith.checks",
     "bench": "opsmith.bench",
     "targets": "opsmith.targets",
-    "lowering": "opsmith.targets.lowering",
+    "lowering": "opsmith.targets.exporting.lowering",
     "adapters": "opsmith.kernels.adapters",
     "torchbind": "opsmith.operators.classes.torchbind",
 }
@@ -40,7 +40,7 @@ def page(name: str) -> str:
 
 def _made(thing: Any) -> Any:
     """The class whose methods a user sees: an `Operator` that `opsmith.op` gives is a subclass."""
-    from opsmith.operators.operator import DefinedOperator
+    from opsmith.operators.defined import DefinedOperator
 
     return DefinedOperator if issubclass(DefinedOperator, thing) else thing
 

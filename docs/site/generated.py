@@ -22,7 +22,7 @@ def pages() -> dict[str, str]:
 
 def artifact() -> str:
     """The page on what an export leaves."""
-    from opsmith.targets import artifact as module
+    from opsmith.targets.exporting import artifact as module
 
     head = f"""# Artifacts
 

@@ -11,6 +11,6 @@ The clock is in this process, what is timed in another.
 from __future__ import annotations
 
 from opsmith.bench.figures import Benchmark, Figure
-from opsmith.bench.race import run
+from opsmith.bench.runner import run
 
 __all__ = ["Benchmark", "Figure", "run"]

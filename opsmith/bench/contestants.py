@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from opsmith.bench.figures import COMPILED, GRADIENT
-from opsmith.checks.gradients import has_gradient, is_differentiable, leaves_of
-from opsmith.checks.one_call_models import OneCall, PureCall
-from opsmith.checks.subject import REFERENCE, Subject, subjects_of
+from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
+from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.wrapper_modules import OneCall, PureCall
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.arguments import flatten
+from opsmith.operators.core.arguments import flatten
 from opsmith.targets import (
     LoadedModel,
     LoadedOperators,

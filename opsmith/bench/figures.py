@@ -119,7 +119,7 @@ class Benchmark:
         """The benchmark as JSON text, every round of it."""
         import torch
 
-        from opsmith.kernels.version import version
+        from opsmith.kernels.build.version import version
 
         machine = {} if self.machine is None else asdict(self.machine)
         document = {

@@ -13,7 +13,7 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsmith.bench.stopwatch import Stopwatch
+from opsmith.bench.timer import Stopwatch
 from opsmith.kernels import HOST
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

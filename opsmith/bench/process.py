@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.worker.supervise import answer, supervise, write_all
+from opsmith.checks.isolation.supervisor import answer, supervise, write_all
 from opsmith.kernels import HOST
 
 
@@ -65,7 +65,7 @@ class _Timed:
     def do_load(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Import an operator; what of it can be timed here."""
         from opsmith.bench.contestants import contestants, references
-        from opsmith.checks.locate import Location, obtain
+        from opsmith.checks.cases.import_location import Location, obtain
         from opsmith.operators.importing import import_module
 
         sys.path[:] = request["path"]
@@ -119,7 +119,7 @@ class _Timed:
         """Call as often as asked, from when ``go`` comes until the answer is written."""
         import torch
 
-        from opsmith.checks.remote.wire import describe_result, element_bytes
+        from opsmith.checks.isolation.wire import describe_result, element_bytes
 
         prepared = self._ready[request["contestant"]]
         first, count, looked = request["first"], request["count"], request["looked"]
@@ -169,7 +169,7 @@ class _Timed:
     def _work(self, request: dict[str, Any]) -> Callable[[], Any]:
         import torch
 
-        from opsmith.operators.arguments import DTYPES
+        from opsmith.operators.core.arguments import DTYPES
 
         device = self._device = request["device"]
         size, dtype = request["size"], DTYPES[request["dtype"]]
@@ -255,7 +255,7 @@ class _Blocks:
         """The next tensor of each set, in the memory of the known ones where there are any."""
         import torch
 
-        from opsmith.operators.arguments import DTYPES
+        from opsmith.operators.core.arguments import DTYPES
 
         dtype, shape = DTYPES[description["dtype"]], description["shape"]
         size = description["bytes"]

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row
+from opsmith.checks.report.rows import Row
+from opsmith.checks.run_report import Report
 from opsmith.errors import MissingError
 
 if TYPE_CHECKING:
-    from opsmith.checks.failure import Failure, Inapplicable
+    from opsmith.checks.cases.failure import Failure, Inapplicable
     from opsmith.checks.protocol import QUICK, Check, all_checks, check
     from opsmith.checks.runner import run
     from opsmith.checks.trial import Trial
@@ -38,7 +38,7 @@ __all__ = [
 _MODULES = {
     "run": "runner",
     "Trial": "trial",
-    **dict.fromkeys(("Failure", "Inapplicable"), "failure"),
+    **dict.fromkeys(("Failure", "Inapplicable"), "cases.failure"),
 }
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opsmith.checks.subject import Subject, subjects_of
+from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
 

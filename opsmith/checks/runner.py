@@ -13,25 +13,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.case import FAILED_BEFORE, Case
-from opsmith.checks.failure import Failure, Inapplicable
-from opsmith.checks.given import keep_given, write_cases
-from opsmith.checks.locate import NotLocatedError, locate
+from opsmith.checks.cases.case import FAILED_BEFORE, Case
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.failure_database import Stored, beside, drop, file_for, store, stored_in
+from opsmith.checks.cases.import_location import NotLocatedError, locate
+from opsmith.checks.cases.rerun_case import Replay
+from opsmith.checks.cases.rerun_command import command_of
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import Subject, subject_on, subjects_of
+from opsmith.checks.cases.user_cases import keep_given, write_cases
+from opsmith.checks.isolation.kernel_client import Caller
+from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
-from opsmith.checks.remote.caller import Caller
-from opsmith.checks.repeat import command_of
-from opsmith.checks.replay import Replay
-from opsmith.checks.report import Report
-from opsmith.checks.rows import REFUSED, Row, Status
+from opsmith.checks.report.rows import REFUSED, Row, Status
+from opsmith.checks.run_report import Report
 from opsmith.checks.schedule import Planned, Progress, Schedule
-from opsmith.checks.settings import Settings
 from opsmith.checks.snippet import snippet
-from opsmith.checks.stored import Stored, beside, drop, file_for, store, stored_in
-from opsmith.checks.subject import Subject, subject_on, subjects_of
-from opsmith.checks.surroundings import Surroundings
 from opsmith.checks.trial import Announce, Trial
-from opsmith.checks.worker.parent import ElsewhereError, Worker
-from opsmith.checks.worker.spare import borrowed
+from opsmith.checks.worker_client import ElsewhereError, Worker
+from opsmith.checks.worker_pool import borrowed
 from opsmith.errors import MissingError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from opsmith.checks.locate import module_of
+from opsmith.checks.cases.import_location import module_of
+from opsmith.checks.cases.subject import Subject
 from opsmith.checks.protocol import Check
-from opsmith.checks.rows import Row
-from opsmith.checks.subject import Subject
+from opsmith.checks.report.rows import Row
 
 Progress = Callable[[int, int, str], None]
 """Takes how many rows are done, how many there are, and what is being run now."""

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import arriving_layout, leaves_of
-from opsmith.checks.repeat import beside, file_of
-from opsmith.checks.route_snippets import GIVEN, OTHERS, route_snippet
-from opsmith.checks.settings import Settings
-from opsmith.checks.subject import Subject
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.rerun_command import beside, file_of
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.numerics.gradients import arriving_layout, leaves_of
+from opsmith.checks.target_snippets import GIVEN, OTHERS, route_snippet
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.arguments import dtype_name, is_float8
+from opsmith.operators.core.arguments import dtype_name, is_float8
 from opsmith.operators.importing import module_name
 
 #: Checks whose failure one call shows.
@@ -102,7 +102,7 @@ def _import(operator: Operator, module: str) -> list[str]:
         return [f"from {module} import {name} as op"]
     return [
         f"import {module}",
-        "from opsmith.operators import registry",
+        "from opsmith.operators.core import registry",
         f"op = registry.get({operator.name!r})",
     ]
 
@@ -193,8 +193,8 @@ def _gradients(case: Case) -> list[str]:
     paths = ", ".join(map(_path, leaves))
     layout = arriving_layout(case)
     return [
-        "from opsmith.checks.gradients import constant_where_expanded",
-        "from opsmith.checks.layouts import lay_out",
+        "from opsmith.checks.numerics.gradients import constant_where_expanded",
+        "from opsmith.checks.cases.layouts import lay_out",
         "",
         "def arriving(one):",
         f"    layout, values = {layout!r}, torch.randn(one.shape).to(one)",

@@ -14,8 +14,11 @@ import hypothesis
 import torch
 from torch import Tensor
 
-from opsmith.checks import layouts
-from opsmith.checks.author import (
+from opsmith.checks.cases import layouts
+from opsmith.checks.cases.case import FAILED_BEFORE, Case
+from opsmith.checks.cases.failure import CHANGED, Failure, Inapplicable
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.registered_cases import (
     author_cases,
     few_of,
     has_no_small_size,
@@ -24,33 +27,30 @@ from opsmith.checks.author import (
     size_of,
     spread,
 )
-from opsmith.checks.case import FAILED_BEFORE, Case
-from opsmith.checks.comparison import compare, same_bits
-from opsmith.checks.expected import Expected, RefusedError, expected_of, require_accepted
-from opsmith.checks.failure import CHANGED, Failure, Inapplicable
-from opsmith.checks.forks import forking_fails
-from opsmith.checks.given import given_cases
-from opsmith.checks.raised import raised
-from opsmith.checks.reference_call import run_reference
-from opsmith.checks.replay import Replay
-from opsmith.checks.rows import Status
-from opsmith.checks.sampling import Wanted, cases, pairs
-from opsmith.checks.search import search
-from opsmith.checks.settings import Settings
-from opsmith.checks.subject import Subject
-from opsmith.checks.tally import Due, Tally
-from opsmith.checks.threads import threads
-from opsmith.checks.truths import Truth, kept_truth
+from opsmith.checks.cases.rerun_case import Replay
+from opsmith.checks.cases.sampling import Wanted, cases, pairs
+from opsmith.checks.cases.search import search
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.user_cases import given_cases
+from opsmith.checks.isolation.fork_detection import forking_fails
+from opsmith.checks.isolation.user_traceback import raised
+from opsmith.checks.numerics.comparison import compare, same_bits
+from opsmith.checks.numerics.oracle import Expected, RefusedError, expected_of, require_accepted
+from opsmith.checks.numerics.oracle_cache import Truth, kept_truth
+from opsmith.checks.report.case_counts import Due, Tally
+from opsmith.checks.report.rows import Status
 from opsmith.kernels import HOST
-from opsmith.kernels.files import key_of
+from opsmith.kernels.build.files import key_of
 from opsmith.operators import Operator
-from opsmith.operators.arguments import flatten
-from opsmith.operators.written import where_written
+from opsmith.operators.core.arguments import flatten
+from opsmith.operators.core.source_location import where_written
+from opsmith.operators.core.torch_threads import threads
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.checks.remote.caller import Caller
-    from opsmith.checks.stored import Stored
+    from opsmith.checks.cases.failure_database import Stored
+    from opsmith.checks.isolation.kernel_client import Caller
     from opsmith.targets import Route, Target
 
 #: So many samples the reference may refuse, before it took one, until no more are drawn.

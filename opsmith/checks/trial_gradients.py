@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case
-from opsmith.checks.comparison import same_bits
-from opsmith.checks.expected import Expected
-from opsmith.checks.gradients import (
+from opsmith.checks.cases.case import Case
+from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.gradients import (
     COTANGENTS,
     Backward,
     differentiate,
@@ -19,6 +18,7 @@ from opsmith.checks.gradients import (
     is_differentiable,
     require_unwritten,
 )
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.trial import Trial
 
 

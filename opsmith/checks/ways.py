@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.operators.arguments import every_tensor_in, is_float8, map_named_tensors
-from opsmith.operators.base import Operator
+from opsmith.operators.core.arguments import every_tensor_in, is_float8, map_named_tensors
+from opsmith.operators.core.operator import Operator
 
 Call = Callable[[Mapping[str, Any]], Any]
 """Calls the operator with arguments by name."""

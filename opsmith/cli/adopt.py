@@ -69,9 +69,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _drafted(name: str, example: str | None, modules: list[str]) -> str:
-    from opsmith.operators.drafting import draft_function, draft_operator
+    from opsmith.drafting import draft_function, draft_operator
     from opsmith.operators.importing import import_module
-    from opsmith.operators.specified import imported_before, imported_for, is_name
+    from opsmith.operators.spec_file import imported_before, imported_for, is_name
 
     if is_name(name):
         imported = [module for module, _ in imported_before(name, modules)]

@@ -15,7 +15,7 @@ from opsmith.cli.options import Debug
 from opsmith.errors import ArtifactError, MissingError, OpsmithError, OptionError
 
 if TYPE_CHECKING:
-    from opsmith.targets.protocol import Option, Target
+    from opsmith.targets.exporting.protocol import Option, Target
 
 Source = Annotated[
     str,

@@ -87,7 +87,7 @@ class _Check(extra.ExtraOptions):
 def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any]:
     """The operators that `opsmith check` is asked for."""
     from opsmith.operators.importing import import_all
-    from opsmith.operators.specified import is_name, specified
+    from opsmith.operators.spec_file import is_name, specified
 
     named = [file for file in files if is_name(file)]
     if spec is None and not modules and not named:
@@ -210,7 +210,7 @@ def check(
         bool,
         typer.Option(
             "--json-schema",
-            callback=output.schema_printer("opsmith.checks.documents"),
+            callback=output.schema_printer("opsmith.checks.report.json_junit"),
             is_eager=True,
             help="Print the JSON Schema of what --json prints.",
         ),
@@ -237,16 +237,16 @@ def check(
             [*files, *([str(spec)] if spec else [])],
         )
         raise typer.Exit
-    from opsmith.checks.worker import ahead
-    from opsmith.uncollected import uncollected
+    from opsmith.checks.isolation import prestart
+    from opsmith.compat.gc_pause import uncollected
 
     jobs = jobs or _cores()
     # Few of what is selected or quick compile, so that one process runs them.
-    with ahead.begun(1 if quick or select else min(jobs, 2)):
+    with prestart.begun(1 if quick or select else min(jobs, 2)):
         with uncollected():  # they import torch
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
-            from opsmith.checks.table import Table, end
+            from opsmith.checks.report.table import Table, end
 
         operators = _checked(files, spec, import_ or [])
         names = [name.strip() for listed in select or () for name in listed.split(",")]
@@ -314,8 +314,8 @@ def judge(
     Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
     5: a check was cut short, or there is nothing to judge.
     """
-    from opsmith.checks.judge import judge as reach_verdict
-    from opsmith.checks.table import Table, end
+    from opsmith.checks.report.table import Table, end
+    from opsmith.judge import judge as reach_verdict
 
     _require_folders(report, junit)
     console = output.stderr() if as_json else output.stdout()

@@ -16,9 +16,10 @@ from pathlib import Path
 from rich.table import Table
 
 from opsmith.errors import MissingError
-from opsmith.kernels import DEVICES, toolchain
+from opsmith.kernels import DEVICES
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.language_registry import LANGUAGES
-from opsmith.kernels.scratch import scratch_folder
 
 #: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
@@ -194,7 +195,7 @@ def _targets() -> Iterator[Finding]:
     """Each target as it speaks of itself, those of other packages too."""
     try:
         from opsmith.targets import all_targets
-        from opsmith.targets.registry import broken_targets
+        from opsmith.targets.exporting.registry import broken_targets
     except Exception:
         return  # without torch, which has its own row
     with warnings.catch_warnings():
@@ -225,7 +226,7 @@ def _gates() -> Finding:
     """Build what binds to one PyTorch, once for each, as the first call of an operator would."""
     name, used_for = "gates in C++", "gradients, calls without Python"
     try:
-        from opsmith.operators import gate_libraries
+        from opsmith.operators.dispatch import gate_libraries
 
         gate_libraries.require()
     except Exception as error:

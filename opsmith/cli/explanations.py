@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from opsmith.checks.failures import catalogue, explanation
+from opsmith.checks.report.failure_codes import catalogue, explanation
 
 #: Prose is easier to read in lines that are no longer.
 _WIDTH = 80

@@ -63,7 +63,7 @@ def parse_name(text: str) -> OperatorName:
 
 
 def _refuse_bad_identifier(part: str, text: str) -> None:
-    from opsmith.kernels.cpp import KEYWORDS
+    from opsmith.kernels.codegen.cpp_names import KEYWORDS
 
     shown = repr(part) if part == text else f"{part!r} in {text!r}"
     if not _IDENTIFIER.fullmatch(part):

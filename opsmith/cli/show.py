@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from opsmith.operators import Operator
-    from opsmith.operators.base import Kernel
+    from opsmith.operators.core.operator import Kernel
 
 _NO = "[dim]–[/]"
 
@@ -67,7 +67,7 @@ def tree(operator: "Operator") -> "Tree":
 
 def _kernels(operator: "Operator") -> Iterator[str]:
     from opsmith.kernels import get_device
-    from opsmith.operators.written import shown_path
+    from opsmith.operators.core.source_location import shown_path
 
     for device, kernel in operator.kernels.items():
         if device == "reference":
@@ -81,8 +81,8 @@ def _kernels(operator: "Operator") -> Iterator[str]:
 
 def _derived(operator: "Operator") -> Iterator[str]:
     from opsmith.operators.adopted import AdoptedOperator
-    from opsmith.operators.onnx_choice import translations
-    from opsmith.operators.written import shown_path
+    from opsmith.operators.core.onnx_choice import translations
+    from opsmith.operators.core.source_location import shown_path
 
     signature = operator.signature
     yield f"checks of arguments: from the declaration ({', '.join(_checked(operator)) or 'none'})"

@@ -11,7 +11,7 @@ from opsmith.errors import ArgumentError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opsmith.targets.artifact import TensorSpec
+    from opsmith.targets.exporting.artifact import TensorSpec
 
 
 def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tensor]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from opsmith.cli import output
-from opsmith.kernels.scratch import scratch_folder
-from opsmith.kernels.watchdog import watched
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels.build.watchdog import watched
 from opsmith.operators import Operator
 from opsmith.operators.importing import user_files
 

@@ -16,7 +16,7 @@ def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
     """Return a block in which the optimizer compares constants by another function.
 
     Private: ``onnxscript.rewriter._matcher``, which calls ``math.isclose``. Without it, what
-    `opsmith.targets.onnx.no_ops` says of numbers near 0 and 1 is wrong in exported models.
+    `opsmith.targets.onnx.optimizer_patch` says of numbers near 0 and 1 is wrong in exported models.
 
     Args:
         is_close: takes what ``math.isclose`` takes.

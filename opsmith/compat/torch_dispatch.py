@@ -136,7 +136,7 @@ def is_watched() -> bool:
     """Return whether something of PyTorch's sees each operator that is called here: a trace, say.
 
     Private: ``torch._C._len_torch_dispatch_stack``, ``torch._C._functorch.maybe_current_level``.
-    Without them, `opsmith.watching` compares calls that have no values.
+    Without them, `opsmith.monitoring` compares calls that have no values.
     """
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._functorch.maybe_current_level())
 

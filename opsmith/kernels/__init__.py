@@ -21,8 +21,7 @@ The environment chooses compilers, processors and the cache: see ``docs/referenc
 
 from __future__ import annotations
 
-from opsmith.kernels.build import Recipe
-from opsmith.kernels.devices import (
+from opsmith.kernels.build.devices import (
     DEVICES,
     HOST,
     Device,
@@ -30,15 +29,16 @@ from opsmith.kernels.devices import (
     find_device,
     get_device,
 )
-from opsmith.kernels.files import cache_folder
-from opsmith.kernels.generated import generated_key
+from opsmith.kernels.build.files import cache_folder
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.units import INCLUDE, Generated, Unit
+from opsmith.kernels.codegen.cache_key import generated_key
+from opsmith.kernels.codegen.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
 from opsmith.kernels.language_registry import kernel_source
 from opsmith.kernels.languages.torch_library import forget_definition
-from opsmith.kernels.library import KernelSource
-from opsmith.kernels.loaded import Library
-from opsmith.kernels.symbols import calls_symbol, dtypes_symbol, entry_symbol, raw_type
+from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.source import KernelSource
 from opsmith.kernels.torch_library_scan import defines_operator
-from opsmith.kernels.units import INCLUDE, Generated, Unit
 
 __all__ = [
     "DEVICES",

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels import cpp
-from opsmith.kernels.argument_struct import is_dependent, members_of
-from opsmith.kernels.cpp import identifier, quote
-from opsmith.kernels.devices import dispatch_key
-from opsmith.kernels.generate import TEMPLATES, kernel_files, render
-from opsmith.kernels.generated import generated_key
-from opsmith.kernels.library import KernelSource
-from opsmith.kernels.symbols import entry_symbol, register_symbol, unregister_symbol
-from opsmith.kernels.units import Generated
-from opsmith.kernels.validation_code import ValidationCode
+from opsmith.kernels.build.devices import dispatch_key
+from opsmith.kernels.build.units import Generated
+from opsmith.kernels.codegen import cpp_names
+from opsmith.kernels.codegen.argument_struct import is_dependent, members_of
+from opsmith.kernels.codegen.cache_key import generated_key
+from opsmith.kernels.codegen.cpp_names import identifier, quote
+from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
+from opsmith.kernels.codegen.symbols import entry_symbol, register_symbol, unregister_symbol
+from opsmith.kernels.codegen.validation import ValidationCode
+from opsmith.kernels.source import KernelSource
 from opsmith.signature.expressions import Expression
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter
@@ -146,7 +146,7 @@ def results_of(signature: Signature) -> tuple[Result, ...]:
     found = []
     for position, result in enumerate(signature.results):
         dtypes = result.tensor_type.dtypes
-        dtype = "raw.opsmith_dtype" if dtypes.generic else cpp.dtype(dtypes.names[0])
+        dtype = "raw.opsmith_dtype" if dtypes.generic else cpp_names.dtype(dtypes.names[0])
         found.append(Result(result.name, position, dtype, is_dependent(signature, result)))
     return tuple(found)
 
@@ -279,4 +279,4 @@ def size_text(
         dim: gives the C++ text of a dimension.
         scalar: gives the C++ text of an int argument, or of one element of a sequence.
     """
-    return cpp.expression(size, dim, scalar)
+    return cpp_names.expression(size, dim, scalar)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opsmith.kernels.cpp import ELEMENT_TYPES
-from opsmith.kernels.files import source_text
+from opsmith.kernels.build.files import source_text
+from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 _LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(([^()]*)\)", re.MULTILINE)
 #: What GCC, clang and nvcc say of a name that is not declared.

@@ -1,7 +1,7 @@
 """What the PyTorch dispatcher is told: definition, kernels, fake, autograd, vmap, autocast."""
 
-from opsmith.operators.base import Operator
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.registry import all_operators, get
 from opsmith.operators.decorator import op
-from opsmith.operators.registry import all_operators, get
 
 __all__ = ["Operator", "all_operators", "get", "op"]

@@ -25,11 +25,11 @@ from opsmith.compat.torch_onnx import in_torchscript_export
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
 from opsmith.operators.adopted import AdoptedOperator, add_adopted
-from opsmith.operators.base import Operator
+from opsmith.operators.core.onnx_translation import OnnxTranslation
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.source_location import where_written
 from opsmith.operators.decorator import op as declare
-from opsmith.operators.foreign_fake import give_fake
-from opsmith.operators.translation import OnnxTranslation
-from opsmith.operators.written import where_written
+from opsmith.operators.dispatch.adopted_fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
 
 #: What a function without a body does, in the bytecode of each Python.

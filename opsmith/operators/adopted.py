@@ -8,10 +8,10 @@ from typing import Any
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
-from opsmith.operators.base import Operator
-from opsmith.operators.kernel import PythonKernel
-from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.registry import Registry
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.registry import Registry
+from opsmith.operators.defined import DefinedOperator
+from opsmith.operators.dispatch.kernel import PythonKernel
 from opsmith.signature import Signature
 
 _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")

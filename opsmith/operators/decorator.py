@@ -9,14 +9,14 @@ from typing import Any, overload
 
 import torch
 
+from opsmith.compat.gc_pause import uncollected
 from opsmith.errors import DeclarationError
-from opsmith.operators import registry
-from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.rule import Rule
-from opsmith.operators.written import shown_path, where_written
+from opsmith.operators.core import registry
+from opsmith.operators.core.rule import Rule
+from opsmith.operators.core.source_location import shown_path, where_written
+from opsmith.operators.defined import DefinedOperator
 from opsmith.signature import signature_of
 from opsmith.signature.suggestions import refuse_unknown_keywords
-from opsmith.uncollected import uncollected
 
 
 @overload
@@ -126,9 +126,9 @@ def op(
             )
         declared = function
         if schema is not None:
-            from opsmith.operators import written_schema
+            from opsmith.operators import schema_argument
 
-            declared = written_schema.annotated(function, qualname, schema)
+            declared = schema_argument.annotated(function, qualname, schema)
         signature = signature_of(
             declared,
             qualname,
@@ -137,7 +137,7 @@ def op(
             parallel_dims=parallel_dims,
         )
         if schema is not None:
-            written_schema.refuse_others(signature, schema)
+            schema_argument.refuse_others(signature, schema)
         for parameter in signature.tensors:
             if parameter.keyword_only:
                 raise DeclarationError(

@@ -9,9 +9,9 @@ from typing import Any
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 from opsmith.kernels.language_registry import LANGUAGES
-from opsmith.operators import registry
-from opsmith.operators.kernel import dispatch_key
-from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.core import registry
+from opsmith.operators.defined import DefinedOperator
+from opsmith.operators.dispatch.kernel import dispatch_key
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 
 from opsmith.errors import OpsmithError
-from opsmith.kernels.scratch import scratch_folder
-from opsmith.operators import registry
+from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators.adopted import all_adopted
-from opsmith.operators.base import Operator
-from opsmith.operators.written import shown_path
+from opsmith.operators.core import registry
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.source_location import shown_path
 from opsmith.signature.suggestions import annotation_slip
 
 

@@ -1,16 +1,27 @@
 """Runtimes that operators and models are taken to, one folder each, behind one small protocol.
 
 ``export`` leaves an artifact, ``load`` runs it. A target is added by adding a folder here whose
-``__init__`` holds ``TARGET``, or by another package; see `opsmith.targets.protocol` for what it
+``__init__`` holds ``TARGET``, or by another package; see `opsmith.targets.exporting.protocol` for what it
 owes.
 """
 
-from opsmith.targets.artifact import Agreement, Artifact, Manifest, OperatorUse, TensorSpec
-from opsmith.targets.exporting import export
-from opsmith.targets.loaded import LoadedModel, LoadedOperators, load
-from opsmith.targets.model import Model
-from opsmith.targets.proof import DirectProof, GradientProof, ModelProof, OperatorProof
-from opsmith.targets.protocol import (
+from opsmith.targets.exporting.artifact import (
+    Agreement,
+    Artifact,
+    Manifest,
+    OperatorUse,
+    TensorSpec,
+)
+from opsmith.targets.exporting.conformance import (
+    DirectProof,
+    GradientProof,
+    ModelProof,
+    OperatorProof,
+)
+from opsmith.targets.exporting.export import export
+from opsmith.targets.exporting.loaded_artifact import LoadedModel, LoadedOperators, load
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import (
     ModelTarget,
     OperatorRunner,
     OperatorTarget,
@@ -20,9 +31,9 @@ from opsmith.targets.protocol import (
     Runner,
     Target,
 )
-from opsmith.targets.registry import all_targets, get_target, target_names
-from opsmith.targets.tracing import prepare
-from opsmith.targets.verification import relative_difference
+from opsmith.targets.exporting.registry import all_targets, get_target, target_names
+from opsmith.targets.exporting.tracing import prepare
+from opsmith.targets.exporting.verification import relative_difference
 
 __all__ = [
     "Agreement",

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import DEVICES, HOST, KernelSource, machine, shipped
-from opsmith.kernels.build import Recipe
-from opsmith.kernels.scratch import held_folder, scratch_folder
-from opsmith.kernels.version import version as own_version
-from opsmith.kernels.watchdog import watched
+from opsmith.kernels import DEVICES, HOST, KernelSource, prebuilt
+from opsmith.kernels.build import machine
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.scratch import held_folder, scratch_folder
+from opsmith.kernels.build.version import version as own_version
+from opsmith.kernels.build.watchdog import watched
 from opsmith.wheels import carried, project
 from opsmith.wheels.choice import choose
 from opsmith.wheels.gates import build_gates
@@ -80,9 +81,9 @@ def build_wheel(
     files.update(libraries)
     listed["gates"], libraries = build_gates([*found.gates, *gates], kind, say)
     files.update(libraries)
-    files[f"{shipped.FOLDER}/{shipped.LIST}"] = json.dumps(listed, indent=1).encode()
+    files[f"{prebuilt.FOLDER}/{prebuilt.LIST}"] = json.dumps(listed, indent=1).encode()
     if report is not None:
-        files[f"{shipped.FOLDER}/report.json"] = report.read_bytes()
+        files[f"{prebuilt.FOLDER}/report.json"] = report.read_bytes()
     files = {f"{found.package}/{place}": data for place, data in files.items()}
     out.mkdir(parents=True, exist_ok=True)
     with held_folder(out, ".opsmith-wheel-", ".partial") as folder:
@@ -152,7 +153,7 @@ def _libraries(
                 ]
                 file = f"libraries/{level}/{library.name}"
                 data = library.read_bytes()
-                files[f"{shipped.FOLDER}/{file}"] = data
+                files[f"{prebuilt.FOLDER}/{file}"] = data
                 # As they are in the wheel, where modules import otherwise.
                 for origin in (place, *further):
                     sources[origin] = hashlib.sha256(files_there[origin]).hexdigest()
@@ -279,12 +280,12 @@ folder, modules, *kernels = sys.argv[1:]
 sys.path.insert(0, folder)
 sys.modules["opsmith"] = None
 package, *_ = map(importlib.import_module, modules.split(","))
-registry = importlib.import_module(f"{package.__name__}._opsmith.operators.registry")
+registry = importlib.import_module(f"{package.__name__}._opsmith.operators.core.registry")
 for kernel in kernels:
     name, device = kernel.split()
     operator = registry.get(name)
     operator.kernels[device].build(operator)
-gates = importlib.import_module(f"{package.__name__}._opsmith.operators.gate_libraries")
+gates = importlib.import_module(f"{package.__name__}._opsmith.operators.dispatch.gate_libraries")
 with warnings.catch_warnings():
     warnings.simplefilter("error")
     gates.say()

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from opsmith.errors import ExportError
-from opsmith.kernels.version import version
-from opsmith.targets import vendor
+from opsmith.kernels.build.version import version
+from opsmith.targets.exporting.packages import vendoring
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INSTEAD = {
     "kernels": "kernels.py",
-    "kernels.version": "version.py",
-    "operators.gate_libraries": "gate_libraries.py",
-    "operators.argument_gate": "argument_gate.py",
+    "kernels.build.version": "version.py",
+    "operators.dispatch.gate_libraries": "gate_libraries.py",
+    "operators.dispatch.argument_gate": "argument_gate.py",
     "kernels.languages.triton.language": "triton_language.py",
     "signature.checking": "checking.py",
 }
@@ -27,16 +27,16 @@ def modules(operators: Sequence[str] = ()) -> dict[str, str]:
     Args:
         operators: the names of what the package declares, which was checked here.
     """
-    found = vendor.modules(
-        ["operators.decorator", "signature", "targets.torch_onnx"],
+    found = vendoring.modules(
+        ["operators.decorator", "signature", "targets.onnx.translation_table"],
         instead={module: _RUNTIME / name for module, name in _INSTEAD.items()},
     )
-    found[f"{vendor.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
-    found[f"{vendor.FOLDER}/__main__.py"] = (_RUNTIME / "main.py").read_text("utf-8")
-    for name in ("__init__.py", "kernels/version.py"):
-        place = f"{vendor.FOLDER}/{name}"
+    found[f"{vendoring.FOLDER}/__init__.py"] = (_RUNTIME / "package.py").read_text("utf-8")
+    found[f"{vendoring.FOLDER}/__main__.py"] = (_RUNTIME / "main.py").read_text("utf-8")
+    for name in ("__init__.py", "kernels/build/version.py"):
+        place = f"{vendoring.FOLDER}/{name}"
         found[place] = found[place].replace("{version}", version())
-    place = f"{vendor.FOLDER}/signature/checking.py"
+    place = f"{vendoring.FOLDER}/signature/checking.py"
     found[place] = found[place].replace("{operators}", " ".join(sorted(operators)))
     return found
 
@@ -115,12 +115,14 @@ def _import(node: ast.Import | ast.ImportFrom, dots: str, module: Path) -> str |
             statements.append(f"import {', '.join(others)}")
         for alias in ours:
             _require_carried(alias.name, module, node.lineno)
-            statements.append(f"from {dots} import {vendor.FOLDER} as {alias.asname or 'opsmith'}")
+            statements.append(
+                f"from {dots} import {vendoring.FOLDER} as {alias.asname or 'opsmith'}"
+            )
         return "; ".join(statements)
     if node.level or (node.module or "").partition(".")[0] != "opsmith":
         return None
     _require_carried(node.module or "", module, node.lineno)
-    return f"from {dots}{vendor.FOLDER} import {_names(node)}"
+    return f"from {dots}{vendoring.FOLDER} import {_names(node)}"
 
 
 def _names(node: ast.ImportFrom) -> str:

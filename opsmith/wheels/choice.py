@@ -5,9 +5,9 @@ from __future__ import annotations
 from opsmith.errors import DeclarationError, ExportError, MissingError
 from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.kernels.languages.triton import require_triton
-from opsmith.operators.base import Kernel
 from opsmith.operators.classes import all_classes
-from opsmith.operators.operator import DefinedOperator
+from opsmith.operators.core.operator import Kernel
+from opsmith.operators.defined import DefinedOperator
 from opsmith.wheels.platforms import Platform, compiling_for
 from opsmith.wheels.project import Project
 

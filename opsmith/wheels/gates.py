@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith import operators
 from opsmith.errors import BuildError, ExportError, MissingError, OpsmithError
-from opsmith.kernels import progress, shipped, toolchain
-from opsmith.kernels.audit import dynamic_symbols
-from opsmith.kernels.files import cache_folder, digest, key_of, once, write_atomically
-from opsmith.kernels.scratch import held_folder
-from opsmith.kernels.torch_paths import TorchPaths, paths_of, torch_paths
-from opsmith.operators import gate_libraries
+from opsmith.kernels import prebuilt
+from opsmith.kernels.build import progress, toolchain
+from opsmith.kernels.build.audit import dynamic_symbols
+from opsmith.kernels.build.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.build.scratch import held_folder
+from opsmith.kernels.build.torch_paths import TorchPaths, paths_of, torch_paths
+from opsmith.operators.dispatch import gate_libraries
 from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
 
-_GATES = Path(operators.__file__).parent
+_GATES = Path(gate_libraries.__file__).parent
 _SOURCES = Path(__file__).with_name("gate_sources")
 # What systems with glibc 2.28 have of GCC's libraries.
 _OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
@@ -62,20 +62,20 @@ def build_gates(
     installed = torch_paths()
     if installed is not None:
         try:
-            found[shipped.release_of(installed.version)] = _library(kind, installed)
+            found[prebuilt.release_of(installed.version)] = _library(kind, installed)
         except OpsmithError as error:
             if say is not None:
                 say(f"no gates for PyTorch {installed.version}, calls pass through Python: {error}")
     for one in asked:
         paths = _headers(one)
-        release = shipped.release_of(paths.version)
+        release = prebuilt.release_of(paths.version)
         if release not in found:
             found[release] = _library(kind, paths)
     entries, files = [], {}
     for release, library in sorted(found.items()):
         file = f"gates/{kind.machine}-{release}.so"
         data = library.read_bytes()
-        files[f"{shipped.FOLDER}/{file}"] = data
+        files[f"{prebuilt.FOLDER}/{file}"] = data
         entries.append(
             {
                 "torch": release,
@@ -103,7 +103,7 @@ def _headers(asked: str) -> TorchPaths:
             )
         return paths
     installed = torch_paths()
-    if installed is not None and shipped.release_of(installed.version) == asked:
+    if installed is not None and prebuilt.release_of(installed.version) == asked:
         return installed
     if not re.fullmatch(r"\d+\.\d+\.\d+", asked):
         raise ExportError(f"{asked}: is neither a release of PyTorch, as 2.10.0, nor a folder")

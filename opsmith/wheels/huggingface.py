@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels import HOST, shipped
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels import HOST, prebuilt
+from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 
@@ -65,7 +65,7 @@ def build_folder(
             text = carried.relative(data.decode(), Path(place), found.package)
             files[place] = text.encode()
     # The digests are those of the modules as they are there.
-    listing = f"{shipped.FOLDER}/{shipped.LIST}"
+    listing = f"{prebuilt.FOLDER}/{prebuilt.LIST}"
     listed = json.loads(files[listing])
     for module in listed["sources"]:
         listed["sources"][module] = hashlib.sha256(files[module]).hexdigest()

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith.errors import ExportError
-from opsmith.kernels import toolchain
-from opsmith.kernels.files import cache_folder, write_atomically
-from opsmith.kernels.scratch import scratch_folder
-from opsmith.kernels.torch_paths import linked_in_place
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.files import cache_folder, write_atomically
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels.build.torch_paths import linked_in_place
 
 
 @dataclass(frozen=True)

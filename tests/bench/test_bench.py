@@ -16,11 +16,11 @@ from torch import Tensor
 import opsmith
 from opsmith import Between, bench
 from opsmith.bench.figures import Benchmark, Figure, FileError
+from opsmith.bench.inputs import NothingToTimeError, supplies
 from opsmith.bench.machine import describe
-from opsmith.bench.race import NoSuchContestantError, _Lane, _Race, _require_known
-from opsmith.bench.stopwatch import Entry
-from opsmith.bench.supply import NothingToTimeError, supplies
-from opsmith.checks.subject import subjects_of
+from opsmith.bench.runner import NoSuchContestantError, _Lane, _Race, _require_known
+from opsmith.bench.timer import Entry
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.operators.importing import import_operators
 
 DECLARATION = """

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.comparison import compare
-from opsmith.checks.expected import expected_of
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.oracle import expected_of
 
 
 @opsmith.op("comparison::total")

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row, Sample
+from opsmith.checks.report.rows import Row, Sample
+from opsmith.checks.run_report import Report
 
 SAMPLES = tuple(
     Sample(cohort, dtype, 2**power, 3, error)

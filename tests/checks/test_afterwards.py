@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.sampling import _Sampler
+from opsmith.checks.cases.sampling import _Sampler
 
 
 def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:

@@ -9,17 +9,18 @@ import crashing
 import pytest
 
 from opsmith import checks
-from opsmith.checks.worker import ahead, spare
-from opsmith.checks.worker.parent import Worker
+from opsmith.checks import worker_pool
+from opsmith.checks.isolation import prestart
+from opsmith.checks.worker_client import Worker
 
 
 @pytest.fixture(autouse=True)
 def _keeps_none(monkeypatch):
-    monkeypatch.setattr(spare, "_keeps", False)
+    monkeypatch.setattr(worker_pool, "_keeps", False)
 
 
 def started() -> list[int]:
-    return [one.process.pid for one, _ in ahead._begun]
+    return [one.process.pid for one, _ in prestart._begun]
 
 
 def is_there(process: int) -> bool:
@@ -36,7 +37,7 @@ def test_a_run_takes_what_was_started_ahead(monkeypatch):
         return row
 
     monkeypatch.setattr(Worker, "run", run)
-    with ahead.begun(1):
+    with prestart.begun(1):
         (process,) = started()
         report = checks.run(crashing.double, select=["mutation"], examples=2)
         assert report.ok, report.explain()
@@ -46,9 +47,9 @@ def test_a_run_takes_what_was_started_ahead(monkeypatch):
 
 
 def test_what_nobody_took_ends_and_leaves_no_file():
-    with ahead.begun(2):
+    with prestart.begun(2):
         processes = started()
-        folders = [one.folder for one, _ in ahead._begun]
+        folders = [one.folder for one, _ in prestart._begun]
         assert len(processes) == 2
         assert all(map(is_there, processes))
     assert not any(map(is_there, processes))
@@ -56,17 +57,17 @@ def test_what_nobody_took_ends_and_leaves_no_file():
 
 
 def test_what_was_started_in_another_environment_is_not_taken(monkeypatch):
-    with ahead.begun(2):
+    with prestart.begun(2):
         processes = started()
         monkeypatch.setenv("ANOTHER", "1")
-        assert ahead.take() is None
+        assert prestart.take() is None
         assert not any(map(is_there, processes))
 
 
 def test_it_ends_with_who_started_it():
     script = (
         "import os\n"
-        "from opsmith.checks.worker import ahead\n"
+        "from opsmith.checks.isolation import prestart as ahead\n"
         "with ahead.begun(1):\n"
         "    print(ahead._begun[0][0].process.pid, flush=True)\n"
         "    os._exit(3)\n"
@@ -84,7 +85,7 @@ def test_it_ends_with_who_started_it():
 
 
 def test_starting_one_imports_no_torch():
-    script = "import sys\nsys.modules['torch'] = None\nimport opsmith.checks.worker.ahead\n"
+    script = "import sys\nsys.modules['torch'] = None\nimport opsmith.checks.isolation.prestart\n"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )

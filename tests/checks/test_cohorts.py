@@ -11,9 +11,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, DeclarationError, checks
-from opsmith.checks.cohorts import arguments, sizes
-from opsmith.checks.extremes import RUNS
-from opsmith.checks.values import fill
+from opsmith.checks.cases.boundary_values import RUNS
+from opsmith.checks.cases.cohorts import arguments, sizes
+from opsmith.checks.cases.values import fill
 from opsmith.signature import signature_of
 
 
@@ -188,7 +188,7 @@ def test_what_is_read_where_the_call_writes_is_tried(monkeypatch):
     assert any("written and read 3" in note for note in row.notes)
     # Without the copy that the library makes.
     monkeypatch.setattr(
-        "opsmith.operators.overlap.keep_apart", lambda signature: lambda given: given
+        "opsmith.operators.core.overlap.keep_apart", lambda signature: lambda given: given
     )
     row = run(mirroring())
     assert row.status == "failed"

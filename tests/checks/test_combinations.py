@@ -13,9 +13,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.sampling import Wanted
-from opsmith.checks.subject import subjects_of
-from opsmith.checks.telling import MOST, facts, telling_cases
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.constant_coverage import MOST, facts, telling_cases
 from opsmith.checks.trial import Trial
 
 SMALL = Wanted(sizes=(2, 3, 4), max_elements=512)

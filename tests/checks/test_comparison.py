@@ -9,8 +9,8 @@ from jaxtyping import Float, Float8e4m3fn, Float32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.comparison import compare, difference, same_bits
-from opsmith.checks.expected import RefusedError, expected_of, tolerance
+from opsmith.checks.numerics.comparison import compare, difference, same_bits
+from opsmith.checks.numerics.oracle import RefusedError, expected_of, tolerance
 
 HALF_TO_DOUBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, Index, Positive, Sorted, Starts, Total, checks
-from opsmith.checks.subject import subjects_of
+from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.cases.values import fill
 from opsmith.checks.trial import Settings, Trial
-from opsmith.checks.values import fill
 from opsmith.signature import binding
 
 
@@ -92,9 +92,9 @@ def test_the_refusal_check_breaks_every_constraint(monkeypatch: pytest.MonkeyPat
 def test_a_constraint_that_is_not_enforced_is_found(
     monkeypatch: pytest.MonkeyPatch, unchecked: str
 ) -> None:
-    from opsmith.operators import values
+    from opsmith.operators.core import value_checks
 
-    monkeypatch.setattr(values._Values, unchecked, lambda self, constraint: None)
+    monkeypatch.setattr(value_checks._Values, unchecked, lambda self, constraint: None)
     report = checks.run(all_of_them, select=["refusal"], isolate=False)
     assert [row.status for row in report.rows] == ["failed"]
     assert "accepted, expected an error" in report.explain()

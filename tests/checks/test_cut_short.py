@@ -16,9 +16,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import CheckError, checks, testing
-from opsmith.checks.judge import judge
-from opsmith.checks.report import Report
-from opsmith.checks.tally import Due
+from opsmith.checks.report.case_counts import Due
+from opsmith.checks.run_report import Report
+from opsmith.judge import judge
 
 SPEC = Path(__file__).parent / "judge" / "spec.py"
 

@@ -6,9 +6,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.checks.repeat import command_of
-from opsmith.checks.settings import Settings
-from opsmith.checks.subject import subjects_of
+from opsmith.checks.cases.rerun_command import command_of
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.errors import DeclarationError, MissingError
 
 

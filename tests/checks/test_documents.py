@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from reports import FAILED, FAULTS, report_of
 
-from opsmith.checks.documents import SCHEMA, SCHEMA_FILE
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row, Sample
+from opsmith.checks.report.json_junit import SCHEMA, SCHEMA_FILE
+from opsmith.checks.report.rows import Row, Sample
+from opsmith.checks.run_report import Report
 
 DOCUMENT = json.loads(SCHEMA_FILE.read_text())
 

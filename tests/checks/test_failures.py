@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from opsmith import checks
-from opsmith.checks import protocol, search
-from opsmith.checks.failures import UnknownCodeError, catalogue, explanation
-from opsmith.checks.failures.__main__ import document
-from opsmith.checks.rows import Row
+from opsmith.checks import protocol
+from opsmith.checks.cases import search
+from opsmith.checks.report.failure_codes import UnknownCodeError, catalogue, explanation
+from opsmith.checks.report.failure_codes.__main__ import document
+from opsmith.checks.report.rows import Row
 from opsmith.kernels import INCLUDE
 from opsmith.kernels.adapters import kernel_files
-from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
-from opsmith.kernels.toolchain import find_compiler
-from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.build.toolchain import find_compiler
+from opsmith.kernels.build.torch_paths import torch_paths
+from opsmith.kernels.cuda_emulator import find_obstacle
 from opsmith.operators.importing import import_operators
 
 REPOSITORY = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def test_every_explanation_is_whole():
 
 def test_the_page_in_the_docs_is_what_the_catalogue_says():
     assert (REPOSITORY / "docs" / "reference" / "failures.md").read_text() == document(), (
-        "run: python -m opsmith.checks.failures > docs/reference/failures.md"
+        "run: python -m opsmith.checks.report.failure_codes > docs/reference/failures.md"
     )
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.comparison import compare
-from opsmith.checks.expected import expected_of
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.oracle import expected_of
 
 
 @opsmith.op("irrelevant::masked")
@@ -64,7 +64,7 @@ def test_each_element_has_its_own(monkeypatch):
         other[place] = 5.0
         assert wrong(other, masked, x=x, kept=kept), place
     # Too many to look at them one by one: those of an argument count all or not at all.
-    monkeypatch.setattr("opsmith.checks.irrelevant._MOST", 4)
+    monkeypatch.setattr("opsmith.checks.numerics.masked_nonfinite._MOST", 4)
     assert wrong(result, masked, x=x, kept=kept)
     assert not wrong(torch.tensor([nan, nan, 2.0, 6.0]), masked, x=x, kept=kept)
 

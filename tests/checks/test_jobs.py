@@ -12,9 +12,9 @@ import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith import checks
 from opsmith.checks.catalogue import targets
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row
-from opsmith.checks.worker.parent import Worker
+from opsmith.checks.report.rows import Row
+from opsmith.checks.run_report import Report
+from opsmith.checks.worker_client import Worker
 
 SELECTED = ["reference", "opcheck", "export"]
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.expected import expected_of
+from opsmith.checks.numerics.oracle import expected_of
 
 
 @opsmith.op("comparison::softmax")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reports import FAULTS, report_of
 
-from opsmith.checks.report import Report
+from opsmith.checks.run_report import Report
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 import opsmith
 from opsmith import CheckError, OpsmithError, checks, testing
-from opsmith.checks.documents import SCHEMA_FILE
-from opsmith.checks.page import Cell
 from opsmith.checks.protocol import all_checks
-from opsmith.checks.report import Report
-from opsmith.checks.rows import Row, show_error
+from opsmith.checks.report.html import Cell
+from opsmith.checks.report.json_junit import SCHEMA_FILE
+from opsmith.checks.report.rows import Row, show_error
+from opsmith.checks.report.table import Table
+from opsmith.checks.run_report import Report
 from opsmith.checks.runner import planned
-from opsmith.checks.table import Table
 
 
 @opsmith.op("report::half_right", autograd="reference")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opsmith.checks.rounding import RandomRounding
+from opsmith.checks.numerics.rounding import RandomRounding
 
 
 def test_what_is_exact_is_not_rounded():

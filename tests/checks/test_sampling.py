@@ -10,14 +10,14 @@ from torch import Tensor
 
 import opsmith
 from opsmith import Between, Extent, Index, checks, testing
-from opsmith.checks import layouts
-from opsmith.checks.case import show_tensor
-from opsmith.checks.expected import RefusedError
-from opsmith.checks.rows import Row
+from opsmith.checks.cases import layouts
+from opsmith.checks.cases.case import show_tensor
+from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted, pairs
+from opsmith.checks.cases.search import search
+from opsmith.checks.cases.subject import subjects_of
+from opsmith.checks.numerics.oracle import RefusedError
+from opsmith.checks.report.rows import Row
 from opsmith.checks.runner import _FirstToTell, not_run, planned
-from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted, pairs
-from opsmith.checks.search import search
-from opsmith.checks.subject import subjects_of
 from opsmith.checks.trial import Settings, Trial
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opsmith.checks.protocol import Check
-from opsmith.checks.rows import Row
+from opsmith.checks.report.rows import Row
 from opsmith.checks.schedule import Schedule
 
 

@@ -8,9 +8,9 @@ import crashing
 import pytest
 
 from opsmith import checks
-from opsmith.checks.worker import spare
-from opsmith.checks.worker.launch import surroundings
-from opsmith.checks.worker.parent import Worker
+from opsmith.checks import worker_pool
+from opsmith.checks.isolation.launch import surroundings
+from opsmith.checks.worker_client import Worker
 from opsmith.operators.importing import import_operators
 
 LEAVES = """
@@ -41,8 +41,8 @@ def _(x):
 @pytest.fixture
 def supervisors(monkeypatch):
     """Those that ran a check; there is none yet that could be kept."""
-    monkeypatch.setattr(spare, "_keeps", True)
-    monkeypatch.setattr(spare, "_kept", None)
+    monkeypatch.setattr(worker_pool, "_keeps", True)
+    monkeypatch.setattr(worker_pool, "_kept", None)
     found = []
     original = Worker.run
 
@@ -53,7 +53,7 @@ def supervisors(monkeypatch):
 
     monkeypatch.setattr(Worker, "run", recorded)
     yield found
-    spare._end()
+    worker_pool._end()
 
 
 def run(operator, check="mutation"):
@@ -110,7 +110,7 @@ def test_a_fork_does_not_take_what_its_parent_keeps(supervisors):
     run(crashing.double)
     child = os.fork()
     if child == 0:
-        os._exit(int(spare._taken() is not None))
+        os._exit(int(worker_pool._taken() is not None))
     assert os.waitpid(child, 0)[1] == 0
     run(crashing.double)
     assert len(set(supervisors)) == 1

@@ -10,9 +10,9 @@ from jaxtyping import Float32
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.case import Case
-from opsmith.checks.settings import Settings
-from opsmith.checks.subject import subjects_of
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import true_gradients
 

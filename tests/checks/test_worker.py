@@ -13,9 +13,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks, testing
-from opsmith.checks.worker import memory, supervise
-from opsmith.checks.worker.launch import python
-from opsmith.checks.worker.supervised import Supervised
+from opsmith.checks.isolation import memory, supervisor
+from opsmith.checks.isolation.launch import python
+from opsmith.checks.isolation.supervisor_client import Supervised
 from opsmith.operators.importing import import_operators
 
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
@@ -212,8 +212,8 @@ def test_a_worker_that_still_imports_ends_with_its_parent(importing, tmp_path):
     program = f"""
 import sys, time
 sys.path[:] = {sys.path!r}
-from opsmith.checks.worker.launch import python
-from opsmith.checks.worker.supervised import Supervised
+from opsmith.checks.isolation.launch import python
+from opsmith.checks.isolation.supervisor_client import Supervised
 from opsmith.operators.importing import import_operators
 Supervised(python("endless")).begin()
 time.sleep(600)
@@ -387,7 +387,7 @@ def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be(rows):
 def test_what_is_cached_by_inductor_lies_where_it_always_does():
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    assert supervise._inductor_cache() == default_cache_dir()
+    assert supervisor._inductor_cache() == default_cache_dir()
 
 
 def test_processes_are_forked_from_one_that_imported_no_compiler_and_knows_all_constants(tmp_path):
@@ -395,7 +395,7 @@ def test_processes_are_forked_from_one_that_imported_no_compiler_and_knows_all_c
 import os, sys
 from pathlib import Path
 from hypothesis.internal.conjecture import providers
-from opsmith.checks.worker import process, supervise
+from opsmith.checks.isolation import process, supervise
 
 process._import_all()
 supervise._keep_files_in(Path({str(tmp_path)!r}))

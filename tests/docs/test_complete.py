@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from opsmith.checks import all_checks
-from opsmith.checks.failures import catalogue
+from opsmith.checks.report.failure_codes import catalogue
 from opsmith.targets import all_targets
-from opsmith.targets.artifact import Manifest
+from opsmith.targets.exporting.artifact import Manifest
 
 REPOSITORY = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?:py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ def api(pages) -> set[str]:
         "opsmith.checks",
         "opsmith.bench",
         "opsmith.targets",
-        "opsmith.targets.lowering",
+        "opsmith.targets.exporting.lowering",
         "opsmith.kernels.adapters",
     ],
 )

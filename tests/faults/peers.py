@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opsmith import Operator
-from opsmith.checks.gradients import has_gradient
+from opsmith.checks.numerics.gradients import has_gradient
 
 
 def sample(operator: Operator) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gallery.deform_conv2d.deform_conv2d import (
 from gallery.deform_conv2d.inputs import backward_cases, case, cases
 from gallery.deform_conv2d.module import DeformConv2d
 from gallery.deform_conv2d.module import deform_conv2d as as_in_torchvision
-from opsmith.kernels.toolchain import find_compiler
+from opsmith.kernels.build.toolchain import find_compiler
 
 CASES = list(cases(torch.float64, 0))
 FLOATS = ("input", "offset", "weight", "bias", "mask")

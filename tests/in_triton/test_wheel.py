@@ -19,8 +19,8 @@ import pytest
 if not os.environ.get("OPSMITH_REQUIRE_TRITON"):
     pytest.importorskip("triton", reason="no Triton here; make triton installs it and runs these")
 
-from opsmith.kernels import toolchain
-from opsmith.kernels.audit import dynamic_symbols, is_unstable_torch
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.audit import dynamic_symbols, is_unstable_torch
 from opsmith.wheels import build_wheel
 from opsmith.wheels.platforms import find_platform
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from opsmith.errors import BuildError, MissingError
 from opsmith.kernels import KernelSource, Recipe, defines_operator, kernel_source
-from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.kernel_mistakes import explain
 from opsmith.kernels.languages import cuda
 from opsmith.kernels.languages.cpp import torch_adapter

@@ -13,7 +13,7 @@ from torch import Tensor
 from opsmith import DeclarationError
 from opsmith.errors import ArgumentError
 from opsmith.kernels import kernel_source
-from opsmith.operators.validation import Validator
+from opsmith.operators.core.validation import Validator
 from opsmith.signature import signature_of
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.operators.validation import Validator
+from opsmith.operators.core.validation import Validator
 from opsmith.signature import Positive, Sorted, Starts, Total
 
 

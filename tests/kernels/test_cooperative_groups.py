@@ -11,7 +11,7 @@ from torch import Tensor
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.languages.cuda_on_cpu import emulated
+from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
 

@@ -8,8 +8,8 @@ import torch
 import opsmith
 from gallery.my_add.my_add import my_add
 from opsmith.errors import DeclarationError
-from opsmith.kernels.languages.cuda_on_cpu import find_obstacle
-from opsmith.kernels.languages.cuda_on_cpu.rewriting import rewrite
+from opsmith.kernels.cuda_emulator import find_obstacle
+from opsmith.kernels.cuda_emulator.rewriting import rewrite
 
 
 def rewritten(tmp_path: Path, text: str) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.subject import subjects_of
+from opsmith.checks.cases.subject import subjects_of
 from opsmith.errors import DeclarationError, MissingError
 from opsmith.kernels import (
     DEVICES,
@@ -24,7 +24,7 @@ from opsmith.kernels import (
     find_device,
     kernel_source,
 )
-from opsmith.kernels.torch_paths import TorchPaths
+from opsmith.kernels.build.torch_paths import TorchPaths
 from opsmith.signature import Signature, signature_of
 
 
@@ -80,9 +80,9 @@ def test_cpp_has_the_rows_of_the_table_for_the_devices_that_every_library_knows(
 def test_only_the_table_and_the_languages_name_a_device() -> None:
     package = Path(opsmith.__file__).parent
     may = {
-        package / "kernels" / "devices.py",
+        package / "kernels" / "build" / "devices.py",
         package / "kernels" / "languages",
-        package / "kernels" / "nvcc.py",  # drives the compiler of one
+        package / "kernels" / "build" / "nvcc.py",  # drives the compiler of one
         package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
         package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider
         package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor

@@ -20,7 +20,7 @@ from jaxtyping import (
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.operators.validation import Validator
+from opsmith.operators.core.validation import Validator
 from opsmith.signature import Between, Index, Sorted, signature_of
 
 

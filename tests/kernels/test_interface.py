@@ -12,7 +12,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from opsmith.kernels import INCLUDE, Recipe, adapters
-from opsmith.kernels.version import version
+from opsmith.kernels.build.version import version
 from opsmith.signature import signature_of
 
 KERNEL = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsmith import ArtifactError
-from opsmith.kernels import machine
+from opsmith.kernels.build import machine
 
 X86 = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f hypervisor fma\nbugs\t: mds\n"
 ARM = (

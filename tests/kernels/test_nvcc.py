@@ -10,9 +10,9 @@ from torch import Tensor
 
 from opsmith.errors import MissingError
 from opsmith.kernels import KernelSource, kernel_source
-from opsmith.kernels.nvcc import cuda_architectures, find_nvcc, require_host
-from opsmith.kernels.toolchain import Compiler
-from opsmith.kernels.torch_paths import TorchPaths
+from opsmith.kernels.build.nvcc import cuda_architectures, find_nvcc, require_host
+from opsmith.kernels.build.toolchain import Compiler
+from opsmith.kernels.build.torch_paths import TorchPaths
 from opsmith.signature import signature_of
 
 LIMITS = """\

@@ -11,20 +11,11 @@ import pytest
 from jaxtyping import Float
 from torch import Tensor
 
-from opsmith.kernels import (
-    Generated,
-    KernelSource,
-    Recipe,
-    Unit,
-    adapters,
-    build,
-    kernel_source,
-    precompiled,
-    units,
-)
-from opsmith.kernels.precompiled import begins_with_header, folder
-from opsmith.kernels.toolset import find_toolset
-from opsmith.kernels.variants import included_by
+from opsmith.kernels import Generated, KernelSource, Recipe, Unit, adapters, kernel_source
+from opsmith.kernels.build import precompiled, recipe, units
+from opsmith.kernels.build.object_cache import included_by
+from opsmith.kernels.build.precompiled import begins_with_header, folder
+from opsmith.kernels.build.toolset import find_toolset
 from opsmith.signature import signature_of
 
 
@@ -81,7 +72,7 @@ def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     # That it is used: who reads the text instead does not complain of what is beside it.
     for there in made():
         there.write_bytes(b"not what GCC writes")
-    with pytest.raises(build.BuildError, match=r"kernel\.h\.gch"):
+    with pytest.raises(recipe.BuildError, match=r"kernel\.h\.gch"):
         kernel(tmp_path / "source", KERNEL + "// another\n").build()
 
 
@@ -90,7 +81,7 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
 ) -> None:
     monkeypatch.setattr(precompiled, "AFTER", 0)
     theirs = shutil.copytree(units.INCLUDE, tmp_path / "theirs")
-    for module in (units, build):
+    for module in (units, recipe):
         monkeypatch.setattr(module, "INCLUDE", theirs)
     text = KERNEL.replace("/ 2", "/ TWO")
     header = theirs / "opsmith" / "kernel.h"

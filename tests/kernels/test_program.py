@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from opsmith import BuildError
-from opsmith.kernels import program as module
-from opsmith.kernels.program import build_program
+from opsmith.kernels.build import program as module
+from opsmith.kernels.build.program import build_program
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.26)

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from opsmith import BuildError, OpsmithError, StorageError
-from opsmith.kernels import cache_folder, files, toolchain, variants
-from opsmith.kernels.build import Recipe
-from opsmith.kernels.files import locked, needing_space, write_atomically
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels import cache_folder
+from opsmith.kernels.build import files, object_cache, toolchain
+from opsmith.kernels.build.files import locked, needing_space, write_atomically
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.scratch import scratch_folder
 
 FULL = os.strerror(errno.ENOSPC)
 
@@ -119,9 +120,9 @@ def test_a_list_of_the_cache_that_is_no_such_list_is_as_if_it_were_not_there(
 ) -> None:
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
     (tmp_path / "variants.json").write_text(text)
-    assert variants.find(tmp_path) is None
-    stored = variants.store(tmp_path, "one", b"data", {}, "what")
-    assert variants.find(tmp_path) == stored
+    assert object_cache.find(tmp_path) is None
+    stored = object_cache.store(tmp_path, "one", b"data", {}, "what")
+    assert object_cache.find(tmp_path) == stored
     (tmp_path / "compilers.json").write_text(text)
     assert toolchain.tool_version("/bin/true", "a test")
 

@@ -21,7 +21,8 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from opsmith.errors import BuildError
-from opsmith.kernels import Generated, KernelSource, Recipe, Unit, build, kernel_source, units
+from opsmith.kernels import Generated, KernelSource, Recipe, Unit, kernel_source
+from opsmith.kernels.build import recipe, units
 from opsmith.kernels.languages.cpp import torch_adapter
 from opsmith.signature import signature_of
 
@@ -326,7 +327,7 @@ def test_another_installations_objects_are_not_taken(
     )
     theirs = shutil.copytree(units.INCLUDE, folder / "theirs")
     with monkeypatch.context() as there:
-        for module in (units, build):
+        for module in (units, recipe):
             there.setattr(module, "INCLUDE", theirs)
         source.build()
     compiler.compiled()

@@ -12,8 +12,8 @@ from opsmith import Between, Extent, Index
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
 from opsmith.kernels import kernel_source
-from opsmith.kernels.guard_code import guards_of
-from opsmith.kernels.languages.cuda_on_cpu import emulated
+from opsmith.kernels.codegen.device_guards import guards_of
+from opsmith.kernels.cuda_emulator import emulated
 from opsmith.signature import signature_of
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.kernels import scratch, watchdog
-from opsmith.kernels.progress import run
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.build import scratch, watchdog
+from opsmith.kernels.build.progress import run
+from opsmith.kernels.build.scratch import scratch_folder
 
 #: Starts what starts another in a process group of its own, as Ninja does, and waits for it.
 _BUILDS = """
 import os, sys, threading
-from opsmith.kernels.progress import run
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.build.progress import run
+from opsmith.kernels.build.scratch import scratch_folder
 
 def build():
     with scratch_folder("killed") as folder:
@@ -129,7 +129,7 @@ def test_in_a_process_that_its_supervisor_cleans_up_after_nobody_else_watches() 
     code = """
 import os
 from pathlib import Path
-from opsmith.kernels import watchdog
+from opsmith.kernels.build import watchdog
 watchdog.be_supervised()
 with watchdog.watched():
     print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())

@@ -16,7 +16,7 @@ from pathlib import Path
 from stand_in_cann import HERE, as_calls
 
 from opsmith.kernels import INCLUDE, adapters
-from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.build.torch_paths import torch_paths
 from opsmith.operators.importing import import_all
 
 GALLERY = HERE.parents[1] / "gallery" / "add_custom"

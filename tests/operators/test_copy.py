@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from opsmith.operators.drafting.copy import Copy
+from opsmith.checks.isolation.forked_probe import Copy
 
 
 def ends(call):
@@ -61,7 +61,7 @@ def test_nothing_is_left_of_a_copy_that_nobody_holds():
     # In a process of its own: here, what looks at frames may hold it for longer.
     script = (
         "import os\n"
-        "from opsmith.operators.drafting.copy import Copy\n"
+        "from opsmith.checks.isolation.forked_probe import Copy\n"
         "copy = Copy(1)\n"
         "assert copy.ask(lambda call: True, [1]) == [True]\n"
         "child = copy._running[2].peek()[2][0]\n"

@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 
+from opsmith.drafting import draft_function, draft_operator, examples
 from opsmith.errors import DeclarationError
-from opsmith.operators.drafting import draft_function, draft_operator, examples
 from opsmith.operators.importing import import_operators
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 import opsmith
 from opsmith.errors import BuildError, OpsmithError
 from opsmith.kernels import KernelSource, Recipe, kernel_source
-from opsmith.operators import argument_gate, gate, gate_libraries
-from opsmith.operators.argument_gate import ArgumentGate, build_for_programs
+from opsmith.operators.dispatch import argument_gate, autograd_gate, gate_libraries
+from opsmith.operators.dispatch.argument_gate import ArgumentGate, build_for_programs
 from opsmith.signature import Signature, signature_of
 
 
@@ -145,7 +145,7 @@ def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
         return x.detach() * scale
 
     gates: Any = Gates()
-    opened = gate.Gate(gates, behind, derivative)
+    opened = autograd_gate.Gate(gates, behind, derivative)
     assert gates.opsmith_gate_open.called == [
         (b"gates::behind", b"opsmith_derivative::gates__behind")
     ]
@@ -162,7 +162,7 @@ def test_calls_that_need_a_derivative_go_to_one_of_the_same_schema() -> None:
 
     gates = Gates(None)
     with pytest.raises(OpsmithError, match=r"^gates::behind: no such operator$"):
-        gate.Gate(gates, behind, derivative)
+        autograd_gate.Gate(gates, behind, derivative)
 
 
 def test_an_autograd_gate_that_does_not_compile_is_done_without(
@@ -175,7 +175,7 @@ def test_an_autograd_gate_that_does_not_compile_is_done_without(
         raise BuildError("no compiler")
 
     monkeypatch.setattr(Recipe, "build", build)
-    assert gate.load.__wrapped__() is None
+    assert autograd_gate.load.__wrapped__() is None
     (given,) = asked
     assert given.name == "autograd_gate"
     assert [path.name for path in given.sources] == ["autograd_gate.cpp"]
@@ -197,7 +197,7 @@ def test_a_gate_that_was_built_is_loaded_from_where_it_is(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Recipe, "build", lambda recipe: Path(f"{recipe.name}.so"))
     monkeypatch.setattr(gate_libraries.ctypes, "CDLL", Built)
-    plain, recorder = gate.load.__wrapped__(), gate.load_recorder.__wrapped__()
+    plain, recorder = autograd_gate.load.__wrapped__(), autograd_gate.load_recorder.__wrapped__()
     assert loaded == ["autograd_gate.so", "recorder.so"]
     for library in (plain, recorder):
         # ctypes would take addresses and texts for ints of 32 bits.
@@ -224,12 +224,12 @@ def test_the_autograd_gate_is_there_when_what_was_built_beside_it_is(
             loads.append(1)
 
     loader = Loader()
-    monkeypatch.setattr(gate, "load", loader)
+    monkeypatch.setattr(autograd_gate, "load", loader)
     monkeypatch.setattr(gate_libraries.progress, "status", shown.append)
-    with gate.built_beside():
+    with autograd_gate.built_beside():
         pass
     assert loads == [1] and not shown
     loader.size = 1
-    with gate.built_beside():
+    with autograd_gate.built_beside():
         pass
     assert loads == [1], "it is loaded already"

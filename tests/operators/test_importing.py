@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsmith.operators.importing import LoadError, import_all, import_operators
-from opsmith.operators.specified import is_name
+from opsmith.operators.spec_file import is_name
 
 DECLARATION = """
     import torch

@@ -16,7 +16,7 @@ from torch.library import Library
 import opsmith
 from opsmith.errors import BuildError, DeclarationError, MissingError
 from opsmith.kernels import KernelSource, kernel_source
-from opsmith.operators import argument_gate, gate
+from opsmith.operators.dispatch import argument_gate, autograd_gate
 from opsmith.signature import signature_of
 
 # PyTorch says it where a kernel takes another's place that was not withdrawn.
@@ -107,8 +107,8 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(argument_gate, "ArgumentGate", Guard)
     for loader in ("load", "load_recorder"):
         cached: Any = lambda: None  # noqa: E731
-        cached.cache_info = getattr(gate, loader).cache_info
-        monkeypatch.setattr(gate, loader, cached)
+        cached.cache_info = getattr(autograd_gate, loader).cache_info
+        monkeypatch.setattr(autograd_gate, loader, cached)
     monkeypatch.setattr(Guard, "opened", [])
     return found
 
@@ -367,10 +367,10 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
 ) -> None:
     plain, recorder = object(), object()
     monkeypatch.setattr(Opened, "every", [])
-    monkeypatch.setattr(gate, "Gate", Opened)
-    monkeypatch.setattr(gate, "built_beside", lambda operators: contextlib.nullcontext())
-    monkeypatch.setattr(gate, "load", lambda: plain)
-    monkeypatch.setattr(gate, "load_recorder", lambda: recorder)
+    monkeypatch.setattr(autograd_gate, "Gate", Opened)
+    monkeypatch.setattr(autograd_gate, "built_beside", lambda operators: contextlib.nullcontext())
+    monkeypatch.setattr(autograd_gate, "load", lambda: plain)
+    monkeypatch.setattr(autograd_gate, "load_recorder", lambda: recorder)
 
     def gradient(grad: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
         return grad.clone()
@@ -389,7 +389,7 @@ def test_one_autograd_gate_stands_before_a_kernel_and_records_what_is_declared(
     assert Opened.every[-1].library is recorder
     assert Opened.every[-1].declared is raised.declared_backward is not None
 
-    monkeypatch.setattr(gate, "load_recorder", lambda: None)  # it does not compile
+    monkeypatch.setattr(autograd_gate, "load_recorder", lambda: None)  # it does not compile
     raised.register_backward(backward, grads={"x": 0})
     assert (Opened.every[-1].library, Opened.every[-1].declared) == (plain, None)
     assert len(Opened.every) == 3

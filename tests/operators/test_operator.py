@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, kernels
-from opsmith.operators import gate, registry
-from opsmith.operators.written import shown_path, where_written
+from opsmith.operators.core import registry
+from opsmith.operators.core.source_location import shown_path, where_written
+from opsmith.operators.dispatch import autograd_gate
 
 
 @opsmith.op("test_operator::double")
@@ -330,11 +331,11 @@ def test_the_gate_is_there_when_a_build_ends_however_it_ends(monkeypatch) -> Non
         return build(recipe)
 
     monkeypatch.setattr(kernels.Recipe, "build", slow)
-    gate.load.cache_clear()
-    with pytest.raises(ValueError, match="a kernel"), gate.built_beside():
+    autograd_gate.load.cache_clear()
+    with pytest.raises(ValueError, match="a kernel"), autograd_gate.built_beside():
         raise ValueError("a kernel that does not compile")
-    assert gate.load.cache_info().currsize == 1, "nothing goes on that a fork would lose"
-    assert gate.load() is not None
+    assert autograd_gate.load.cache_info().currsize == 1, "nothing goes on that a fork would lose"
+    assert autograd_gate.load() is not None
 
 
 def test_lists_of_results_with_plain_tensors() -> None:

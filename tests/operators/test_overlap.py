@@ -14,7 +14,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError, checks
-from opsmith.checks.catalogue.refusal import _bad_arguments
+from opsmith.checks.catalogue.validation import _bad_arguments
 
 SOURCES = Path(__file__).with_name("overlap_sources")
 

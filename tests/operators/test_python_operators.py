@@ -12,8 +12,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError, DeclarationError, Index, checks
-from opsmith.operators import autocast, written_schema
-from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators import schema_argument
+from opsmith.operators.core.onnx_translation import OnnxTranslation
+from opsmith.operators.dispatch import autocast
 
 
 @pytest.fixture
@@ -193,9 +194,9 @@ def test_a_schema_stands_for_annotations(schema: str, declared: str) -> None:
 
     def f(x, k): ...
 
-    signature = signature_of(written_schema.annotated(f, "ns::f", schema), "ns::f")
+    signature = signature_of(schema_argument.annotated(f, "ns::f", schema), "ns::f")
     assert signature.schema() == declared
-    written_schema.refuse_others(signature, schema)
+    schema_argument.refuse_others(signature, schema)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_a_schema_stands_for_annotations(schema: str, declared: str) -> None:
 def test_a_schema_that_cannot_stand_there_is_refused(schema: str, said: str) -> None:
     def f(x, k): ...
 
-    assert refused(written_schema.annotated, f, "ns::f", schema).startswith(f"ns::f: {said}")
+    assert refused(schema_argument.annotated, f, "ns::f", schema).startswith(f"ns::f: {said}")
 
 
 def test_a_schema_that_says_something_else_is_refused() -> None:
@@ -227,12 +228,12 @@ def test_a_schema_that_says_something_else_is_refused() -> None:
         "(Tensor(a!) x, *, int k) -> Tensor",
         "(Tensor x, *, int k) -> (Tensor, Tensor)",
     ):
-        said = refused(written_schema.refuse_others, signature, schema)
+        said = refused(schema_argument.refuse_others, signature, schema)
         assert said.startswith(
             f"ns::f: the schema is another than the declaration's.\n  schema=:     ns::f{schema}\n"
         )
         assert said.endswith("  declaration: ns::f(Tensor x, *, SymInt k) -> Tensor")
-    written_schema.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
+    schema_argument.refuse_others(signature, "(Tensor x, *, int k) -> Tensor")
 
 
 def test_a_call_says_which_argument_it_cannot_take(twice: Any) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.operators import gate
+from opsmith.operators.dispatch import autograd_gate
 
 KERNEL = """
 #include <opsmith/kernel.h>
@@ -245,7 +245,7 @@ def test_another_backward_takes_its_place() -> None:
 def test_without_a_compiler_python_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     given = values()
     found = torch.autograd.grad(loss(scaled, given), given["x"])
-    monkeypatch.setattr(gate, "load_recorder", lambda: None)
+    monkeypatch.setattr(autograd_gate, "load_recorder", lambda: None)
     scaled._registration.autograd_again(scaled)
     try:
         assert type(scaled(**given)[0].grad_fn).__name__ == "recorded_scaledBackward"

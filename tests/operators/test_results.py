@@ -12,9 +12,9 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError, OpsmithError
-from opsmith.operators import arguments, registry
-from opsmith.operators.registry import Registry
-from opsmith.operators.validation import Validator, checked_results
+from opsmith.operators.core import arguments, registry
+from opsmith.operators.core.registry import Registry
+from opsmith.operators.core.validation import Validator, checked_results
 
 ONE = 'f(x: Float[Tensor, "N"]) -> Float[Tensor, "N 2"]'
 TWO = 'f(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Int64[Tensor, "1"]]'

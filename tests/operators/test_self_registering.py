@@ -16,7 +16,7 @@ from torch_library_operators import SOURCE, mymul, mymuladd, mypick
 import opsmith
 from opsmith import checks
 from opsmith.errors import ArgumentError, BuildError, DeclarationError
-from opsmith.operators import registry
+from opsmith.operators.core import registry
 
 ALL = (mymuladd, mymul, ops.myadd_out, mypick)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArgumentError
-from opsmith.operators.overlap import keep_apart
+from opsmith.operators.core.overlap import keep_apart
 
 
 @opsmith.op("shared_memory::poured", mutates_args=("out", "more"))

@@ -12,7 +12,7 @@ import opsmith
 from opsmith.errors import DeclarationError
 from opsmith.operators.adopted import AdoptedOperator, Specification, find_adopted
 from opsmith.operators.importing import LoadError
-from opsmith.operators.specified import is_name, specified, take
+from opsmith.operators.spec_file import is_name, specified, take
 
 
 @torch.library.custom_op("specified_foreign::clip", mutates_args=())

@@ -16,9 +16,10 @@ from torch import Tensor
 import opsmith
 from opsmith import DeclarationError, NonDifferentiable
 from opsmith.errors import DifferentiationError
-from opsmith.operators import gate, values
-from opsmith.operators.kernel import source_path
-from opsmith.operators.written import where_written
+from opsmith.operators.core import value_checks
+from opsmith.operators.core.source_location import where_written
+from opsmith.operators.dispatch import autograd_gate
+from opsmith.operators.dispatch.kernel import source_path
 from opsmith.signature.constraints import LARGEST
 
 UNKNOWN = "which opsmith did not define"
@@ -122,11 +123,14 @@ def test_the_language_that_was_asked_for_is_remembered(tmp_path: Path) -> None:
 
 def test_sizes_are_multiplied_and_compared_beyond_64_bits() -> None:
     shapes = torch.tensor([[2**40, 2**40], [0, 2**62], [2**62, 2**62], [3, 4]])
-    assert values._products(shapes).tolist() == [LARGEST, 0, LARGEST, 12]
-    assert values._products(torch.tensor([[2, 3], [0, 5]], dtype=torch.int32)).tolist() == [6, 0]
+    assert value_checks._products(shapes).tolist() == [LARGEST, 0, LARGEST, 12]
+    assert value_checks._products(torch.tensor([[2, 3], [0, 5]], dtype=torch.int32)).tolist() == [
+        6,
+        0,
+    ]
     large = torch.tensor([2**63 + 5, 7, 2**63 - 1], dtype=torch.uint64)
-    assert values._comparable(large).tolist() == [LARGEST, 7, 2**63 - 1]
-    assert values._comparable(torch.tensor([200], dtype=torch.uint16)).dtype is torch.int64
+    assert value_checks._comparable(large).tolist() == [LARGEST, 7, 2**63 - 1]
+    assert value_checks._comparable(torch.tensor([200], dtype=torch.uint16)).dtype is torch.int64
 
 
 # --- others of its name --------------------------------------------------------------------------
@@ -188,8 +192,8 @@ def test_a_recorder_is_told_what_of_a_call_the_backward_takes_and_gives() -> Non
     cubed.register_backward(cubed_backward, grads={"w": 0, "x": "out1"})
     declared = cubed.declared_backward
     assert declared is not None
-    name, kinds, positions, count, gradients, differentiable, arguments, results = gate._plan(
-        declared
+    name, kinds, positions, count, gradients, differentiable, arguments, results = (
+        autograd_gate._plan(declared)
     )
     assert name == b"told_apart::cubed_backward"
     # k is an argument, more keeps its default; then a gradient, a result, an argument.

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.operators import gate
+from opsmith.operators.dispatch import autograd_gate
 
 KERNEL = """
 #include <opsmith/kernel.h>
@@ -53,7 +53,7 @@ def scale_into(
     declared.register_kernel("cpu", source=path, flags=("-O0",))
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "in_python":
-            patch.setattr(gate, "load", functools.cache(lambda: None))
+            patch.setattr(autograd_gate, "load", functools.cache(lambda: None))
         declared.build()
     return declared
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from opsmith import ArtifactError
-from opsmith.targets.artifact import (
+from opsmith.targets.exporting.artifact import (
     MANIFEST,
     Agreement,
     Artifact,

@@ -14,7 +14,7 @@ from torch import Tensor
 import opsmith
 from opsmith import DeclarationError, ExportError
 from opsmith.targets import OperatorUse
-from opsmith.targets.lowering.choice import Choice, Chooser, call_arguments, inline
+from opsmith.targets.exporting.lowering.choice import Choice, Chooser, call_arguments, inline
 from opsmith.targets.onnx import forms
 
 

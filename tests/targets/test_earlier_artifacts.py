@@ -14,7 +14,7 @@ from torch import nn
 
 import opsmith
 from opsmith import ArtifactError
-from opsmith.targets.artifact import MANIFEST, Artifact
+from opsmith.targets.exporting.artifact import MANIFEST, Artifact
 
 NO_ARGUMENTS = '{"type": "builtins.dict", "context": "[]", "children_spec": []}'
 ONE_TENSOR = '{"type": null, "context": null, "children_spec": []}'

@@ -22,12 +22,12 @@ from opsmith.targets import (
     Option,
     Outcome,
     Runner,
-    exporting,
-    operators,
     prepare,
 )
-from opsmith.targets.tracing import evaluating
-from opsmith.targets.verification import compare, largest_difference, relative_difference
+from opsmith.targets.exporting import export as exporting
+from opsmith.targets.exporting import operator_export
+from opsmith.targets.exporting.tracing import evaluating
+from opsmith.targets.exporting.verification import compare, largest_difference, relative_difference
 
 
 class Echo(Runner):
@@ -208,7 +208,7 @@ def test_operators_are_compared_in_one_dtype_of_theirs(hint: Any, dtype: str) ->
         for n in range(12):
             yield {"x": torch.ones(n, dtype=dtype)}
 
-    found = list(operators._cases(operator))
+    found = list(operator_export._cases(operator))
     assert [len(one["x"]) for one in found] == list(range(8))
     assert asked == [(getattr(torch, dtype), 0)]
 

@@ -29,8 +29,8 @@ from opsmith.targets import (
     Runner,
     prepare,
 )
-from opsmith.targets import registry as registry_module
-from opsmith.targets.verification import relative_difference
+from opsmith.targets.exporting import registry as registry_module
+from opsmith.targets.exporting.verification import relative_difference
 
 
 class StandIn(ModelTarget):
@@ -68,8 +68,8 @@ class StandInRunner(Runner):
 @pytest.fixture
 def target(monkeypatch) -> StandIn:
     found = StandIn()
-    monkeypatch.setattr("opsmith.targets.exporting.get_target", lambda name: found)
-    monkeypatch.setattr("opsmith.targets.loaded.get_target", lambda name: found)
+    monkeypatch.setattr("opsmith.targets.exporting.export.get_target", lambda name: found)
+    monkeypatch.setattr("opsmith.targets.exporting.loaded_artifact.get_target", lambda name: found)
     return found
 
 

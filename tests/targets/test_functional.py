@@ -14,8 +14,8 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ExportError
-from opsmith.targets.lowering import call_twin, decode, encode, is_encoded, twin
-from opsmith.targets.lowering.functional import (
+from opsmith.targets.exporting.lowering import call_twin, decode, encode, is_encoded, twin
+from opsmith.targets.exporting.lowering.functional import (
     _TWINS,
     CallsTwins,
     functional,

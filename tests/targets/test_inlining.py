@@ -16,11 +16,17 @@ from torch.export import Dim
 
 import opsmith
 from opsmith import ExportError
-from opsmith.targets import lowering, prepare
-from opsmith.targets.lowering import Chooser, Lowered, lower, overload_of, twin
-from opsmith.targets.lowering.assumptions import _COMPARISON, Assumption, Assumptions, raised_at
-from opsmith.targets.lowering.constants import MakesConstants
-from opsmith.targets.lowering.inlining import _exclude_culprit
+from opsmith.targets import prepare
+from opsmith.targets.exporting import lowering
+from opsmith.targets.exporting.lowering import Chooser, Lowered, lower, overload_of, twin
+from opsmith.targets.exporting.lowering.assumptions import (
+    _COMPARISON,
+    Assumption,
+    Assumptions,
+    raised_at,
+)
+from opsmith.targets.exporting.lowering.constants import MakesConstants
+from opsmith.targets.exporting.lowering.inlining import _exclude_culprit
 
 
 @opsmith.op("inlining_test::double")

@@ -14,8 +14,9 @@ from torch.export import Dim
 
 import opsmith
 from opsmith import ExportError
-from opsmith.targets import lowering, prepare
-from opsmith.targets.lowering import Chooser, lower
+from opsmith.targets import prepare
+from opsmith.targets.exporting import lowering
+from opsmith.targets.exporting.lowering import Chooser, lower
 
 
 @opsmith.op("lowering_test::copied")

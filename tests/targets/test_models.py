@@ -17,11 +17,12 @@ from torch.utils import _pytree as pytree
 
 import opsmith
 from opsmith import ExportError
-from opsmith.kernels.version import version
-from opsmith.targets import Model, OperatorUse, prepare, vendor
-from opsmith.targets.artifact import TensorSpec
-from opsmith.targets.model import _plain, operator_behind
-from opsmith.targets.readme import write_readme
+from opsmith.kernels.build.version import version
+from opsmith.targets import Model, OperatorUse, prepare
+from opsmith.targets.exporting.artifact import TensorSpec
+from opsmith.targets.exporting.model import _plain, operator_behind
+from opsmith.targets.exporting.packages import vendoring
+from opsmith.targets.exporting.readme import write_readme
 
 
 @opsmith.op("models::twice")
@@ -305,13 +306,16 @@ def test_a_readme_says_how_to_run_it_and_what_became_of_the_operators(tmp_path: 
 
 
 def test_what_is_carried_imports_its_own_parts_and_nothing_of_opsmith() -> None:
-    found = vendor.modules(["targets.packaged", "signature.calls"])
-    assert {"_opsmith/targets/packaged.py", "_opsmith/errors.py"} <= set(found)
+    found = vendoring.modules(["targets.exporting.packages.runtime", "signature.calls"])
+    assert {"_opsmith/targets/exporting/packages/runtime.py", "_opsmith/errors.py"} <= set(found)
     # Whatever is a package where it comes from, or holds others, is one here.
     assert {"_opsmith/__init__.py", "_opsmith/targets/__init__.py"} <= set(found)
     assert "_opsmith/signature/model.py" in found
     assert list(found) == sorted(found)
-    assert "from ..errors import ArtifactError" in found["_opsmith/targets/packaged.py"]
+    assert (
+        "from ....errors import ArtifactError"
+        in found["_opsmith/targets/exporting/packages/runtime.py"]
+    )
     for place, text in found.items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -343,7 +347,7 @@ def test_a_package_is_carried_as_one_and_what_only_types_need_is_not(
         path = tmp_path / place
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(vendor, "_ROOT", tmp_path)
+    monkeypatch.setattr(vendoring, "_ROOT", tmp_path)
     inner = texts["part/inner.py"].replace("opsmith.heavy", "..heavy", 1)
     carried = {
         "_opsmith/__init__.py": '"""Part of opsmith."""\n',
@@ -352,11 +356,11 @@ def test_a_package_is_carried_as_one_and_what_only_types_need_is_not(
         "_opsmith/part/inner.py": inner.replace("from opsmith import", "from .. import", 1),
         "_opsmith/top.py": "from .part import inner\n",
     }
-    assert vendor.modules(["top"]) == carried
+    assert vendoring.modules(["top"]) == carried
     # A file in a package's place still holds what is in the package.
     light = tmp_path / "light.py"
     light.write_text("Y = 2\n")
-    found = vendor.modules(["top"], instead={"part": light})
+    found = vendoring.modules(["top"], instead={"part": light})
     del carried["_opsmith/errors.py"]
     assert found == {**carried, "_opsmith/part/__init__.py": "Y = 2\n"}
 
@@ -364,10 +368,19 @@ def test_a_package_is_carried_as_one_and_what_only_types_need_is_not(
 def test_modules_may_be_moved_and_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("from opsmith.errors import ArtifactError\nX = ArtifactError\n")
-    found = vendor.modules(
-        ["targets.packaged"], moved={"targets": "up"}, instead={"targets.packaged": other}
+    found = vendoring.modules(
+        ["targets.exporting.packages.runtime"],
+        moved={"targets": "up"},
+        instead={"targets.exporting.packages.runtime": other},
     )
-    assert found["_opsmith/up/packaged.py"] == other.read_text().replace("opsmith.", "..")
-    assert vendor.place_of("targets.packaged", {"targets": "up"}) == "_opsmith.up.packaged"
-    assert vendor.place_of("targetsx.packaged", {"targets": "up"}) == "_opsmith.targetsx.packaged"
-    assert vendor.place_of("errors") == "_opsmith.errors"
+    assert found["_opsmith/up/exporting/packages/runtime.py"] == other.read_text().replace(
+        "opsmith.", "...."
+    )
+    assert (
+        vendoring.place_of("targets.exporting.packages.runtime", {"targets": "up"})
+        == "_opsmith.up.exporting.packages.runtime"
+    )
+    assert (
+        vendoring.place_of("targetsx.packaged", {"targets": "up"}) == "_opsmith.targetsx.packaged"
+    )
+    assert vendoring.place_of("errors") == "_opsmith.errors"

@@ -19,7 +19,8 @@ import opsmith
 from opsmith import ArtifactError, CheckError, ExportError, MissingError, checks
 from opsmith.checks import all_checks
 from opsmith.checks.catalogue import targets as catalogue
-from opsmith.operators import Operator, registry
+from opsmith.operators import Operator
+from opsmith.operators.core import registry
 from opsmith.operators.importing import LoadError
 from opsmith.targets import (
     Artifact,
@@ -31,7 +32,7 @@ from opsmith.targets import (
     Outcome,
     Target,
 )
-from opsmith.targets import registry as target_registry
+from opsmith.targets.exporting import registry as target_registry
 
 
 class NumpyTarget(OperatorTarget):
@@ -93,9 +94,9 @@ def target(monkeypatch) -> NumpyTarget:
         return (*target_registry.all_targets(), found)
 
     monkeypatch.setattr("opsmith.targets.get_target", get_target)
-    monkeypatch.setattr("opsmith.targets.exporting.get_target", get_target)
-    monkeypatch.setattr("opsmith.targets.exporting.all_targets", all_targets)
-    monkeypatch.setattr("opsmith.targets.loaded.get_target", get_target)
+    monkeypatch.setattr("opsmith.targets.exporting.export.get_target", get_target)
+    monkeypatch.setattr("opsmith.targets.exporting.export.all_targets", all_targets)
+    monkeypatch.setattr("opsmith.targets.exporting.loaded_artifact.get_target", get_target)
     return found
 
 

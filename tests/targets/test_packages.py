@@ -14,10 +14,10 @@ from torch import Tensor
 
 import opsmith
 from opsmith import ArtifactError, CheckError, ExportError
-from opsmith.kernels.version import version
-from opsmith.targets import packaged, packages
-from opsmith.targets.artifact import Agreement, Artifact, File, Manifest
-from opsmith.targets.operators import compare_operators, kernel_of, obstacle
+from opsmith.kernels.build.version import version
+from opsmith.targets.exporting.artifact import Agreement, Artifact, File, Manifest
+from opsmith.targets.exporting.operator_export import compare_operators, kernel_of, obstacle
+from opsmith.targets.exporting.packages import runtime, writer
 
 
 @opsmith.op("test_packages::mix", mutates_args=("count",))
@@ -145,17 +145,17 @@ def test_what_has_no_kernel_for_a_runtime_says_what_to_add(tmp_path: Path) -> No
 
 
 def test_a_package_has_its_namespace_s_name_or_the_one_that_is_chosen() -> None:
-    assert packages.package_name([mix, other_half], None, "python") == "test_packages_python"
-    assert packages.package_name([mix], "ops", "python") == "ops"
+    assert writer.package_name([mix, other_half], None, "python") == "test_packages_python"
+    assert writer.package_name([mix], "ops", "python") == "ops"
     for wrong in ("my-ops", "class", "1st"):
         with pytest.raises(ExportError) as caught:
-            packages.package_name([mix], wrong, "jax")
+            writer.package_name([mix], wrong, "jax")
         assert str(caught.value) == f"package={wrong!r} is not the name of a Python package"
 
 
 def test_names_that_two_operators_share_get_their_namespaces() -> None:
     signatures = [operator.signature for operator in (half, mix, other_half)]
-    assert packages.attributes_of(signatures) == [
+    assert writer.attributes_of(signatures) == [
         "test_packages_half",
         "mix",
         "test_packages_too_half",
@@ -164,10 +164,10 @@ def test_names_that_two_operators_share_get_their_namespaces() -> None:
 
 def test_a_packages_project_is_what_pip_reads() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has none")
-    assert packages.head() == (
+    assert writer.head() == (
         f"# Written by opsmith {version()} from the declarations. Do not edit: export again.\n"
     )
-    plain = tomllib.loads(packages.project("my_ops", ["jax", "numpy"]))
+    plain = tomllib.loads(writer.project("my_ops", ["jax", "numpy"]))
     assert plain == {
         "build-system": {
             "requires": ["setuptools>=77"],
@@ -181,7 +181,7 @@ def test_a_packages_project_is_what_pip_reads() -> None:
             }
         },
     }
-    more = tomllib.loads(packages.project("a", [], python=">=3.12", data=["*.pyi"]))
+    more = tomllib.loads(writer.project("a", [], python=">=3.12", data=["*.pyi"]))
     assert more["project"]["requires-python"] == ">=3.12"
     assert more["project"]["dependencies"] == []
     assert more["tool"]["setuptools"]["package-data"] == {"a": ["*.so", "*.dylib", "*.pyi"]}
@@ -203,7 +203,7 @@ def test_two_packages_of_one_name_are_two_modules(
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     text = "from .problems import OpsmithError\nvalue = {}\n"
     one, two = (
-        packages.imported(artifact(tmp_path / str(n), text.format(n)), "pack", "problems")
+        writer.imported(artifact(tmp_path / str(n), text.format(n)), "pack", "problems")
         for n in (1, 2)
     )
     assert (one.value, two.value) == (1, 2)
@@ -218,7 +218,7 @@ def test_two_packages_of_one_name_are_two_modules(
 def test_a_package_that_cannot_be_imported_is_no_module(tmp_path: Path) -> None:
     before = set(sys.modules)
     with pytest.raises(ArtifactError) as caught:
-        packages.imported(artifact(tmp_path, "import no_such_runtime\n"), "pack", "problems")
+        writer.imported(artifact(tmp_path, "import no_such_runtime\n"), "pack", "problems")
     assert str(caught.value) == (f"{tmp_path} cannot be loaded: No module named 'no_such_runtime'")
     left = set(sys.modules) - before
     assert not [name for name in left if name.endswith("_pack")]
@@ -227,15 +227,15 @@ def test_a_package_that_cannot_be_imported_is_no_module(tmp_path: Path) -> None:
 def test_a_library_is_loaded_if_it_is_what_was_exported(tmp_path: Path) -> None:
     path = tmp_path / "lib.so"
     with pytest.raises(ArtifactError, match=f"^{path} cannot be read: .*No such file"):
-        packaged.load(path, "00")
+        runtime.load(path, "00")
     path.write_bytes(b"no library")
     known = hashlib.sha256(b"no library").hexdigest()
     with pytest.raises(ArtifactError) as caught:
-        packaged.load(path, "00")
+        runtime.load(path, "00")
     assert str(caught.value) == (
         f"{path} is not the file that was exported: its SHA-256 is {known}, expected 00. "
         "Export again."
     )
-    packaged.require(path, known)
+    runtime.require(path, known)
     with pytest.raises(ArtifactError, match=f"^{path} does not load: "):
-        packaged.load(path, known)
+        runtime.load(path, known)

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from opsmith import ArgumentError, ArtifactError, MissingError
-from opsmith.targets import artifact as artifacts
-from opsmith.targets.artifact import (
+from opsmith.targets.exporting import artifact as artifacts
+from opsmith.targets.exporting.artifact import (
     Agreement,
     Artifact,
     CallSpec,
@@ -25,10 +25,10 @@ from opsmith.targets.artifact import (
     OperatorUse,
     TensorSpec,
 )
-from opsmith.targets.loaded import LoadedModel, LoadedOperators, load_artifact
-from opsmith.targets.protocol import Runner
-from opsmith.targets.registry import get_target
-from opsmith.targets.verification import sampled_inputs
+from opsmith.targets.exporting.loaded_artifact import LoadedModel, LoadedOperators, load_artifact
+from opsmith.targets.exporting.protocol import Runner
+from opsmith.targets.exporting.registry import get_target
+from opsmith.targets.exporting.verification import sampled_inputs
 
 WHOLE = Manifest(
     "onnx",

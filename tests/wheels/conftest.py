@@ -10,7 +10,7 @@ import pytest
 from wheel_samples import LEVEL, SAMPLE, install
 
 from opsmith.errors import MissingError
-from opsmith.kernels import nvcc
+from opsmith.kernels.build import nvcc
 from opsmith.wheels import build_wheel
 
 

@@ -30,7 +30,7 @@ simple = {
 }
 for module in sys.argv[1:]:
     importlib.import_module(f"gallery.{module}.{module}")
-from gallery._opsmith.operators.registry import all_operators
+from gallery._opsmith.operators.core.registry import all_operators
 
 from gallery.numpy_sin.numpy_sin import numpy_sin  # which is Python alone
 

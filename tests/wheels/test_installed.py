@@ -13,7 +13,8 @@ import pytest
 from wheel_samples import LEVEL, USE, WITHOUT, run
 
 from opsmith.errors import BuildError, MissingError
-from opsmith.kernels import machine, shipped
+from opsmith.kernels import prebuilt
+from opsmith.kernels.build import machine
 
 
 @pytest.mark.slow
@@ -196,7 +197,7 @@ def test_the_library_for_the_highest_level_of_this_processor_is_taken(
         monkeypatch.setattr(machine, "lacking", lambda needs: sorted(set(needs) - set(has)))
 
     def found(device: str = "cpu") -> str | None:
-        path = shipped.find(package / "k.cpp", "a::b", device)
+        path = prebuilt.find(package / "k.cpp", "a::b", device)
         return None if path is None else path.stem
 
     processor("low", "high")

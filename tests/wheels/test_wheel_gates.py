@@ -14,12 +14,13 @@ from gate_calls import CALL, RECORDED, SAY
 from wheel_samples import LEVEL, WITHOUT, contents, install, run
 
 from opsmith.errors import BuildError, ExportError
-from opsmith.kernels import machine, shipped
-from opsmith.kernels.audit import dynamic_symbols, is_unstable_torch
+from opsmith.kernels import prebuilt
+from opsmith.kernels.build import machine
+from opsmith.kernels.build.audit import dynamic_symbols, is_unstable_torch
 from opsmith.wheels import build_wheel, gates
 from opsmith.wheels.platforms import find_platform
 
-HERE = shipped.release_of(torch.__version__)
+HERE = prebuilt.release_of(torch.__version__)
 LIST = Path("recorded_ops/_opsmith/libraries.json")
 
 
@@ -99,7 +100,7 @@ def test_opsmith_takes_the_gates_that_came_with_a_package(
     elif problem == "damaged":
         file.write_bytes(file.read_bytes() + b"x")
     taken = """
-        from opsmith.operators import gate
+        from opsmith.operators.dispatch import autograd_gate as gate
         assert recorded_ops._opsmith.__name__ == "opsmith"
         print(gate.load() and gate.load()._name, gate.load_recorder() is not None)
     """
@@ -204,9 +205,9 @@ def test_what_is_no_pytorch_is_refused(tmp_path: Path) -> None:
 
 
 def test_builds_of_one_release_are_alike_and_others_are_not() -> None:
-    assert shipped.release_of("2.13.0+cu130") == shipped.release_of("2.13.0") == "2.13.0"
+    assert prebuilt.release_of("2.13.0+cu130") == prebuilt.release_of("2.13.0") == "2.13.0"
     for version in ("2.15.0a0+git1234", "2.15.0.dev20261101+cpu", "2.15.0rc1"):
-        assert shipped.release_of(version) == version
+        assert prebuilt.release_of(version) == version
 
 
 def test_symbols_that_older_systems_do_not_have_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from wheel_samples import LEVEL, SAMPLE, USABLE_NVCC, contents
 
 from opsmith.errors import ExportError, MissingError
-from opsmith.kernels import machine, nvcc
+from opsmith.kernels.build import machine, nvcc
 from opsmith.wheels import build_wheel, choice, project
 from opsmith.wheels.platforms import find_platform
 

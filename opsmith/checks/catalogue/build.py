@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opsmith.checks.failure import Failure
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.protocol import check
-from opsmith.checks.subject import Subject, subjects_of
 from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator

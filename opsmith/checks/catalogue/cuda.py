@@ -1,6 +1,6 @@
 """CUDA kernels where no GPU is: compiled for the CPU, each CUDA thread a fiber.
 
-See `opsmith.kernels.languages.cuda_on_cpu`. What the emulation cannot show is in
+See `opsmith.kernels.cuda_emulator`. What the emulation cannot show is in
 ``docs/reference/cuda.md``.
 """
 
@@ -11,21 +11,22 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from opsmith.checks import cohorts, harness
-from opsmith.checks.case import Case
-from opsmith.checks.catalogue import native
-from opsmith.checks.comparison import compare, same_bits
-from opsmith.checks.expected import Expected
-from opsmith.checks.failure import Failure, Inapplicable
+from opsmith.checks import harness
+from opsmith.checks.cases import cohorts
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.layouts import LAYOUTS
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.harness import Call, Phase
-from opsmith.checks.layouts import LAYOUTS
+from opsmith.checks.numerics.comparison import compare, same_bits
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import Wanted
-from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import HOST, KernelSource, Library
-from opsmith.kernels.languages.cuda_on_cpu import emulated, find_obstacle
+from opsmith.kernels.cuda_emulator import emulated, find_obstacle
 from opsmith.operators import Operator
 
 #: Every phase has an order of its own, and memory that begins with other values: NaN and -1, the
@@ -86,7 +87,7 @@ def _dtypes(trial: Trial, source: KernelSource, build: harness.Build) -> tuple[s
 
 
 def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Call]:
-    calls = native.call(trial, build, [case], _PHASES, seconds=_SECONDS)
+    calls = memory_safety.call(trial, build, [case], _PHASES, seconds=_SECONDS)
     return [one for (one,) in calls]
 
 
@@ -170,7 +171,7 @@ def _sanitizer_check(sanitizer: str, finds: str) -> None:
 
         def one(case: Case) -> None:
             trial.accept(case)
-            native.call(trial, build, [case], _PHASES[:2], seconds=_SECONDS)
+            memory_safety.call(trial, build, [case], _PHASES[:2], seconds=_SECONDS)
 
         trial.each(one, dtypes=dtypes, examples=trial.some(6))
 

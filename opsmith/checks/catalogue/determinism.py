@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from opsmith.checks.author import shown_shapes
-from opsmith.checks.case import Case
-from opsmith.checks.comparison import compare, difference
-from opsmith.checks.expected import Expected
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import has_gradient
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.registered_cases import shown_shapes
+from opsmith.checks.cases.sampling import SIZES, Wanted
+from opsmith.checks.cases.subject import REFERENCE
+from opsmith.checks.numerics.comparison import compare, difference
+from opsmith.checks.numerics.gradients import has_gradient
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import SIZES, Wanted
-from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.kernels import HOST

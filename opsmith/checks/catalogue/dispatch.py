@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from opsmith.checks.case import Case
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import has_gradient
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.subject import REFERENCE
+from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.protocol import check
-from opsmith.checks.subject import REFERENCE
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward
 

@@ -8,15 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case
+from opsmith.checks.cases.case import Case
 from opsmith.checks.catalogue.gradient import need_gradient
-from opsmith.checks.expected import Expected, RefusedError, measure, narrow, widen
-from opsmith.checks.gradients import COTANGENTS, has_leaves, is_differentiable, leaves_of, stopped
+from opsmith.checks.numerics.gradients import (
+    COTANGENTS,
+    has_leaves,
+    is_differentiable,
+    leaves_of,
+    stopped,
+)
+from opsmith.checks.numerics.oracle import Expected, RefusedError, measure, narrow, widen
 from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import flatten
+from opsmith.operators.core.arguments import flatten
 from opsmith.signature import Signature
 
 #: What the gradients are multiplied with before they are differentiated again.

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case, show_shape
-from opsmith.checks.expected import output_names
-from opsmith.checks.failure import Failure
-from opsmith.checks.layouts import LAYOUTS
+from opsmith.checks.cases.case import Case, show_shape
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import LAYOUTS
+from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.numerics.oracle import output_names
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
-from opsmith.operators.arguments import dtype_name, flatten, holds_tensors
+from opsmith.operators.core.arguments import dtype_name, flatten, holds_tensors
 from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
-from opsmith.checks.case import Case
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.catalogue.gradient import need_gradient
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import is_differentiable, leaves_of, stopped
+from opsmith.checks.numerics.gradients import is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import check
-from opsmith.checks.reference_call import run_reference
-from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
-from opsmith.operators.arguments import flatten, map_named_tensors
+from opsmith.operators.core.arguments import flatten, map_named_tensors
 
 #: With more elements than this gradcheck compares random projections, not every element.
 _SLOW_ELEMENTS = 40

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from opsmith.checks.case import Case
-from opsmith.checks.comparison import compare
-from opsmith.checks.expected import Expected
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import (
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import CONTIGUOUS, lay_out
+from opsmith.checks.cases.subject import is_float
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.gradients import (
     Backward,
     arriving_layout,
     constant_where_expanded,
     has_gradient,
     has_leaves,
 )
-from opsmith.checks.layouts import CONTIGUOUS, lay_out
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import check
-from opsmith.checks.subject import is_float
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case, show_shape, show_tensor
-from opsmith.checks.comparison import compare
-from opsmith.checks.expected import Expected
-from opsmith.checks.failure import Failure, Inapplicable
+from opsmith.checks.cases.case import Case, show_shape, show_tensor
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.sampling import Wanted, cases
+from opsmith.checks.cases.search import search
+from opsmith.checks.cases.values import fill
+from opsmith.checks.isolation.memory import available
+from opsmith.checks.numerics.comparison import compare
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import check
-from opsmith.checks.reference_call import run_reference
-from opsmith.checks.sampling import Wanted, cases
-from opsmith.checks.search import search
 from opsmith.checks.trial import Trial
-from opsmith.checks.values import fill
-from opsmith.checks.worker.memory import available
-from opsmith.operators.arguments import DTYPES, dtype_name, flatten
+from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
 from opsmith.signature.binding import Bindings
 from opsmith.signature.constraints import ValueRange

@@ -10,22 +10,22 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith.checks.case import Case
-from opsmith.checks.expected import RefusedError
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import has_leaves, leaves_of
-from opsmith.checks.locate import module_of
-from opsmith.checks.model_exports import ModelExports
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.import_location import module_of
+from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.cases.subject import is_float
+from opsmith.checks.constant_coverage import telling_cases
+from opsmith.checks.export_comparison import ModelExports
+from opsmith.checks.numerics.gradients import has_leaves, leaves_of
+from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
-from opsmith.checks.subject import is_float
-from opsmith.checks.telling import telling_cases
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, true_gradients
 from opsmith.errors import DifferentiationError, OpsmithError
-from opsmith.kernels.files import key_of, once
-from opsmith.kernels.scratch import scratch_folder
-from opsmith.operators.arguments import describe
+from opsmith.kernels.build.files import key_of, once
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.operators.core.arguments import describe
 from opsmith.signature.binding import bind
 from opsmith.targets import (
     DirectProof,
@@ -39,8 +39,8 @@ from opsmith.targets import (
     export,
     load,
 )
-from opsmith.targets.artifact import MANIFEST
-from opsmith.targets.protocol import TRACING
+from opsmith.targets.exporting.artifact import MANIFEST
+from opsmith.targets.exporting.protocol import TRACING
 
 #: The rows of targets come last, those of one target together.
 _FIRST = 200

@@ -9,19 +9,19 @@ from typing import Any
 import torch
 
 from opsmith import kernels
-from opsmith.checks.author import shown_shapes
-from opsmith.checks.case import Case
-from opsmith.checks.expected import RefusedError, widen
-from opsmith.checks.failure import Failure
-from opsmith.checks.gradients import has_gradient, is_differentiable, leaves_of
-from opsmith.checks.one_call_models import dynamic_shape
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.registered_cases import shown_shapes
+from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
+from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.numerics.oracle import RefusedError, widen
 from opsmith.checks.protocol import check
-from opsmith.checks.reference_call import run_reference
-from opsmith.checks.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
+from opsmith.checks.wrapper_modules import dynamic_shape
 from opsmith.compat import torch_modules, torch_tracing
-from opsmith.operators.arguments import flatten, is_float8, tensors
+from opsmith.operators.core.arguments import flatten, is_float8, tensors
 from opsmith.signature.dtypes import FLOAT8
 
 _SMALL = Wanted(sizes=(2, 3, 1, 4, 5), max_elements=512)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.case import Case
-from opsmith.checks.expected import Expected
-from opsmith.checks.failure import Failure, Inapplicable
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import flatten
+from opsmith.operators.core.arguments import flatten
 from opsmith.signature import Parameter, Result, Signature, expressions
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from opsmith.checks import cohorts
-from opsmith.checks.case import Case
-from opsmith.checks.comparison import same_bits
-from opsmith.checks.failure import Failure
-from opsmith.checks.layouts import LAYOUTS
+from opsmith.checks.cases import cohorts
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import LAYOUTS
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import Wanted
-from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.kernels.languages.triton import triton_missing
 from opsmith.operators import Operator
+from opsmith.operators.defined import DefinedOperator
+from opsmith.operators.dispatch.triton_kernel import TritonLauncher
 from opsmith.operators.emulation import emulated_kernel
-from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.triton_kernel import TritonLauncher
 
 #: The orders in which the programs of a launch run; 0 is the natural one.
 _SEEDS = (0, 1)

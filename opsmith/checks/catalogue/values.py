@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from opsmith.checks import cohorts, layouts
-from opsmith.checks.case import Case
-from opsmith.checks.cohorts import Cohort
-from opsmith.checks.comparison import compare
-from opsmith.checks.failure import Failure
-from opsmith.checks.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
+from opsmith.checks.cases import cohorts, layouts
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.cohorts import Cohort
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.protocol import check
-from opsmith.checks.sampling import Wanted
 from opsmith.checks.trial import Trial
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from opsmith import kernels
 from opsmith.errors import BuildError, MissingError
-from opsmith.kernels import adapters, toolchain
-from opsmith.kernels.library import KernelSource
-from opsmith.kernels.program import build_program
+from opsmith.kernels import adapters
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.program import build_program
+from opsmith.kernels.source import KernelSource
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.checks.forks import FORK_CODE
 from opsmith.checks.harness.build import Build
-from opsmith.checks.harness.places import innermost
-from opsmith.kernels.scratch import scratch_folder
-from opsmith.kernels.watchdog import watched
-from opsmith.operators.arguments import DTYPES, dtype_name, each_tensor
+from opsmith.checks.harness.symbolize import innermost
+from opsmith.checks.isolation.fork_detection import FORK_CODE
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels.build.watchdog import watched
+from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
 _CODES = {

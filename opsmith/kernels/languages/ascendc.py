@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels.build.toolchain import Compiler, tool_version
+from opsmith.kernels.build.units import Unit
 from opsmith.kernels.languages.cpp import Cpp
-from opsmith.kernels.toolchain import Compiler, tool_version
-from opsmith.kernels.units import Unit
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 _KEY = "PrivateUse1"  # torch_npu's
 _DEFAULT_ARCHITECTURE = "dav-2201"  # of Atlas A2 and A3

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels import toolchain
-from opsmith.kernels.argument_struct import require_supported
-from opsmith.kernels.files import key_of
-from opsmith.kernels.generated import generated_key
-from opsmith.kernels.library import Language
-from opsmith.kernels.loaded import Library
-from opsmith.kernels.units import Generated, Unit
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.files import key_of
+from opsmith.kernels.build.units import Generated, Unit
+from opsmith.kernels.codegen.argument_struct import require_supported
+from opsmith.kernels.codegen.cache_key import generated_key
+from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.source import Language
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 
 class Cpp(Language):
@@ -88,7 +88,7 @@ def argument_header(source: KernelSource) -> Generated:
     signatures = source.signatures
 
     def render() -> dict[str, str]:
-        from opsmith.kernels import generate
+        from opsmith.kernels.codegen import render as generate
 
         return {f"{one.name}.h": generate.argument_header(one) for one in signatures}
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opsmith.kernels import nvcc, toolchain
+from opsmith.kernels.build import nvcc, toolchain
+from opsmith.kernels.build.torch_paths import require_torch_for
+from opsmith.kernels.build.units import CMakeLanguage, Unit
 from opsmith.kernels.languages.cpp import Cpp
-from opsmith.kernels.torch_paths import require_torch_for
-from opsmith.kernels.units import CMakeLanguage, Unit
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 
 class Cuda(Cpp):

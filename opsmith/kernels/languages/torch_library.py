@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels import toolchain
-from opsmith.kernels.files import source_text
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.files import source_text
+from opsmith.kernels.build.units import INCLUDE, Generated, Unit
 from opsmith.kernels.languages.cuda import compiled_by_nvcc, require_cuda
-from opsmith.kernels.library import Language
-from opsmith.kernels.loaded import Library
-from opsmith.kernels.units import INCLUDE, Generated, Unit
+from opsmith.kernels.loaded_library import Library
+from opsmith.kernels.source import Language
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 _BLOCKS = INCLUDE / "opsmith" / "detail" / "torch_library.h"
 _MODULES = INCLUDE / "opsmith" / "detail" / "torch_module.h"

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArgumentError, DeclarationError, OpsmithError
-from opsmith.operators.arguments import map_named_tensors, map_tensors
-from opsmith.operators.base import Kernel
 from opsmith.operators.classes import fake, runtime
 from opsmith.operators.classes.read_class import Declared, read_class
-from opsmith.operators.kernel import source_path
-from opsmith.operators.operator import DefinedOperator
-from opsmith.operators.registry import Registry
-from opsmith.operators.rule import Rule
-from opsmith.operators.validation import Validator
+from opsmith.operators.core.arguments import map_named_tensors, map_tensors
+from opsmith.operators.core.operator import Kernel
+from opsmith.operators.core.registry import Registry
+from opsmith.operators.core.rule import Rule
+from opsmith.operators.core.validation import Validator
+from opsmith.operators.defined import DefinedOperator
+from opsmith.operators.dispatch.kernel import source_path
 from opsmith.signature.calls import named
 from opsmith.signature.class_model import ClassModel, MethodModel
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.kernels import HOST
-from opsmith.operators.arguments import DTYPES, holds_tensors
+from opsmith.operators.core.arguments import DTYPES, holds_tensors
 from opsmith.signature import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.class_model import RESULT_DTYPES, Returned
 

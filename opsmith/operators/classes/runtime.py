@@ -8,9 +8,9 @@ from pathlib import Path
 
 from opsmith import kernels
 from opsmith.errors import BuildError, DeclarationError
-from opsmith.kernels.cpp import quote
-from opsmith.kernels.version import version
-from opsmith.operators import gate
+from opsmith.kernels.build.version import version
+from opsmith.kernels.codegen.cpp_names import quote
+from opsmith.operators.dispatch import autograd_gate
 from opsmith.signature.class_model import ClassModel
 
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def define(model: ClassModel) -> None:
         MissingError: there is no compiler.
         DeclarationError: PyTorch refuses: another library has defined a class of that name.
     """
-    with gate.built_beside():  # which methods with C++ kernels will want
+    with autograd_gate.built_beside():  # which methods with C++ kernels will want
         library = _loaded()
     error = library.opsmith_class_define(model.description().encode(), 1)
     if error is not None:

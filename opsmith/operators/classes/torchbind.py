@@ -25,9 +25,9 @@ from torch.fx.node import map_aggregate
 
 from opsmith.compat.torch_tracing import fake_mode_of, is_fake_object, method_call
 from opsmith.errors import ExportError
-from opsmith.operators.arguments import DTYPES, holds_tensors
 from opsmith.operators.classes.custom_class import CustomClass, class_of
 from opsmith.operators.classes.fake import method_arguments
+from opsmith.operators.core.arguments import DTYPES, holds_tensors
 from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
 
 

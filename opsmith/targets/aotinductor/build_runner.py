@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsmith.errors import MissingError
-from opsmith.kernels.program import build_program
-from opsmith.kernels.torch_paths import torch_paths
+from opsmith.kernels.build.program import build_program
+from opsmith.kernels.build.torch_paths import torch_paths
 
 SOURCES = Path(__file__).with_name("runner")
 PROGRAM = "opsmith-run"

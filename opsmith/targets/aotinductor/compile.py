@@ -21,10 +21,11 @@ from torch.export import ExportedProgram
 
 from opsmith.compat import torch_inductor
 from opsmith.errors import ExportError
-from opsmith.kernels import cache_folder, machine, toolchain
-from opsmith.kernels.files import once
-from opsmith.kernels.scratch import watched_environment
-from opsmith.kernels.version import version
+from opsmith.kernels import cache_folder
+from opsmith.kernels.build import machine, toolchain
+from opsmith.kernels.build.files import once
+from opsmith.kernels.build.scratch import watched_environment
+from opsmith.kernels.build.version import version
 from opsmith.targets.aotinductor.libraries import Plan
 from opsmith.targets.aotinductor.variables import environment
 

@@ -18,15 +18,16 @@ from opsmith.compat.torch_inductor import function_name
 from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, adapters
-from opsmith.kernels.audit import dynamic_symbols
+from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.languages.cpp import torch_adapter
-from opsmith.operators import Operator, argument_gate
+from opsmith.operators import Operator
 from opsmith.operators.classes import CustomClass, all_classes
+from opsmith.operators.dispatch import argument_gate
 from opsmith.signature.class_model import MethodModel
 from opsmith.signature.parameters import TensorListType
 from opsmith.targets.aotinductor import shims
 from opsmith.targets.aotinductor.definitions import definitions
-from opsmith.targets.artifact import OperatorUse
+from opsmith.targets.exporting.artifact import OperatorUse
 
 FOLDER = "libraries"
 DEFINITION = Path(__file__).with_name("definition.cpp.j2")

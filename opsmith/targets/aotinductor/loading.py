@@ -10,8 +10,8 @@ from typing import Any
 from opsmith.compat.torch_dispatch import is_known, is_taken, parse_schema, schema_of
 from opsmith.compat.torch_library import class_maker
 from opsmith.errors import ArtifactError
-from opsmith.operators import registry
-from opsmith.targets.artifact import Artifact, file_digest
+from opsmith.operators.core import registry
+from opsmith.targets.exporting.artifact import Artifact, file_digest
 
 
 def load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:

@@ -12,11 +12,11 @@ import torch
 from opsmith.compat.torch_inductor import settings as inductor_settings
 from opsmith.errors import ArtifactError
 from opsmith.kernels import HOST, get_device
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators import Operator
-from opsmith.operators.base import Kernel
-from opsmith.targets.loaded import LoadedModel
-from opsmith.targets.proof import ModelProof
+from opsmith.operators.core.operator import Kernel
+from opsmith.targets.exporting.conformance import ModelProof
+from opsmith.targets.exporting.loaded_artifact import LoadedModel
 
 
 def _obstacle(operator: Operator, kernel: Kernel) -> str | None:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from opsmith.compat.torch_inductor import load_package
 from opsmith.errors import ArgumentError, ArtifactError
-from opsmith.kernels import machine
-from opsmith.kernels.scratch import make_scratch, remove
+from opsmith.kernels.build import machine
+from opsmith.kernels.build.scratch import make_scratch, remove
 from opsmith.targets.aotinductor.loading import load_libraries
 from opsmith.targets.aotinductor.variables import environment
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.protocol import Runner
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.protocol import Runner
 
 #: One load at a time has its variables.
 _LOCK = threading.Lock()

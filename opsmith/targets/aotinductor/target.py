@@ -18,16 +18,17 @@ from opsmith.compat import torch_inductor, torch_modules
 from opsmith.compat.torch_library import is_written_in_python
 from opsmith.compat.torch_ops import OpOverload, is_builtin
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, get_device, machine
+from opsmith.kernels import HOST, get_device
+from opsmith.kernels.build import machine
 from opsmith.operators import Operator
 from opsmith.operators.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature import expressions
-from opsmith.targets.artifact import Artifact, OperatorUse
-from opsmith.targets.lowering import INLINE, Choice, Chooser, inline, lower
-from opsmith.targets.model import Model
-from opsmith.targets.protocol import ModelTarget, Option, Outcome, Route, Runner
-from opsmith.targets.readme import write_readme
+from opsmith.targets.exporting.artifact import Artifact, OperatorUse
+from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import ModelTarget, Option, Outcome, Route, Runner
+from opsmith.targets.exporting.readme import write_readme
 
 MODEL = "model.pt2"
 RUNNER = "runner"

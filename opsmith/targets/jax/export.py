@@ -12,16 +12,16 @@ from typing import Any
 
 from opsmith import kernels
 from opsmith.kernels import HOST
-from opsmith.kernels.version import version
+from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import Signature
-from opsmith.targets.artifact import OperatorUse, file_digest
+from opsmith.targets.exporting.artifact import OperatorUse, file_digest
+from opsmith.targets.exporting.operator_export import kernel_of
+from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
+from opsmith.targets.exporting.protocol import Outcome
+from opsmith.targets.exporting.readme import README
 from opsmith.targets.jax import library, vendor
 from opsmith.targets.jax.derivatives import Derivative, derivative
-from opsmith.targets.operators import kernel_of
-from opsmith.targets.packages import attributes_of, head, package_name, project
-from opsmith.targets.protocol import Outcome
-from opsmith.targets.readme import README
 
 
 @dataclass(frozen=True)

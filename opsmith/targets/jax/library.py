@@ -6,10 +6,10 @@ from pathlib import Path
 
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.operators.base import Kernel
+from opsmith.operators.core.operator import Kernel
 from opsmith.signature import Signature
 from opsmith.signature.parameters import Parameter
-from opsmith.targets import operators
+from opsmith.targets.exporting import operator_export
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -18,7 +18,7 @@ INCLUDE = _HERE / "include"
 
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
     """Why JAX cannot call the operator by this kernel; `None` if it can."""
-    problem = operators.obstacle(operator, kernel, "JAX")
+    problem = operator_export.obstacle(operator, kernel, "JAX")
     if problem is not None:
         return problem
     signature = operator.signature

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from opsmith.errors import CheckError, DifferentiationError
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES
-from opsmith.operators.base import Kernel
-from opsmith.operators.written import where_written
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.operators.core.operator import Kernel
+from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Parameter
+from opsmith.targets.exporting.conformance import GradientProof, OperatorProof, OwnCall
+from opsmith.targets.exporting.loaded_artifact import LoadedOperators
+from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.jax.library import obstacle
-from opsmith.targets.loaded import LoadedOperators
-from opsmith.targets.proof import GradientProof, OperatorProof, OwnCall
-from opsmith.targets.protocol import Route
 
 #: A case's program runs once, so that what LLVM would make of it does not matter; nor does what
 #: XLA's fused loops would be, which take half of the time to compile.

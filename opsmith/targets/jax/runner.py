@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from opsmith.targets.artifact import Artifact
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.ml_dtypes import array_of, tensor_of
+from opsmith.targets.exporting.packages.writer import imported
+from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.jax.vendor import place_of
-from opsmith.targets.ml_dtypes import array_of, tensor_of
-from opsmith.targets.packages import imported
-from opsmith.targets.protocol import OperatorRunner
 
 
 class Loaded(OperatorRunner):

@@ -8,15 +8,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from opsmith.targets import vendor
+from opsmith.targets.exporting.packages import vendoring
 
 _OWN = "targets.jax.package"
 _MOVED = {_OWN: "jax"}
 
-place_of = partial(vendor.place_of, moved=_MOVED)
+place_of = partial(vendoring.place_of, moved=_MOVED)
 
 
 def modules() -> dict[str, str]:
     """Each module's text by its path within the artifact's package."""
     own = sorted(Path(__file__).with_name("package").glob("[!_]*.py"))
-    return vendor.modules([f"{_OWN}.{path.stem}" for path in own], moved=_MOVED)
+    return vendoring.modules([f"{_OWN}.{path.stem}" for path in own], moved=_MOVED)

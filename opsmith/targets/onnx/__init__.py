@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import ModelTarget, Outcome, Runner
+from opsmith.targets.exporting.readme import write_readme
 from opsmith.targets.onnx.export import INSTALL, MODEL, OPTIONS, PACKAGES, PAGE, export
-from opsmith.targets.protocol import ModelTarget, Outcome, Runner
-from opsmith.targets.readme import write_readme
 
 
 class OnnxTarget(ModelTarget):

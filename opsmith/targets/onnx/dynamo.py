@@ -12,15 +12,15 @@ import torch
 from torch.export import ExportedProgram
 
 from opsmith.compat import torch_onnx
+from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
-from opsmith.silenced import silenced
-from opsmith.targets.lowering import Choice, Lowered, overload_of
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.lowering import Choice, Lowered, overload_of
+from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.emitter import Attributes
-from opsmith.targets.onnx.no_ops import only_no_ops
 from opsmith.targets.onnx.node import DOMAIN_VERSION, NodeLayout
+from opsmith.targets.onnx.optimizer_patch import only_no_ops
 from opsmith.targets.onnx.standard import add_node, standard
 
 DEFAULT_OPSET = 20

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from opsmith.errors import ExportError, FormError
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES, dtype_name
-from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators.core.arguments import DTYPES, dtype_name
+from opsmith.operators.core.onnx_translation import OnnxTranslation
 
 Attributes = list[tuple[str, str, Any]]
 """Name, ONNX's name of the type (``INT``, ``FLOATS``, …) and value of each attribute."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArtifactError
-from opsmith.operators.arguments import DTYPES
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.protocol import Runner
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.protocol import Runner
 
 
 def versions() -> dict[str, str]:

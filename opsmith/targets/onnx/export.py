@@ -12,12 +12,12 @@ from torch.export.graph_signature import OutputKind
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
-from opsmith.targets.artifact import OperatorUse
-from opsmith.targets.lowering import Choice, Chooser, lower
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.targets.exporting.lowering import Choice, Chooser, lower
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import Option
 from opsmith.targets.onnx.decompositions import DECOMPOSITIONS
 from opsmith.targets.onnx.forms import Library, chooser
-from opsmith.targets.protocol import Option
 
 MODEL = "model.onnx"
 
@@ -75,7 +75,7 @@ def export(
         library: makes the runtime's library of an operator; `None` where it has none.
 
     Raises:
-        ExportError: see `opsmith.targets.protocol.ModelTarget.export_model`.
+        ExportError: see `opsmith.targets.exporting.protocol.ModelTarget.export_model`.
     """
     from opsmith.targets.onnx import dynamo, torchscript
     from opsmith.targets.onnx.dynamo import quietly

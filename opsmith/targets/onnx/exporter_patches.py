@@ -10,7 +10,7 @@ import torch
 
 from opsmith.compat import torch_jit, torch_onnx
 from opsmith.errors import ExportError
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.core.arguments import dtype_name
 from opsmith.targets.onnx import decompositions
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 

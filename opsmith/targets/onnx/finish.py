@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from opsmith.kernels.version import version
-from opsmith.targets.model import Model
+from opsmith.kernels.build.version import version
+from opsmith.targets.exporting.model import Model
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnx.reductions import make_reductions_sound
 

@@ -23,18 +23,18 @@ from torch.fx import Node
 from opsmith.errors import FormError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.arguments import dtype_name, generic_dtype
-from opsmith.operators.onnx_choice import translation_of
+from opsmith.operators.core.arguments import dtype_name, generic_dtype
+from opsmith.operators.core.onnx_choice import translation_of
 from opsmith.signature.dtypes import COMPLEX
-from opsmith.targets.lowering.choice import (
+from opsmith.targets.exporting.lowering.choice import (
     INLINE,
     Choice,
     Chooser,
     call_arguments,
     inline,
 )
+from opsmith.targets.exporting.operator_export import left_out
 from opsmith.targets.onnx.node import NodeLayout
-from opsmith.targets.operators import left_out
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from opsmith.operators import Operator
-from opsmith.operators.translation import OnnxTranslation
+from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.targets.onnx.emitter import Attributes, Emitter, translate
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 

@@ -19,14 +19,13 @@ from opsmith.compat import torch_jit, torch_onnx
 from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
-from opsmith.kernels.scratch import scratch_folder
+from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators import Operator
 from opsmith.operators.adopt import functions_call_operators
-from opsmith.operators.arguments import DTYPES, dtype_name, generic_dtype
+from opsmith.operators.core.arguments import DTYPES, dtype_name, generic_dtype
 from opsmith.signature import Parameter, TensorType
 from opsmith.signature.inference import infer, result_sizes
-from opsmith.targets.kept_sizes import kept_sizes
-from opsmith.targets.lowering import (
+from opsmith.targets.exporting.lowering import (
     Choice,
     Lowered,
     call_arguments,
@@ -36,7 +35,8 @@ from opsmith.targets.lowering import (
     is_encoded,
     twin,
 )
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.onnx.dynamo import quietly, refusal, typed_attributes
 from opsmith.targets.onnx.emitter import Attributes, Emitter, in_order, translate
 from opsmith.targets.onnx.exporter_patches import PATCHES

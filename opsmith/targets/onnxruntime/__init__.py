@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.kernels import HOST
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import ModelTarget, Option, Outcome, Route, Runner
 from opsmith.targets.onnx.export import INSTALL, OPTIONS, PACKAGES, PAGE
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.protocol import ModelTarget, Option, Outcome, Route, Runner
 
 _PROVIDER = Option(
     "provider",

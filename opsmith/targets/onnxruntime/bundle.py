@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.errors import ExportError
-from opsmith.kernels import HOST, machine
+from opsmith.kernels import HOST
+from opsmith.kernels.build import machine
 from opsmith.operators import Operator
 from opsmith.signature import Signature
-from opsmith.targets.artifact import OperatorUse
-from opsmith.targets.lowering import Choice
-from opsmith.targets.model import Model
+from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.targets.exporting.lowering import Choice
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import Outcome
+from opsmith.targets.exporting.readme import write_readme
 from opsmith.targets.onnx.export import MODEL, export
 from opsmith.targets.onnx.forms import Made
 from opsmith.targets.onnxruntime import library
 from opsmith.targets.onnxruntime.providers import PROVIDERS, Provider
-from opsmith.targets.protocol import Outcome
-from opsmith.targets.readme import write_readme
 
 _HERE = Path(__file__).parent
 LIBRARIES = "operators"
@@ -30,7 +31,7 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
     """Write everything that running `model` takes.
 
     Raises:
-        ExportError: see `opsmith.targets.protocol.ModelTarget.export_model`.
+        ExportError: see `opsmith.targets.exporting.protocol.ModelTarget.export_model`.
         BuildError: a kernel does not compile for ONNX Runtime.
     """
     import onnxruntime

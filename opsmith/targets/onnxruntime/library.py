@@ -14,9 +14,9 @@ from opsmith.operators import Operator
 from opsmith.signature import Parameter, Signature, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
+from opsmith.targets.exporting.operator_export import new_source
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.operators import new_source
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"

@@ -12,13 +12,13 @@ from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.operators.base import Kernel
-from opsmith.operators.onnx_choice import latest, translations
+from opsmith.operators.core.onnx_choice import latest, translations
+from opsmith.operators.core.operator import Kernel
 from opsmith.signature.dtypes import COMPLEX
+from opsmith.targets.exporting.conformance import DirectProof, ModelProof
+from opsmith.targets.exporting.operator_export import left_out
+from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.onnxruntime.providers import PROVIDERS
-from opsmith.targets.operators import left_out
-from opsmith.targets.proof import DirectProof, ModelProof
-from opsmith.targets.protocol import Route
 
 _FORMS = {
     "standard": "as register_onnx says",

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from opsmith.errors import ArtifactError, OpsmithError
-from opsmith.kernels import HOST, machine
-from opsmith.operators.arguments import DTYPES, dtype_name
-from opsmith.targets.artifact import Artifact
+from opsmith.kernels import HOST
+from opsmith.kernels.build import machine
+from opsmith.operators.core.arguments import DTYPES, dtype_name
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.protocol import Runner
 from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
-from opsmith.targets.protocol import Runner
 
 _SILENT = 4
 # NumPy has none of these: their bits travel as integers.

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.operators import Operator
-from opsmith.operators.arguments import dtype_name
+from opsmith.operators.core.arguments import dtype_name
 from opsmith.targets.onnx.node import DOMAIN_VERSION, ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
 from opsmith.targets.onnxruntime.session import (

@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from opsmith.operators import Operator
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.protocol import OperatorRunner, OperatorTarget, Option, Outcome, Route
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.protocol import (
+    OperatorRunner,
+    OperatorTarget,
+    Option,
+    Outcome,
+    Route,
+)
 
 
 class PythonTarget(OperatorTarget):

@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from opsmith import errors
-from opsmith.kernels.version import version
+from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
-from opsmith.targets import packaged
-from opsmith.targets.artifact import OperatorUse, file_digest
-from opsmith.targets.operators import kernel_of
-from opsmith.targets.packages import attributes_of, head, package_name, project
-from opsmith.targets.protocol import Outcome
-from opsmith.targets.python import extension, library, words
-from opsmith.targets.readme import README
+from opsmith.targets.exporting.artifact import OperatorUse, file_digest
+from opsmith.targets.exporting.operator_export import kernel_of
+from opsmith.targets.exporting.packages import runtime
+from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
+from opsmith.targets.exporting.protocol import Outcome
+from opsmith.targets.exporting.readme import README
+from opsmith.targets.python import extension, library, signature_text
 
 _PACKAGE = Path(__file__).parent / "package"
-_IMPORT = re.compile(r"from opsmith\.(errors|targets|targets\.python\.package) import")
+_IMPORT = re.compile(
+    r"from opsmith\.(errors|targets\.exporting\.packages|targets\.python\.package) import"
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
 
 def _modules() -> dict[str, str]:
     """The modules that every package has; they import each other by their places in it."""
-    files = [*sorted(_PACKAGE.glob("_[a-z]*.py")), Path(errors.__file__), Path(packaged.__file__)]
+    files = [*sorted(_PACKAGE.glob("_[a-z]*.py")), Path(errors.__file__), Path(runtime.__file__)]
     return {path.name: _IMPORT.sub(_relocated, path.read_text("utf-8")) for path in files}
 
 
@@ -133,7 +135,7 @@ def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
             f"\n{item.attribute} = _function(\n",
             f'    "{item.attribute}",\n',
             f'    "{signature.qualname}",\n',
-            f"    {words.docstring(signature, item.attribute)!r},\n",
+            f"    {signature_text.docstring(signature, item.attribute)!r},\n",
             f'    "{item.path.name}",\n',
             f'    "{file_digest(item.path).sha256}",\n',
             f'    "{library.symbol(signature)}",\n',
@@ -150,7 +152,7 @@ def _init(found: Sequence[Exported], native: Path, shared: bool) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
-    facts = [repr(parameter.name), repr(words.kind(parameter)), repr(str(parameter.type))]
+    facts = [repr(parameter.name), repr(signature_text.kind(parameter)), repr(str(parameter.type))]
     flags = {
         "optional": parameter.optional,
         "written": parameter.mutated,
@@ -158,13 +160,13 @@ def _parameter(parameter: Parameter) -> str:
     }
     facts += [f"{flag}=True" for flag, is_set in flags.items() if is_set]
     if parameter.default is not NO_DEFAULT:
-        facts.append(f"default={words.source(parameter.default)}")
+        facts.append(f"default={signature_text.source(parameter.default)}")
     return f"_calls.Parameter({', '.join(facts)})"
 
 
 def _stub(found: Sequence[Exported]) -> str:
-    parts = [head(), words.STUB_HEAD, _ERRORS]
-    parts += [words.stub(item.signature, item.attribute) for item in found]
+    parts = [head(), signature_text.STUB_HEAD, _ERRORS]
+    parts += [signature_text.stub(item.signature, item.attribute) for item in found]
     parts.append("FUNCTIONS: Mapping[str, Callable[..., Any]]\n")
     return "\n".join(parts)
 
@@ -221,7 +223,7 @@ def _readme(name: str, found: Sequence[Exported], shared: bool) -> str:
         "tensors of PyTorch), and return what their first one is.",
     ]
     for item in found:
-        text = words.docstring(item.signature, item.attribute)
+        text = signature_text.docstring(item.signature, item.attribute)
         shown, _, body = text.partition("\n--\n\n")
         lines += ["", f"## `{shown}`", "", "```", body.strip(), "```"]
     return "\n".join(lines) + "\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.operators.base import Kernel
+from opsmith.operators.core.operator import Kernel
 from opsmith.signature import Signature
-from opsmith.targets import operators
+from opsmith.targets.exporting import operator_export
 
 _HERE = Path(__file__).parent
 _TEMPLATE = _HERE / "adapter.cpp.j2"
@@ -17,7 +17,7 @@ INCLUDE = _HERE / "include"
 
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
     """Why a Python module cannot call the operator by this kernel; `None` if it can."""
-    return operators.obstacle(operator, kernel, "a Python module")
+    return operator_export.obstacle(operator, kernel, "a Python module")
 
 
 def symbol(signature: Signature) -> str:

@@ -12,9 +12,9 @@ from opsmith import kernels
 from opsmith.errors import CheckError
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
-from opsmith.targets.loaded import LoadedOperators
-from opsmith.targets.proof import OperatorProof
-from opsmith.targets.protocol import Route
+from opsmith.targets.exporting.conformance import OperatorProof
+from opsmith.targets.exporting.loaded_artifact import LoadedOperators
+from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.python import library
 
 

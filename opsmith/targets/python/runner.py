@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opsmith.targets.artifact import Artifact
-from opsmith.targets.ml_dtypes import tensor_of
-from opsmith.targets.packages import imported
-from opsmith.targets.protocol import OperatorRunner
+from opsmith.targets.exporting.artifact import Artifact
+from opsmith.targets.exporting.ml_dtypes import tensor_of
+from opsmith.targets.exporting.packages.writer import imported
+from opsmith.targets.exporting.protocol import OperatorRunner
 
 #: NumPy has none of these, so that PyTorch's own tensors are passed.
 _ONLY_TORCH = frozenset((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))

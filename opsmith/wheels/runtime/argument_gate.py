@@ -1,4 +1,4 @@
-"""In an installed package, in place of ``opsmith.operators.argument_gate``.
+"""In an installed package, in place of ``opsmith.operators.dispatch.argument_gate``.
 
 Sources with ``api="torch"`` bind to one PyTorch, and no wheel takes them.
 """

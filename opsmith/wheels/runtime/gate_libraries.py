@@ -1,4 +1,4 @@
-"""In an installed package, in place of ``opsmith.operators.gate_libraries``: nothing is compiled.
+"""In an installed package, in place of ``opsmith.operators.dispatch.gate_libraries``: nothing is compiled.
 
 Gates bind to one PyTorch. The package has them for those that its wheel was made for; with another,
 calls that may need a derivative pass through Python, with the same results.
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from opsmith.kernels import shipped
+from opsmith.kernels import prebuilt
 
-_FOLDER = Path(__file__).parents[1]
+_FOLDER = Path(__file__).parents[2]
 
 
 def load(name: str) -> ctypes.CDLL | None:
@@ -40,8 +40,8 @@ def say() -> str:
 
 @functools.cache
 def _found() -> tuple[ctypes.CDLL | None, str]:
-    here = shipped.release_of(torch.__version__), platform.machine()
-    gates = shipped.gates(_FOLDER)
+    here = prebuilt.release_of(torch.__version__), platform.machine()
+    gates = prebuilt.gates(_FOLDER)
     fit = [one for one in gates if (one["torch"], one["machine"]) == here]
     if not fit or not torch.compiled_with_cxx11_abi():
         there = ", ".join(f"{one['torch']} ({one['machine']})" for one in gates) or "no PyTorch"
@@ -50,7 +50,7 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
             f"{there}: calls pass through Python"
         )
     try:
-        library = shipped.open_gates(_FOLDER, fit[0])
+        library = prebuilt.open_gates(_FOLDER, fit[0])
         return library, f"calls run in C++, by gates for PyTorch {here[0]}"
     except OSError as error:
         problem = f"the gates for PyTorch {here[0]} do not load, so calls pass through Python"

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.errors import BuildError
-from opsmith.kernels.devices import DEVICES, HOST, Device, dispatch_key, find_device, get_device
+from opsmith.kernels.build.devices import (
+    DEVICES,
+    HOST,
+    Device,
+    dispatch_key,
+    find_device,
+    get_device,
+)
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
-    from opsmith.kernels.loaded import Library
+    from opsmith.kernels.loaded_library import Library
 
 __all__ = [
     "DEVICES",
@@ -73,9 +80,9 @@ class KernelSource:
             BuildError: none came for this kernel.
             MissingError: none of them runs on this machine.
         """
-        from opsmith.kernels import shipped
+        from opsmith.kernels import prebuilt
 
-        found = shipped.find(self.path, self.signature.qualname, self.device)
+        found = prebuilt.find(self.path, self.signature.qualname, self.device)
         if found is None and self.language.api == "torch":
             raise BuildError(
                 f'{self.what}: {self.path.name} has api="torch", which binds to one PyTorch, so '
@@ -90,7 +97,7 @@ class KernelSource:
 
     def load(self) -> Library:
         """Load the library into this process; the kernel is not registered yet."""
-        from opsmith.kernels.loaded import Library
+        from opsmith.kernels.loaded_library import Library
 
         return Library(self, self.build())
 

@@ -1,5 +1,5 @@
 """``python -m <package>._opsmith`` says how calls run, where opsmith is not installed."""
 
-from .operators import gate_libraries
+from .operators.dispatch import gate_libraries
 
 print(gate_libraries.say())

@@ -23,18 +23,18 @@ VERSION = "{version}"
 
 _opsmith = _installed()
 if _opsmith is not None:
-    from opsmith.kernels import shipped
+    from opsmith.kernels import prebuilt
 
     # Its gates come with it.
-    shipped.served.append(Path(__file__).parent)
+    prebuilt.served.append(Path(__file__).parent)
     sys.modules[__name__] = _opsmith
 else:
-    from .uncollected import uncollected
+    from .compat.gc_pause import uncollected
 
     with uncollected():
         # What a declaration imports; more of it than that does no harm here.
         from .errors import *
-        from .operators.base import Operator
+        from .operators.core.operator import Operator
         from .operators.decorator import op
         from .signature.annotations import *
 
@@ -42,9 +42,9 @@ else:
 def __getattr__(name: str) -> object:
     # Few packages need them to be imported.
     if name == "Cost":
-        from .operators.cost import Cost as found
+        from .operators.core.cost import Cost as found
     elif name == "onnx_translations":
-        from .targets.torch_onnx import onnx_translations as found
+        from .targets.onnx.translation_table import onnx_translations as found
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found

@@ -1,4 +1,4 @@
-"""In an installed package, in place of ``opsmith.kernels.version``."""
+"""In an installed package, in place of ``opsmith.kernels.build.version``."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ from jaxtyping import Float32
 from torch import Tensor
 
 import opsmith
-from opsmith.checks.case import Case
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.subject import Subject
 from opsmith.checks.catalogue.cuda import _compare
-from opsmith.checks.failure import Failure
 from opsmith.checks.harness import Call
-from opsmith.checks.subject import Subject
 from opsmith.checks.trial import Trial
 
 

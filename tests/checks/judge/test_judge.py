@@ -14,11 +14,11 @@ import jsonschema
 import pytest
 import torch
 
-from opsmith.checks.documents import SCHEMA_FILE
-from opsmith.checks.failure import Failure
-from opsmith.checks.failures import catalogue
-from opsmith.checks.judge import judge
-from opsmith.checks.judge.session import Session
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.report.failure_codes import catalogue
+from opsmith.checks.report.json_junit import SCHEMA_FILE
+from opsmith.judge import judge
+from opsmith.judge.session import Session
 from opsmith.operators.importing import import_operators
 
 SPEC = Path(__file__).with_name("spec.py")
@@ -199,7 +199,7 @@ def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path
 
 def test_what_a_candidate_patches_decides_nothing(candidate):
     before = (
-        "import opsmith.checks.comparison as c, opsmith.checks.trial as t\n"
+        "import opsmith.checks.numerics.comparison as c, opsmith.checks.trial as t\n"
         "t.Trial.compare = t.Trial.record = lambda *a, **k: None\n"
         "c.compare = t.compare = lambda *a, **k: c.Comparison(0.0)\n"
         "torch.equal = torch.allclose = lambda *a, **k: True\n"
@@ -213,7 +213,7 @@ def test_what_a_candidate_patches_decides_nothing(candidate):
 def test_a_result_of_another_dtype_is_refused(candidate):
     # Opsmith's own comparison in the candidate's process is patched away first.
     before = (
-        "import opsmith.operators.kernel as k\n"
+        "import opsmith.operators.dispatch.kernel as k\n"
         "k.checked_results = lambda signature, arguments, valid, returned, label: returned\n"
     )
     found = failures(candidate(f"return ({RIGHT}).half()", before))

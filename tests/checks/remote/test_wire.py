@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from opsmith.checks.remote.serving import _Arguments
-from opsmith.checks.remote.wire import (
+from opsmith.checks.isolation.kernel_server import _Arguments
+from opsmith.checks.isolation.wire import (
     Reader,
     WireError,
     describe_arguments,

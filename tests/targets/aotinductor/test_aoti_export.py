@@ -134,7 +134,7 @@ def test_an_index_out_of_bounds_is_an_index_error_as_in_eager(everything: target
 PLAIN = """
 import sys, torch
 from opsmith import targets
-from opsmith.operators import registry
+from opsmith.operators.core import registry
 loaded = targets.load(sys.argv[1])
 again = targets.load(sys.argv[1])
 inputs = torch.load(sys.argv[2])

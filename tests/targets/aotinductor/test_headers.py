@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.kernels import toolchain
+from opsmith.kernels.build import toolchain
 from opsmith.targets.aotinductor.build_runner import SOURCES
 
 PROGRAM = """

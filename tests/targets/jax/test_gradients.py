@@ -16,7 +16,7 @@ import opsmith
 from gallery.bev_pool_v2.bev_pool_v2 import bev_pool_v2
 from gallery.my_add.my_add import my_add
 from opsmith import checks
-from opsmith.checks.gradients import leaves_of
+from opsmith.checks.numerics.gradients import leaves_of
 from opsmith.targets.jax import proofs
 from opsmith.targets.jax.derivatives import derivative
 

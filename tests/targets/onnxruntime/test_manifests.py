@@ -11,7 +11,7 @@ import pytest
 from handmade import digest, write
 
 import opsmith
-from opsmith.targets.artifact import MANIFEST
+from opsmith.targets.exporting.artifact import MANIFEST
 from opsmith.targets.onnxruntime import standalone
 
 pytest.importorskip("onnxruntime")

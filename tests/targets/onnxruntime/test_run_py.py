@@ -13,7 +13,7 @@ from handmade import digest, write
 from torch._subclasses import FakeTensorMode
 
 import opsmith
-from opsmith.targets.artifact import MANIFEST
+from opsmith.targets.exporting.artifact import MANIFEST
 from opsmith.targets.onnxruntime import standalone
 
 pytest.importorskip("onnxruntime")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith.errors import BuildError, DeclarationError, MissingError
+from opsmith.kernels.build.nvcc import cuda_architectures
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
-from opsmith.kernels.nvcc import cuda_architectures
 
 #: What every GPU of a generation runs, where nobody says for which the kernel is compiled.
 _USUAL = (80, 90, 100, 120)

@@ -22,7 +22,7 @@ class FaultError(OpsmithError):
     """A kernel does what a GPU gives no promise for.
 
     Attributes:
-        code: the kind of failure, see `opsmith.checks.failures`.
+        code: the kind of failure, see `opsmith.checks.report.failure_codes`.
     """
 
     def __init__(self, message: str, code: str) -> None:

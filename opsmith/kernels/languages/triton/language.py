@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.kernels import cpp, toolchain
-from opsmith.kernels.argument_struct import require_supported
-from opsmith.kernels.files import key_of
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.files import key_of
+from opsmith.kernels.build.torch_paths import require_torch_for, torch_paths
+from opsmith.kernels.build.units import Generated, Unit
+from opsmith.kernels.codegen import cpp_names
+from opsmith.kernels.codegen.argument_struct import require_supported
 from opsmith.kernels.languages.cpp import Cpp, argument_header
 from opsmith.kernels.languages.triton import compiling
 from opsmith.kernels.languages.triton.kernel import TritonKernel
@@ -21,11 +24,9 @@ from opsmith.kernels.languages.triton.variants import (
     configurations,
     dtypes_of,
 )
-from opsmith.kernels.torch_paths import require_torch_for, torch_paths
-from opsmith.kernels.units import Generated, Unit
 
 if TYPE_CHECKING:
-    from opsmith.kernels.library import KernelSource
+    from opsmith.kernels.source import KernelSource
 
 _TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
 
@@ -102,7 +103,7 @@ def render_launch(
     kernel: TritonKernel, found: Sequence[Configuration], archs: Sequence[int]
 ) -> str:
     """The C++ that chooses and launches, with the compiled kernels in it."""
-    from opsmith.kernels.generate import render
+    from opsmith.kernels.codegen.render import render
 
     dtypes = dtypes_of(kernel)
     writer = _Writer(kernel)
@@ -110,7 +111,7 @@ def render_launch(
     for configuration in found:
         entries = [
             {
-                "element": "void" if dtype is None else cpp.ELEMENT_TYPES[dtype],
+                "element": "void" if dtype is None else cpp_names.ELEMENT_TYPES[dtype],
                 "variants": [
                     {
                         "mask": _mask(configuration.given, assumption[0]),
@@ -126,7 +127,7 @@ def render_launch(
             {
                 "dtypes": entries,
                 "condition": " && ".join(
-                    f"a.{cpp.identifier(name)} == {size}"
+                    f"a.{cpp_names.identifier(name)} == {size}"
                     for name, size in configuration.sizes.items()
                 ),
                 "arguments": [writer.argument(given) for given in configuration.given],
@@ -138,7 +139,7 @@ def render_launch(
         kernel.signature,
         device=kernel.device,
         generic=dtypes != (None,),
-        elements=[cpp.ELEMENT_TYPES[dtype] for dtype in dtypes if dtype is not None],
+        elements=[cpp_names.ELEMENT_TYPES[dtype] for dtype in dtypes if dtype is not None],
         codes=writer.codes,
         image_sets=writer.sets,
         configurations=shown,
@@ -158,14 +159,14 @@ def _refusal(found: Sequence[Configuration]) -> str:
         ", ".join(f"{name}={size}" for name, size in one.sizes.items()) for one in found
     )
     parts = [
-        cpp.quote(
+        cpp_names.quote(
             f"the Triton kernel was compiled for {there}, the sizes that are served "
             "(register_sizes), and this call has "
         )
     ]
     for position, name in enumerate(found[0].sizes):
         comma = ", " if position else ""
-        parts += [cpp.quote(f"{comma}{name}="), f"a.{cpp.identifier(name)}"]
+        parts += [cpp_names.quote(f"{comma}{name}="), f"a.{cpp_names.identifier(name)}"]
     return ", ".join(parts)
 
 
@@ -212,15 +213,15 @@ class _Writer:
     def argument(self, given: Given) -> str:
         value = given.value
         if given.kind == "pointer":
-            return f"of(a.{cpp.identifier(value)}.data())"
+            return f"of(a.{cpp_names.identifier(value)}.data())"
         if given.kind == "integer":
             return f"of_integer({self.number(value)})"
         if isinstance(value, str):
-            text = f"a.{cpp.identifier(value)}"
+            text = f"a.{cpp_names.identifier(value)}"
         elif isinstance(value, bool):
             text = "true" if value else "false"
         else:
-            text = cpp.floating(value)
+            text = cpp_names.floating(value)
         return f"of_{given.kind}({text})"
 
     def number(self, value: int | Size) -> str:
@@ -228,9 +229,9 @@ class _Writer:
 
         def dim(name: str) -> str:
             first, dot, rest = name.partition(".")
-            return f"a.{cpp.identifier(first)}{dot}{rest}"
+            return f"a.{cpp_names.identifier(first)}{dot}{rest}"
 
         def scalar(name: str, index: int | None) -> str:
-            return f"a.{cpp.identifier(name)}" + ("" if index is None else f"[{index}]")
+            return f"a.{cpp_names.identifier(name)}" + ("" if index is None else f"[{index}]")
 
-        return cpp.expression(expression_of(value), dim, scalar)
+        return cpp_names.expression(expression_of(value), dim, scalar)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES, describe
+from opsmith.operators.core.arguments import DTYPES, describe
 from opsmith.signature.binding import bind
 from opsmith.signature.expressions import evaluate
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES
+from opsmith.operators.core.arguments import DTYPES
 
 #: A float as `repr` writes it, without its sign.
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)")

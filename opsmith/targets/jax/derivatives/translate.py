@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.gc_pause import uncollected
+from opsmith.compat.quiet_loggers import silenced
 from opsmith.compat.torch_modules import DECOMPOSITIONS, REFERENCES
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.compat.torch_tracing import (
@@ -27,10 +29,10 @@ from opsmith.compat.torch_tracing import (
     functionalized,
 )
 from opsmith.operators import Operator
-from opsmith.operators.arguments import DTYPES
-from opsmith.operators.written import line_of
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.operators.core.source_location import line_of
 from opsmith.signature import Parameter
-from opsmith.silenced import silenced
+from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (
     Derivative,
@@ -40,8 +42,6 @@ from opsmith.targets.jax.derivatives.model import (
 )
 from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
-from opsmith.targets.kept_sizes import kept_sizes
-from opsmith.uncollected import uncollected
 
 _MOST_TRACES = 12
 # Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.kernels import HOST
-from opsmith.operators import registry
+from opsmith.operators.core import registry
 from opsmith.targets.jax.derivatives.model import Derivative, ReadsValuesError, UntranslatableError
 from opsmith.targets.jax.library import obstacle
 

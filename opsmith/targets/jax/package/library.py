@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from opsmith.targets import packaged
+from opsmith.targets.exporting.packages import runtime
 
 
 class Library:
@@ -28,7 +28,7 @@ class Library:
     """
 
     def __init__(self, path: Path, sha256: str, symbol: str, calls: str) -> None:
-        self._handle = packaged.load(path, sha256)
+        self._handle = runtime.load(path, sha256)
         self._calls = calls
         # Two copies of an artifact are two functions, and one copy imported twice is one.
         place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]

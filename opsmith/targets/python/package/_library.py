@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from opsmith.targets import packaged
+from opsmith.targets.exporting.packages import runtime
 
 _HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ def entry(name: str, sha256: str, symbol: str) -> int:
     Raises:
         ArtifactError: the library is not what was exported, or does not load here.
     """
-    library = packaged.load(_HERE / name, sha256)
+    library = runtime.load(_HERE / name, sha256)
     address = ctypes.cast(library[symbol], ctypes.c_void_p).value
     assert address is not None
     return address
@@ -45,7 +45,7 @@ def extension(package: str, name: str, sha256: str, serves: str) -> Any:
         raise ImportError(
             f"{package} was exported for {serves}, and this is {here}. Export again with it."
         )
-    packaged.require(_HERE / name, sha256)
+    runtime.require(_HERE / name, sha256)
     try:
         return importlib.import_module(f"{package}._native")
     except ImportError as error:

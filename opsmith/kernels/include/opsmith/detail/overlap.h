@@ -1,4 +1,4 @@
-// Whether elements of tensors share memory. Python does the same in opsmith/operators/overlap.py.
+// Whether elements of tensors share memory. Python does the same in opsmith/operators/core/overlap.py.
 #pragma once
 
 #include <opsmith/detail/show.h>

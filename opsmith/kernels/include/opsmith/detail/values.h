@@ -1,6 +1,6 @@
 // Constraints on the values of tensor arguments, checked on the CPU before a kernel reads memory.
 // One pass says whether all is well; only if not is the culprit looked for. The words are those of
-// opsmith/operators/values.py; a test compares them.
+// opsmith/operators/core/value_checks.py; a test compares them.
 #pragma once
 
 #include <opsmith/detail/check.h>

@@ -1,0 +1,316 @@
+"""Arguments for timed calls: of one shape, and with other contents for every call.
+
+Whoever remembers results by address, by first element or by content must not be faster for it. So
+every call of a batch has memory of its own, every batch is drawn anew, and floating arguments that
+the declaration does not bound are multiplied by another number for each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.integer_runs import NoValue
+from opsmith.checks.cases.sampling import Wanted, cases, readers_last
+from opsmith.checks.cases.search import search
+from opsmith.checks.cases.subject import Subject, registered
+from opsmith.checks.cases.values import fill
+from opsmith.checks.isolation.wire import describe_arguments
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import every_tensor_in, holds_tensors, map_named_tensors
+from opsmith.operators.core.value_checks import check_values
+from opsmith.signature import NO_DEFAULT, bind
+
+Arguments = dict[str, Any]
+Draw = Callable[[int], "Arguments | None"]
+"""From a seed to arguments of the one shape; `None` where that seed gives another."""
+
+#: Of the sets of a batch as many are drawn; the others are these, multiplied.
+_DRAWN = 4
+#: Where drawing a set takes longer than so many seconds, those that were drawn are used again.
+_SLOW = 0.1
+#: How often a set of the same shape is looked for.
+_ATTEMPTS = 8
+#: Sizes of dimensions that no served sizes name, and how many elements a case may have.
+_SIZES, _LARGEST = (16, 8, 4, 3, 2), 1 << 28
+#: How many samples are tried until one has a served size.
+_TRIED = 20
+_LEAST, _MOST = 0.5, 1.5
+
+
+class NothingToTimeError(OpsmithError):
+    """Nothing says which sizes to time."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Arguments for some calls.
+
+    Attributes:
+        count: for how many.
+        first: one set, whose shapes and numbers all have.
+        blocks: every tensor by its name, of all sets along the first dimension.
+    """
+
+    count: int
+    first: Mapping[str, Any]
+    blocks: Mapping[str, Tensor]
+
+    def request(self) -> dict[str, Any]:
+        """What describes it in a message; `payload` follows."""
+        return {"arguments": describe_arguments(self.first), "count": self.count}
+
+    def payload(self) -> bytes:
+        """The elements of every block."""
+        return b"".join(
+            block.reshape(-1).view(torch.uint8).numpy().tobytes()
+            for block in self.blocks.values()
+            if block.numel()
+        )
+
+    def arguments(self, number: int) -> Arguments:
+        """The set of one call."""
+        return map_named_tensors(self.first, lambda name, _: self.blocks[name][number])
+
+
+@dataclass
+class Supply:
+    """Where the arguments of one row of a benchmark come from.
+
+    Attributes:
+        operator: whose.
+        label: what reports call the sizes.
+        dtype: the generic dtype; empty where every dtype is fixed.
+        first: one set.
+        draw: gives others.
+        scaled: the names of the arguments that may be multiplied by a number.
+    """
+
+    operator: Operator
+    label: str
+    dtype: str
+    first: Arguments
+    draw: Draw
+    scaled: frozenset[str]
+
+    def __post_init__(self) -> None:
+        self._random = random.Random()
+        self._known: list[Arguments] = []
+        self._slow = False
+        self.bytes = sum(tensor.nbytes for _, tensor in every_tensor_in(self.first))
+
+    def batch(self, count: int) -> Batch:
+        """Fresh arguments for `count` calls."""
+        sets = [self._fresh() for _ in range(min(count, _DRAWN))]
+        order = [self._random.randrange(len(sets)) for _ in range(count)]
+        blocks: dict[str, Tensor] = {}
+        columns = [dict(every_tensor_in(one)) for one in sets]
+        for name in columns[0]:
+            block = torch.stack([column[name] for column in columns])[order]
+            if name.partition("[")[0] in self.scaled and block.numel():
+                factors = [self._random.uniform(_LEAST, _MOST) for _ in range(count)]
+                shape = (count, *[1] * (block.dim() - 1))
+                block = block * torch.tensor(factors, dtype=torch.float64).view(shape).to(
+                    block.dtype
+                )
+            blocks[name] = block.contiguous()
+        return Batch(count, self.first, blocks)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether every call gets the same numbers, since no others could be drawn."""
+        return not self.scaled and len(self._known) == 1
+
+    def _fresh(self) -> Arguments:
+        if self._slow and len(self._known) >= _DRAWN:
+            return self._random.choice(self._known)
+        started = time.perf_counter()
+        found = None
+        for _ in range(_ATTEMPTS):
+            found = self.draw(self._random.randrange(2**31))
+            if found is not None:
+                break
+        self._slow = self._slow or time.perf_counter() - started > _SLOW
+        if found is None:
+            self._known = self._known or [self.first]
+            self._slow = True
+            return self._random.choice(self._known)
+        self._known = [*self._known[1 - _DRAWN :], found]
+        return found
+
+
+def supplies(
+    subject: Subject, dtype: str | None, sizes: Sequence[Mapping[str, int]], most: int
+) -> list[Supply]:
+    """One supply for each size to time.
+
+    Args:
+        subject: an operator and a device.
+        dtype: the generic dtype; `None` where every dtype is fixed.
+        sizes: what dimensions are to be; the served sizes, or registered cases, by default.
+        most: of the registered cases as many, the largest ones.
+
+    Raises:
+        NothingToTimeError: nothing says which sizes matter, or no arguments have them, or not in
+            that dtype.
+    """
+    operator = subject.operator
+    if dtype not in subject.dtypes:
+        has = ", ".join(name for name in subject.dtypes if name is not None) or "no generic dtype"
+        raise NothingToTimeError(f"{operator.name}: cannot be timed in {dtype}; it has {has}")
+    known = operator.signature.dims
+    for name in (name for one in sizes for name in one):
+        if name not in known:
+            raise NothingToTimeError(
+                f"{operator.name}: a size names the dimension {name!r}; the arguments have "
+                f"{', '.join(known) or 'no named dimension'}"
+            )
+    wanted = [*sizes] or [*operator.sizes]
+    if wanted and not operator.only_registered_cases:
+        return [_of_sizes(operator, dtype, one) for one in wanted]
+    found = _of_cases(operator, dtype, most)
+    if not found:
+        raise NothingToTimeError(
+            f"{operator.name}: nothing says which sizes to time. Register those that are served, "
+            f"{operator.signature.name}.register_sizes({{…}}), or give them: --size NAME=SIZE,…"
+        )
+    return found
+
+
+def _of_sizes(operator: Operator, dtype: str | None, forced: Mapping[str, int]) -> Supply:
+    defaults = {
+        p.name: p.default
+        for p in operator.signature.parameters
+        if not p.is_tensor and p.default is not NO_DEFAULT
+    }
+    # Numbers are what users mostly call it with, where the sizes allow that.
+    case = _drawn(operator, dtype, forced, defaults) or _drawn(operator, dtype, forced, {})
+    if case is None:
+        label = " ".join(f"{name}={size}" for name, size in forced.items())
+        raise NothingToTimeError(f"{operator.name}: no arguments could be drawn for {label}")
+
+    def draw(seed: int) -> Arguments | None:
+        return _refilled(case, seed)
+
+    first = _copied(case.values)
+    label = _label(operator, forced, first)
+    return Supply(operator, label, dtype or "", first, draw, _scalable(operator, first))
+
+
+def _drawn(
+    operator: Operator, dtype: str | None, forced: Mapping[str, int], given: Arguments
+) -> Case | None:
+    """A case with these sizes and arguments; `None` where none could be drawn."""
+    wanted = Wanted(dtype=dtype, sizes=_SIZES, forced=forced, max_elements=_LARGEST, given=given)
+    found: list[Case] = []
+    strategy = cases(operator.signature, wanted)
+    search(
+        strategy, found.append, examples=_TRIED, seed=0, seconds=60.0, size=lambda case: case.numel
+    )
+    return found[0] if found else None
+
+
+def _label(operator: Operator, forced: Mapping[str, int], values: Arguments) -> str:
+    """The sizes asked for, those drawn beside them, and what is not the default."""
+    signature = operator.signature
+    bound = bind(signature, Case(signature, values).described())
+    sizes = {
+        **forced,
+        **{n: s for n, s in (*bound.dims.items(), *bound.variadic.items()) if n not in forced},
+    }
+    parts = [f"{name}={size}" for name, size in sizes.items()]
+    for parameter in signature.parameters:
+        value = values[parameter.name]
+        if value is None if parameter.is_tensor else value != parameter.default:
+            parts.append(f"{parameter.name}={value!r}")
+    return " ".join(parts)
+
+
+def _of_cases(operator: Operator, dtype: str | None, most: int) -> list[Supply]:
+    known = list(enumerate(registered(operator, dtype, 0)))
+    sized = {number: sum(t.nbytes for _, t in every_tensor_in(case)) for number, case in known}
+    largest = sorted(sized, key=lambda number: -sized[number])[:most]
+    return [
+        _of_case(operator, dtype, number, _copied(case))
+        for number, case in known
+        if number in largest and sized[number]
+    ]
+
+
+def _of_case(operator: Operator, dtype: str | None, number: int, first: Arguments) -> Supply:
+    def draw(seed: int) -> Arguments | None:
+        found = next(itertools.islice(registered(operator, dtype, seed), number, None), None)
+        if found is None:
+            return None
+        case = _copied(found)
+        alike = _shapes(case) == _shapes(first)
+        plain = [value for value in case.values() if _is_plain(value)]
+        same = plain == [value for value in first.values() if _is_plain(value)]
+        return case if alike and same else None
+
+    scaled = frozenset() if operator.only_registered_cases else _scalable(operator, first)
+    dims = bind(operator.signature, Case(operator.signature, first).described()).text()
+    return Supply(operator, f"case {number + 1}: {dims}", dtype or "", first, draw, scaled)
+
+
+def _scalable(operator: Operator, values: Mapping[str, Any]) -> frozenset[str]:
+    """The floating arguments of which the declaration says nothing."""
+    float8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+    return frozenset(
+        name.partition("[")[0]
+        for name, tensor in every_tensor_in(values)
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in float8
+        if not operator.signature.by_name[name.partition("[")[0]].constraints
+    )
+
+
+def _refilled(case: Case, seed: int) -> Arguments | None:
+    """The case with other values of its tensors."""
+    signature = case.signature
+    bindings = bind(signature, case.described())
+    values = dict(case.values)
+    seeds = random.Random(seed)
+
+    def filled(parameter: Any, tensor: Tensor) -> Tensor:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(tensor.shape)
+        return fill(parameter, shape, dtype, seeds.randrange(2**31), bindings.dims, values)
+
+    try:
+        for parameter in readers_last(signature):
+            value = values[parameter.name]
+            if isinstance(value, Tensor):
+                values[parameter.name] = filled(parameter, value)
+            elif value is not None:
+                values[parameter.name] = [filled(parameter, item) for item in value]
+        for parameter in signature.tensors:
+            if parameter.constraints:
+                check_values(signature, parameter, values, bindings)
+    except (NoValue, ArgumentError):
+        return None
+    return values
+
+
+def _copied(arguments: Mapping[str, Any]) -> Arguments:
+    return map_named_tensors(
+        arguments, lambda _, tensor: tensor.clone(memory_format=torch.contiguous_format)
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, Tensor) and not holds_tensors(value)
+
+
+def _shapes(arguments: Mapping[str, Any]) -> list[Any]:
+    return [(name, tensor.shape, tensor.dtype) for name, tensor in every_tensor_in(arguments)]

@@ -1,0 +1,399 @@
+"""`run`: contestants take turns, round by round, and each result of theirs is compared."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from opsmith.bench.figures import (
+    COMPILED,
+    GRADIENT,
+    Benchmark,
+    Figure,
+    Status,
+    show_bytes,
+    show_seconds,
+)
+from opsmith.bench.inputs import Batch, Supply, supplies
+from opsmith.bench.machine import Machine, describe
+from opsmith.bench.result_check import Verdict
+from opsmith.bench.timer import Entry, NotTimedError, Stopwatch
+from opsmith.checks.cases.import_location import locate
+from opsmith.checks.cases.subject import REFERENCE, Subject, subjects_of
+from opsmith.errors import OpsmithError
+from opsmith.operators import Operator
+from opsmith.operators.core.cost import Cost
+
+Progress = Callable[[int, int, str], None]
+
+#: A batch of calls is to take so long, if as many sets of arguments fit into so many bytes.
+_SECONDS, _BYTES, _CALLS = 0.008, 32 << 20, 4096
+_ATTEMPTS = 4
+#: Two batches of different lengths need three calls.
+_FEWEST = 3
+#: How often a batch without a call is timed in each round, and the part of the time of batches that
+#: is that of calls at least.
+_IDLE, _LEAST_PART = 3, 0.2
+#: The shorter batch has this part of the calls.
+_SHORT = 8
+#: Rounds that are run, however long they take.
+_LEAST_ROUNDS = 5
+
+
+class NoSuchContestantError(OpsmithError):
+    """Nothing that could be timed has this name."""
+
+    exit_code = 2
+
+
+def run(
+    operators: Operator | Iterable[Operator],
+    *,
+    sizes: Sequence[Mapping[str, int]] = (),
+    dtype: str | None = None,
+    only: Sequence[str] = (),
+    candidate: str | Path | None = None,
+    rounds: int = 15,
+    seconds: float = 20.0,
+    cases: int = 3,
+    time_limit: float = 60.0,
+    progress: Progress | None = None,
+    on_group: Callable[[list[Figure], Machine], None] | None = None,
+) -> Benchmark:
+    """Time every kernel and runtime of some operators beside their references.
+
+    Args:
+        operators: declared in files.
+        sizes: in place of those that `register_sizes` names.
+        dtype: the generic dtype; float32 by default if the kernel has it.
+        only: names of contestants (``"cpu kernel"``); all by default. The reference always runs.
+        candidate: a file that registers further kernels. It is imported by the process that is
+            timed, and by no other.
+        rounds: how often each contestant is timed.
+        seconds: after this long the rounds of one size end, once there are five.
+        cases: where no sizes are registered, how many of the registered cases to take, the largest
+            ones.
+        time_limit: the seconds that a batch of calls may take; compiling gets ten times as long.
+        progress: told before each step.
+        on_group: given the figures of each size as soon as they are there, and the machine.
+
+    Returns:
+        The figures.
+
+    Raises:
+        NothingToTimeError: nothing says which sizes to time.
+        NotLocatedError: an operator is declared in no file.
+        NoSuchContestantError: `only` names none.
+    """
+    many = [operators] if isinstance(operators, Operator) else list(operators)
+    machine = describe()
+    benchmark = Benchmark(machine=machine)
+    file = Path(candidate).resolve() if candidate is not None else None
+    with ExitStack() as stack:
+        watch = stack.enter_context(Stopwatch(candidate=file, time_limit=time_limit))
+        references: dict[str, Stopwatch] = {}
+        for operator in many:
+            location = locate(operator)
+            watch.turn_to(location)
+            entries = watch.entries()
+            _require_known(only, operator, entries)
+            for device in dict.fromkeys(entry.device for entry in entries):
+                if device not in references:
+                    beside = Stopwatch(reference=True, device=device, time_limit=time_limit)
+                    references[device] = stack.enter_context(beside)
+                reference = references[device]
+                reference.turn_to(location)
+                lanes = [(one, reference) for one in reference.entries()]
+                lanes += [(one, watch) for one in entries if one.device == device]
+                names = {REFERENCE, *only}
+                if any(name.endswith(GRADIENT) for name in only):
+                    names.add(f"{REFERENCE}{GRADIENT}")
+                wanted = [x for x in lanes if not only or x[0].name in names]
+                subject = _subject(operator, device)
+                chosen = dtype or subject.favourite
+                for supply in supplies(subject, chosen, sizes, cases):
+                    race = _Race(supply, wanted, machine, reference, device)
+                    figures = race.run(rounds, seconds, progress or (lambda *_: None))
+                    benchmark.figures += figures
+                    if on_group is not None:
+                        on_group(figures, machine)
+    return benchmark
+
+
+def _require_known(only: Sequence[str], operator: Operator, entries: Sequence[Entry]) -> None:
+    known = [REFERENCE, f"{REFERENCE}{COMPILED}", *(entry.name for entry in entries)]
+    if any(name.endswith(GRADIENT) for name in known):
+        known.insert(2, f"{REFERENCE}{GRADIENT}")
+    if only and not set(only) & set(known):
+        raise NoSuchContestantError(
+            f"{operator.name}: there is no {' and no '.join(map(repr, only))} to time; there are "
+            f"{', '.join(map(repr, known))}"
+        )
+
+
+def _subject(operator: Operator, device: str) -> Subject:
+    for subject in subjects_of(operator):
+        if subject.device == device:
+            return subject
+    return Subject(operator, REFERENCE, device)
+
+
+@dataclass
+class _Lane:
+    """A contestant in a race.
+
+    Attributes:
+        name: the contestant's.
+        stopwatch: times it.
+        status: what became of it.
+        message: why it is out.
+        calls: how many calls a round has.
+        spent: by round, the seconds of its short batch and of its long one.
+    """
+
+    name: str
+    stopwatch: Stopwatch
+    status: Status = "timed"
+    message: str = ""
+    calls: int = _FEWEST
+    spent: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether gradients are timed too."""
+        return self.name.endswith(GRADIENT)
+
+    @property
+    def running(self) -> bool:
+        """Whether nothing is against it so far."""
+        return self.status == "timed"
+
+    @property
+    def split(self) -> tuple[int, int]:
+        """How many calls the short batch and the long one have."""
+        few = max(1, self.calls // _SHORT)
+        return few, self.calls - few
+
+    def seconds(self, idle: float) -> dict[int, float]:
+        """Return the time of a call, by round.
+
+        Args:
+            idle: the least that a batch without a call took.
+        """
+        return {number: (sum(one) - 2 * idle) / self.calls for number, one in self.spent.items()}
+
+    def leave(self, status: Status, message: str) -> None:
+        """Take it out of the race."""
+        self.status, self.message = status, message
+
+
+class _Race:
+    """All contestants at one size.
+
+    Args:
+        supply: gives arguments.
+        lanes: who takes part, and who times them.
+        machine: takes what the machine does in each round.
+        yardstick: measures the machine.
+        device: the device type.
+    """
+
+    def __init__(
+        self,
+        supply: Supply,
+        lanes: Sequence[tuple[Entry, Stopwatch]],
+        machine: Machine,
+        yardstick: Stopwatch,
+        device: str,
+    ) -> None:
+        self._supply = supply
+        self._machine = machine
+        self._yardstick = yardstick
+        self._device = device
+        self._machine.dtype = supply.dtype if supply.dtype == "float64" else "float32"
+        self._verdicts = {
+            goes_back: Verdict(supply.operator, gradient=goes_back) for goes_back in (False, True)
+        }
+        self._lanes = [_Lane(entry.name, stopwatch) for entry, stopwatch in lanes]
+        for lane, (entry, _) in zip(self._lanes, lanes, strict=True):
+            if entry.obstacle:
+                lane.leave("not applicable", entry.obstacle)
+        self._sizes: dict[bool, list[int]] = {}
+        self._idle: dict[bool, float] = {}
+        back = [lane for lane in self._lanes if lane.running and lane.goes_back]
+        obstacle = self._verdicts[True].obstacle(supply.first) if back else ""
+        for lane in back if obstacle else ():
+            lane.leave("not applicable", obstacle)
+
+    def run(self, rounds: int, seconds: float, progress: Progress) -> list[Figure]:
+        """Run the race; a figure for each contestant."""
+        what = f"{self._supply.operator.name} {self._supply.label}"
+        running = [lane for lane in self._lanes if lane.running]
+        steps = len(running) + rounds
+        for stopwatch in {lane.stopwatch for lane in running}:
+            stopwatch.forget()
+        for step, lane in enumerate(running):
+            progress(step, steps, f"{what}: {lane.name}")
+            with _leaving(lane):
+                self._prepare(lane)
+                self._calibrate(lane)
+        started = time.monotonic()
+        for number in range(rounds):
+            if number >= _LEAST_ROUNDS and time.monotonic() - started > seconds:
+                break
+            progress(len(running) + number, steps, f"{what}: round {number + 1}")
+            self._machine.measure(self._yardstick, self._device)
+            random.shuffle(running)
+            for lane in running:
+                with _leaving(lane):
+                    if lane.running:
+                        self._turn(lane, number)
+            self._measure_idle()
+        progress(steps, steps, "")
+        return list(self._figures())
+
+    def _prepare(self, lane: _Lane) -> None:
+        lane.stopwatch.prepare(lane.name, self._supply.batch(1))
+
+    def _calibrate(self, lane: _Lane) -> None:
+        """Find how many calls a round needs."""
+        most = max(_FEWEST, min(_CALLS, _BYTES // max(self._supply.bytes, 1)))
+        lane.calls = _FEWEST
+        while lane.calls < most:
+            lane.stopwatch.place(self._supply.batch(lane.calls))
+            # Several times: first calls take long, and so does what others interrupt.
+            if all(
+                lane.stopwatch.time(lane.name, 0, lane.calls, 0, 0)[0] >= _SECONDS
+                for _ in range(_ATTEMPTS)
+            ):
+                break
+            lane.calls = min(most, 4 * lane.calls)
+
+    def _turn(self, lane: _Lane, number: int) -> None:
+        """Time a contestant once, and compare what it gave."""
+        stopwatch = lane.stopwatch
+        if lane.name not in stopwatch.prepared:
+            self._prepare(lane)  # another contestant took the process down
+        few, many = lane.split
+        batch = self._supply.batch(lane.calls)
+        stopwatch.place(batch)
+        spent = []
+        for first, count in ((0, few), (few, many)):
+            looked = random.randrange(count)
+            flush = self._machine.flush
+            taken, results = stopwatch.time(lane.name, first, count, looked, flush)
+            spent.append(taken)
+            # Nobody knows before which of the two is compared where one takes long.
+            if not self._verdicts[lane.goes_back].slow or random.random() < 0.5:
+                self._compare(lane, batch, first + looked, results, number)
+        lane.spent[number] = (spent[0], spent[1])
+
+    def _measure_idle(self) -> None:
+        """Time batches without a call: messages, and the copy of results of the same sizes.
+
+        The reference's process has them, as the timed one could be slow on purpose. The least that
+        was ever seen counts: no batch takes less, so that no call seems faster than it is, however
+        busy the machine.
+        """
+        for goes_back, sizes in self._sizes.items():
+            for _ in range(_IDLE):
+                taken = self._yardstick.idle(sizes, self._machine.flush, self._device)
+                self._idle[goes_back] = min(taken, self._idle.get(goes_back, taken))
+
+    def _compare(
+        self, lane: _Lane, batch: Batch, number: int, results: Sequence[Tensor], round_: int
+    ) -> None:
+        verdict = self._verdicts[lane.goes_back]
+        problem = verdict.problem(batch.arguments(number), results)
+        if problem:
+            lane.leave(
+                "refused",
+                f"a timed call gave a wrong result (round {round_ + 1}, call {number + 1} of "
+                f"{lane.calls}): {problem}",
+            )
+        else:
+            self._sizes[lane.goes_back] = [result.nbytes for result in results]
+
+    # --- what came out -----------------------------------------------------------------------
+
+    def _figures(self) -> Iterator[Figure]:
+        operator, supply = self._supply.operator, self._supply
+        cost = operator.cost(supply.first) if operator.cost is not None else Cost()
+        by_name = {lane.name: lane for lane in self._lanes}
+        for lane in self._lanes:
+            base = by_name.get(f"{REFERENCE}{GRADIENT if lane.goes_back else ''}")
+            # What goes back does more than the author stated.
+            stated = Cost() if lane.goes_back else cost
+            self._require_possible(lane, cost)
+            figure = Figure(
+                operator.name,
+                supply.label,
+                supply.dtype,
+                self._device,
+                lane.name,
+                lane.status,
+                lane.message,
+                bytes=stated.bytes,
+                operations=stated.operations,
+                notes=tuple(self._notes(lane)),
+            )
+            if lane.running:
+                idle = self._idle.get(lane.goes_back, 0.0)
+                seconds = lane.seconds(idle)
+                other = base.seconds(idle) if base is not None and base.running else {}
+                speedups = [other[n] / taken for n, taken in seconds.items() if n in other]
+                taken = tuple(seconds.values())
+                figure = replace(figure, seconds=taken, speedups=tuple(speedups))
+            yield figure
+
+    def _notes(self, lane: _Lane) -> Iterator[str]:
+        if self._supply.repeats:
+            yield (
+                "every call got the same numbers, as the registered cases do not change with the "
+                "seed: a kernel that remembers results is not found out"
+            )
+        if self._verdicts[lane.goes_back].slow:
+            yield "results were compared with the largest tolerance of the first call's"
+
+    def _require_possible(self, lane: _Lane, cost: Cost) -> None:
+        """Refuse a time that is too short for what has to be moved, or to tell a call's from."""
+        if not lane.running:
+            return
+        if not lane.spent:
+            lane.leave("failed", "no round was run to its end")
+            return
+        idle = self._idle.get(lane.goes_back, 0.0)
+        batches = statistics.median(sum(one) for one in lane.spent.values())
+        if batches - 2 * idle < _LEAST_PART * batches:
+            lane.leave(
+                "refused",
+                f"of the {show_seconds(batches)} that {lane.calls} calls took, messages and the "
+                f"copy of results take {show_seconds(2 * idle)}: too little is left to tell what a "
+                "call takes",
+            )
+            return
+        median = statistics.median(lane.seconds(idle).values())
+        least = self._machine.least_seconds(cost.bytes or 0)
+        if median < least:
+            lane.leave(
+                "refused",
+                f"a call took {show_seconds(median)}, and moving {show_bytes(cost.bytes or 0)} "
+                f"takes at least {show_seconds(least)} here. It does not do the work, or "
+                "register_cost states too much",
+            )
+
+
+@contextmanager
+def _leaving(lane: _Lane) -> Iterator[None]:
+    """Take a contestant out of the race where it cannot be timed."""
+    try:
+        yield
+    except NotTimedError as error:
+        lane.leave("failed", str(error))

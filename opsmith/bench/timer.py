@@ -1,0 +1,283 @@
+"""The clock, and the process that it times: another one than this.
+
+A timing is the time from the message ``go`` to the message ``done``, so it holds what messages
+cost. A timing without any call tells how much that is.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from opsmith.bench.inputs import Batch
+from opsmith.checks.cases.import_location import Location
+from opsmith.checks.isolation.launch import python
+from opsmith.checks.isolation.supervisor_client import GarbledError, Supervised
+from opsmith.checks.isolation.wire import Reader, WireError
+from opsmith.errors import OpsmithError
+from opsmith.kernels import HOST
+
+#: Importing and compiling may take so many times as long as a batch of calls.
+_PREPARING = 10
+_MOST_BYTES = 2**34
+
+
+class NotTimedError(OpsmithError):
+    """Something could not be run to its end; says why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a process offers to time.
+
+    Attributes:
+        name: of the contestant.
+        device: the device type of its arguments.
+        obstacle: why it cannot run here; empty where it can.
+    """
+
+    name: str
+    device: str
+    obstacle: str
+
+
+class Stopwatch(Supervised):
+    """A process in which one operator at a time is called, and the clock outside of it.
+
+    Args:
+        candidate: a further file with kernels, that only the timed process imports.
+        reference: whether it calls the reference, and no kernel.
+        device: the device type, for the reference.
+        time_limit: the seconds that a batch of calls may take.
+
+    Attributes:
+        prepared: the contestants that are ready; none after the process ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        candidate: Path | None = None,
+        reference: bool = False,
+        device: str = HOST,
+        time_limit: float = 60.0,
+    ) -> None:
+        super().__init__(python("opsmith.bench.process"))
+        self._load: dict[str, Any] = {
+            "event": "load",
+            "candidate": None if candidate is None else str(candidate),
+            "reference": reference,
+            "device": device,
+            "path": [path for path in sys.path if path],
+        }
+        self._time_limit = time_limit
+        self._number = 0
+        self._entries: list[Entry] | None = None
+        self.prepared: set[str] = set()
+
+    def turn_to(self, location: Location) -> None:
+        """Time another operator from now on.
+
+        Args:
+            location: what declares it.
+        """
+        self._load["location"] = location.to_json()
+        self._entries = None
+
+    def entries(self) -> list[Entry]:
+        """What can be timed, once the operator is imported.
+
+        Raises:
+            NotTimedError: it cannot be imported.
+        """
+        if self._entries is None:
+            self.prepared.clear()
+            try:
+                message = self._ask(self._load, b"", "loaded", self._time_limit * _PREPARING)
+            except NotTimedError as error:
+                what = self._load["location"]["name"]
+                raise NotTimedError(
+                    f"{what}: the process to time cannot load it: {error}"
+                ) from error
+            listed = message.get("contestants")
+            self._entries = [
+                Entry(*map(str, one)) for one in (listed if isinstance(listed, list) else ())
+            ]
+        return self._entries
+
+    def prepare(self, name: str, batch: Batch) -> None:
+        """Have a contestant built and compiled for arguments like those of `batch`, and called.
+
+        Raises:
+            NotTimedError: that failed.
+        """
+        self.entries()
+        request = {"event": "prepare", "contestant": name, **batch.request()}
+        self._ask(request, batch.payload(), "prepared", self._time_limit * _PREPARING)
+        self.prepared.add(name)
+
+    def forget(self) -> None:
+        """Drop what was prepared.
+
+        Raises:
+            NotTimedError: the process is gone.
+        """
+        self.entries()
+        self.prepared.clear()
+        self._ask({"event": "forget"}, b"", "forgotten", self._time_limit)
+
+    def place(self, batch: Batch) -> None:
+        """Send sets of arguments.
+
+        Raises:
+            NotTimedError: they did not arrive.
+        """
+        request = {"event": "place", **batch.request()}
+        self._ask(request, batch.payload(), "placed", self._time_limit)
+
+    def time(
+        self, name: str, first: int, count: int, looked: int, flush: int
+    ) -> tuple[float, list[Tensor]]:
+        """Time some calls.
+
+        Args:
+            name: of a prepared contestant.
+            first: the set of arguments of the first call; each further call takes the next set.
+            count: how many calls.
+            looked: the number of the call whose results are copied as soon as it returns.
+            flush: how many bytes to write before, so that no argument is in a cache.
+
+        Returns:
+            The seconds of all calls and what messages cost, and the results of that one call.
+
+        Raises:
+            NotTimedError: a call failed, crashed or hung.
+        """
+        request = {
+            "event": "time",
+            "contestant": name,
+            "first": first,
+            "count": count,
+            "looked": looked,
+            "flush": flush,
+        }
+        seconds, message = self._timed(request, "results")
+        described = message.get("results")
+        reader = Reader(message["data"])
+        try:
+            listed = described if isinstance(described, list) else []
+            results = [reader.result(one) for one in listed]
+            reader.end()
+        except WireError as error:
+            self.stop()
+            raise NotTimedError(f"its answer is not a result: {error}") from error
+        return seconds, results
+
+    def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
+        """Time what a batch takes beside its calls.
+
+        Args:
+            sizes: the bytes of each result, which are copied.
+            flush: how many bytes to write before.
+            device: where the results are.
+
+        Returns:
+            The seconds.
+        """
+        request = {"event": "idle", "sizes": list(sizes), "flush": flush, "device": device}
+        return self._timed(request, "idled")[0]
+
+    def machine(self, work: str, size: int, dtype: str, count: int, device: str) -> float:
+        """The seconds that it takes to copy memory or to multiply matrices, `count` times."""
+        request = {"event": "machine", "work": work, "size": size, "dtype": dtype}
+        return self._timed({**request, "count": count, "device": device}, "worked")[0]
+
+    def stop(self) -> None:
+        """End the process; the next request starts another."""
+        super().stop()
+        self._entries = None
+        self.prepared.clear()
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def _timed(self, request: Mapping[str, Any], event: str) -> tuple[float, dict[str, Any]]:
+        self._ask(request, b"", "ready", self._time_limit)
+        gc.disable()
+        try:
+            started = time.perf_counter()
+            self._send(b"go\n", self._time_limit)
+            self._receive("done", self._time_limit)
+            seconds = time.perf_counter() - started
+        finally:
+            gc.enable()
+        return seconds, self._receive(event, self._time_limit)
+
+    def _ask(
+        self, request: Mapping[str, Any], payload: bytes, event: str, seconds: float
+    ) -> dict[str, Any]:
+        try:
+            end = self._make_ready()
+        except (GarbledError, KeyError, TypeError, ValueError) as error:
+            self._fail(f"the process does not start: {error}")
+        if end is not None:
+            raise NotTimedError(end.how)
+        if self._entries is None and request["event"] != "load":
+            raise NotTimedError("the process ended before")
+        self._number += 1
+        head = {"number": self._number, "bytes": len(payload), **request}
+        if not self._send((json.dumps(head) + "\n").encode() + payload, seconds):
+            self._fail(f"took no request within {seconds:.0f} s")
+        return self._receive(event, seconds)
+
+    def _receive(self, event: str, seconds: float) -> dict[str, Any]:
+        """The next message, which must be `event`; with the bytes that follow it.
+
+        Raises:
+            NotTimedError: another one comes, or none.
+        """
+        try:
+            message = self._read(seconds)
+            if message is None:
+                raise NotTimedError(self._lost().how)
+            if not message:
+                self._fail(f"did not return within {seconds:.0f} s")
+            if message["event"] == "ended" and message.get("pid") == self._child:
+                how = self._how(int(message["code"])).how
+                self._restart()
+                raise NotTimedError(how)
+            if message.get("request") != self._number:
+                raise GarbledError("it is an answer to something else")
+            count = message.get("bytes", 0)
+            if type(count) is not int or not 0 <= count <= _MOST_BYTES:
+                raise GarbledError("it does not say how many bytes follow")
+            data = self._read_bytes(count, seconds, None)
+            if data is None:
+                raise GarbledError("fewer bytes came than were announced")
+            if message["event"] == "raised":
+                raise NotTimedError(f"raised {message.get('message')}")
+            if message["event"] != event:
+                raise GarbledError(f"expected {event!r}, got {str(message['event'])[:40]!r}")
+        except EOFError:
+            raise NotTimedError(self._lost().how) from None
+        except (GarbledError, KeyError, TypeError, ValueError) as error:
+            self.stop()
+            raise NotTimedError(f"its answer cannot be read: {error}") from error
+        return {**message, "data": data}
+
+    def _restart(self) -> None:
+        self._end_child()
+        self._entries = None
+        self.prepared.clear()
+
+    def _fail(self, how: str) -> NoReturn:
+        tail = self._tail()
+        self._restart()
+        raise NotTimedError(f"{how}{tail}")

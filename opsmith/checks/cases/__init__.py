@@ -1,0 +1,1 @@
+"""Draw, describe and store the arguments of calls. Runs no kernel."""

@@ -1,0 +1,167 @@
+"""One set of arguments: how it is made, as often as a check needs it, and how it is shown."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.checks.cases import layouts
+from opsmith.kernels import HOST
+from opsmith.operators.core.arguments import (
+    dtype_name,
+    every_tensor_in,
+    generic_dtype,
+    holds_tensors,
+    map_named_tensors,
+    map_tensors,
+    with_own_lists,
+)
+from opsmith.signature import Signature, TensorInfo
+
+#: The origin of a case that failed in an earlier run.
+FAILED_BEFORE = "failed before"
+#: Up to this many elements a tensor's values are shown.
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """Arguments for one call.
+
+    Attributes:
+        signature: the operator's.
+        values: every argument by name; tensors on the CPU, which nobody writes into.
+        layouts: how tensors are to lie in memory, by parameter; contiguous where nothing is said.
+        origin: where the arguments come from; empty for sampled ones.
+        same: two arguments that are the same tensor.
+        shift: by how many elements the second of `same` lies behind the first in one memory, where
+            that is not 0; its values are those that lie there.
+    """
+
+    signature: Signature
+    values: Mapping[str, Any]
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+    same: tuple[str, str] | tuple[()] = ()
+    shift: int = 0
+
+    def make(self, device: str = HOST) -> dict[str, Any]:
+        """The arguments by name, every tensor a fresh copy in its layout on `device`."""
+        made: dict[str, Any] = {}
+        for name, value in with_own_lists(self.values).items():
+            layout = self.layouts.get(name, layouts.CONTIGUOUS)
+            made[name] = map_tensors(value, functools.partial(_laid_out, layout, device))
+        if self.same:
+            one, other = self.same
+            if self.shift:
+                made[one], made[other] = layouts.in_one_memory(made[one], made[other], self.shift)
+            else:
+                made[other] = made[one]
+        return made
+
+    def with_layouts(self, wanted: Mapping[str, str]) -> Case:
+        """The same arguments lying otherwise in memory."""
+        return replace(self, layouts=dict(wanted))
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor with its name (``x``, ``xs[0]``)."""
+        return every_tensor_in(self.values)
+
+    def described(self) -> dict[str, Any]:
+        """The arguments as `opsmith.signature.bind` takes them: tensors by shape and dtype."""
+        return map_named_tensors(
+            self.values,
+            lambda _, tensor: TensorInfo(tuple(tensor.shape), dtype_name(tensor.dtype)),
+        )
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype that the call's generic tensors share; `None` if all dtypes are fixed."""
+        return generic_dtype(self.signature, self.values)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it was sampled, now or in an earlier run, and not given by the author."""
+        return self.origin in ("", FAILED_BEFORE)
+
+    @cached_property
+    def numel(self) -> int:
+        """How many elements all tensors have together."""
+        return sum(tensor.numel() for _, tensor in self.tensors())
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal arguments, in every process, wherever they come from."""
+        text = replace(self, origin="").describe()
+        sha = hashlib.sha1(text.encode(), usedforsecurity=False)
+        for _, tensor in self.tensors():
+            sha.update(layouts.bits(tensor).numpy().tobytes())
+        return sha.hexdigest()
+
+    def describe(self) -> str:
+        """The arguments in one line: ``x: float32 (3, 4) transposed, scale=1.0``."""
+        parts = []
+        for name, value in self.values.items():
+            layout = self.layouts.get(name, layouts.CONTIGUOUS)
+            if isinstance(value, Tensor):
+                parts.append(f"{name}: {show_tensor(value, layout)}")
+            elif holds_tensors(value):
+                inner = ", ".join(show_tensor(item, layout) for item in value)
+                parts.append(f"{name}: [{inner}]")
+            else:
+                parts.append(f"{name}={value!r}")
+        text = ", ".join(parts) or "no arguments"
+        if self.same:
+            one, other = self.same
+            text += (
+                f"; {other} begins {self.shift} element{'s' * (self.shift > 1)} behind {one} in "
+                "one memory"
+                if self.shift
+                else f"; {one} and {other} are the same tensor"
+            )
+        return f"{text} ({self.origin})" if self.origin else text
+
+
+def _laid_out(layout: str, device: str, tensor: Tensor) -> Tensor:
+    return layouts.lay_out(tensor.to(device), layout)
+
+
+def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
+    """A tensor in a few words: dtype, shape, layout, its values if they are few, or NaN in it."""
+    words = [dtype_name(tensor.dtype), show_shape(tensor.shape)]
+    if layouts.possible(tensor, layout):
+        words.append(layouts.taken(tensor, layout))
+    if 0 < tensor.numel() <= _SHOWN:
+        words.append(show_values(tensor.tolist()))
+    else:
+        kinds = {"NaN": Tensor.isnan, "infinity": Tensor.isinf}
+        special = [kind for kind, test in kinds.items() if _has(tensor, test)]
+        if special:
+            words.append(f"with {' and '.join(special)}")
+    return " ".join(words)
+
+
+def _has(tensor: Tensor, test: Callable[[Tensor], Tensor]) -> bool:
+    """Whether `test` holds of any element."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    # What PyTorch tests of float8 depends on its release.
+    return bool(test(tensor.float() if tensor.element_size() == 1 else tensor).any())
+
+
+def show_shape(shape: Any) -> str:
+    """``(3, 4)``, ``(3,)`` or ``()``."""
+    return str(tuple(int(size) for size in shape))
+
+
+def show_values(values: Any) -> str:
+    """Nested lists of numbers, floats with few digits."""
+    if isinstance(values, list):
+        return "[" + ", ".join(show_values(value) for value in values) + "]"
+    return f"{values:.4g}" if isinstance(values, float | complex) else str(values)

@@ -1,0 +1,31 @@
+"""Call an operator's reference, below the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import flatten, with_own_lists
+
+
+def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
+    """Call the reference itself, below the dispatcher.
+
+    Args:
+        operator: whose reference.
+        arguments: by name; what it writes into is copied first, and so are lists.
+
+    Returns:
+        What it returned, and that flat.
+    """
+    signature = operator.signature
+    own = with_own_lists(arguments)
+    for parameter in signature.mutated:
+        if own[parameter.name] is not None:
+            own[parameter.name] = own[parameter.name].clone()
+    positional, keywords = operator.split(own)
+    returned = operator.reference(*positional, **keywords)
+    return returned, flatten(signature, returned, own)

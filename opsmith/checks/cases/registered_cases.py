@@ -1,0 +1,115 @@
+"""The author's cases, and pairs of cases that differ in sizes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.cases.subject import registered
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import holds_tensors
+from opsmith.signature import bind, result_shapes
+
+#: How many elements a registered case may have for checks that run a case many times.
+MODEST = 50_000
+
+
+def author_cases(
+    operator: Operator, dtype: str | None, seed: int, offsets: Sequence[int] = (0,)
+) -> list[Case]:
+    """The author's cases, the smallest first.
+
+    Args:
+        operator: whose `register_cases` functions are asked.
+        dtype: the generic dtype.
+        seed: what the functions are given.
+        offsets: what is added to the seed; for each they are asked once.
+    """
+    found: list[Case] = []
+    names = [function.__name__ for function in operator.cases]
+    for offset in offsets:
+        for number, arguments in enumerate(registered(operator, dtype, seed + offset), 1):
+            origin = f"no. {number} of {', '.join(names)}"
+            if offset:
+                origin += f", seed {seed + offset}"
+            found.append(Case(operator.signature, arguments, {}, origin))
+    return sorted(found, key=size_of)
+
+
+def few_of(cases: Sequence[Case], most: int) -> list[Case]:
+    """At most `most` of some cases, from small to large; none that is huge."""
+    # Where few cases are run, each is slow.
+    return spread([case for case in cases if case.numel <= MODEST] or list(cases[:1]), most)
+
+
+def spread(cases: Sequence[Case], most: int) -> list[Case]:
+    """At most `most` of some cases, the first and the last among them."""
+    if len(cases) <= most:
+        return list(cases)
+    return [cases[n * (len(cases) - 1) // max(most - 1, 1)] for n in range(most)]
+
+
+def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | None:
+    """Two of some cases that differ in sizes only, none of which is special to a compiler."""
+    groups: dict[Any, list[Case]] = {}
+    for case in cases:
+        if case.numel <= MODEST and has_no_small_size(operator, case):
+            groups.setdefault(_skeleton(case), []).append(case)
+    for first, *rest in groups.values():
+        for other in rest:
+            if shapes_of(other) != shapes_of(first):
+                return first, other
+    return None
+
+
+def has_no_small_size(operator: Operator, case: Case) -> bool:
+    """Whether no size, of a result neither, is 0 or 1, which compilers take for constants."""
+    sizes = [size for _, tensor in case.tensors() for size in tensor.shape]
+    return min(sizes, default=2) > 1 and min(_result_sizes(operator, case), default=2) > 1
+
+
+def shapes_of(case: Case) -> tuple[Any, ...]:
+    """The shapes of all tensors of a case."""
+    return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
+
+
+def shown_shapes(case: Case) -> str:
+    """The same, for messages."""
+    return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
+
+
+def size_of(case: Case) -> tuple[int, int]:
+    """What smaller cases have less of."""
+    return case.numel, len(case.describe())
+
+
+def _result_sizes(operator: Operator, case: Case) -> list[int]:
+    """Every size of the results that does not depend on data."""
+    signature = operator.signature
+    if signature.data_dependent:
+        return []
+    try:
+        if signature.shaped:
+            shapes = result_shapes(signature, bind(signature, case.described()), case.values)
+            return [size for shape in shapes for size in shape]
+        _, results = run_reference(operator, case.values)
+    except Exception:
+        return []  # running the case says what is wrong with it
+    return [size for result in results for size in result.shape]
+
+
+def _skeleton(case: Case) -> Any:
+    """What a compiler would bake in, equal for cases that differ in sizes only."""
+    parts: list[Any] = []
+    for name, value in case.values.items():
+        if isinstance(value, Tensor):
+            parts.append((name, value.dim(), value.dtype))
+        elif holds_tensors(value):
+            parts.append((name, tuple((item.dim(), item.dtype) for item in value)))
+        else:
+            parts.append((name, repr(value)))
+    return tuple(parts)

@@ -1,0 +1,65 @@
+"""The command line that repeats a check."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import Subject
+from opsmith.operators.core.source_location import shown_path
+
+
+def file_of(subject: Subject) -> Path | None:
+    """The file that declares the operator; `None` for a notebook."""
+    code: Callable[..., object] | None = getattr(subject.operator.reference, "__code__", None)
+    path = Path(getattr(code, "co_filename", ""))
+    return path if path.is_file() else None
+
+
+def beside(subject: Subject) -> list[Path]:
+    """Further files that register kernels of the operator, which they import."""
+    operator = subject.operator
+    functions = [getattr(kernel, "function", None) for kernel in operator.kernels.values()]
+    names = dict.fromkeys(getattr(function, "__module__", None) for function in functions)
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    registering = [one for one in modules if any(v is operator for v in vars(one).values())]
+    files = [Path(str(one.__file__)) for one in registering if getattr(one, "__file__", None)]
+    return [file for file in files if file != file_of(subject)]
+
+
+def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool = True) -> str:
+    """The command line that runs a check as it ran; empty for a notebook, or given cases.
+
+    All that decides the outcome is in it: the seed, and whatever was set otherwise than the
+    command line sets it. Without a seed (`seeded`) it begins with the case that failed before.
+    """
+    path = file_of(subject)
+    if path is None or settings.given:
+        return ""
+    words = ["opsmith", "check", *_what(subject, _shown(path)), "--check", check]
+    words += ["--seed", str(settings.seed)] if seeded else []
+    usual = Settings()
+    for name in ("examples", "seconds", "time_limit"):
+        value = getattr(settings, name)
+        if value != getattr(usual, name):
+            words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    words += [word for device in settings.devices for word in ("--device", device)]
+    return " ".join(words)
+
+
+def _shown(path: Path) -> str:
+    return shlex.quote(shown_path(str(path)))
+
+
+def _what(subject: Subject, file: str) -> list[str]:
+    """The words that name the operator: its file, or what it is called and the file of its spec."""
+    specification = getattr(subject.operator, "specification", None)
+    if specification is None:
+        return [file, *map(_shown, beside(subject))]
+    words = [specification.name, "--spec", file]
+    for _, source in specification.modules:
+        words += ["--import", shlex.quote(source)]
+    return words

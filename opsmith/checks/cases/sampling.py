@@ -1,0 +1,471 @@
+"""Hypothesis strategies that follow from a signature.
+
+A draw has two parts. The *skeleton* is what a compiler would bake in: which optional arguments are
+there, how long lists are, how many dimensions ``*names`` stand for, scalars. The *sizes and values*
+come after. A pair of cases shares the skeleton and differs in sizes, which is what a check of
+dynamic shapes needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from opsmith.checks.cases import layouts
+from opsmith.checks.cases.boundary_values import takes
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.integer_runs import NoValue
+from opsmith.checks.cases.values import fill
+from opsmith.errors import ArgumentError
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.operators.core.value_checks import check_values
+from opsmith.signature import (
+    NO_DEFAULT,
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorType,
+    bind,
+    expressions,
+    result_shapes,
+)
+from opsmith.signature.constraints import range_limits
+from opsmith.signature.shapes import Fixed, Variadic
+
+#: From the most telling to the largest; hypothesis shrinks towards the front. Odd sizes and sizes
+#: beside powers of two leave a rest in vectorised loops.
+SIZES = (1, 2, 3, 0, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130)
+#: For a compiler, which treats 0 and 1 as constants.
+DYNAMIC_SIZES = (2, 3, 4, 5, 6, 7, 9)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What kind of cases to sample.
+
+    Attributes:
+        dtype: the generic dtype; `None` where every dtype is fixed.
+        sizes: what a dimension may be.
+        distinct: whether dimensions of different names have different sizes.
+        forced: sizes of some dimensions.
+        layouts: what each tensor's layout is drawn from.
+        max_elements: how many elements the arguments and the results may each have together.
+        ranks: how many dimensions ``*names`` may stand for.
+        lengths: how long lists may be; ``()`` for a handful.
+        values: of which kind the values of tensors are (`opsmith.checks.cases.boundary_values`); empty for
+            normally distributed ones.
+        given: arguments that are not drawn.
+        same: two arguments that are the same tensor.
+        shift: how many elements the second of `same` lies behind the first instead.
+        square: whether all dimensions of a case have the same size.
+    """
+
+    dtype: str | None = None
+    sizes: tuple[int, ...] = SIZES
+    distinct: bool = False
+    forced: Mapping[str, int] = field(default_factory=dict)
+    layouts: tuple[str, ...] = (layouts.CONTIGUOUS,)
+    max_elements: int = 8192
+    ranks: tuple[int, ...] = (1, 2, 0, 3)
+    lengths: tuple[int, ...] = ()
+    values: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    same: tuple[str, str] | tuple[()] = ()
+    shift: int = 0
+    square: bool = False
+
+
+@st.composite
+def cases(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> Case:
+    """One case."""
+    return _Sampler(draw, signature, wanted).case()
+
+
+@st.composite
+def pairs(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> tuple[Case, Case]:
+    """Two cases that differ in sizes and values only.
+
+    Mostly even sizes become odd, and odd ones even: a trace may keep what it learned of either.
+    """
+    sampler = _Sampler(draw, signature, wanted)
+    first = sampler.case()
+    if draw(st.sampled_from((True, True, False))):
+        sampler.turn()
+    return first, sampler.case()
+
+
+class _Sampler:
+    def __init__(self, draw: st.DrawFn, signature: Signature, wanted: Wanted) -> None:
+        self.draw = draw
+        self.signature = signature
+        self.wanted = wanted
+        self.in_shapes = scalars_in_shapes(signature)
+        self.absent = {
+            p.name: draw(st.booleans())
+            for p in signature.parameters
+            if (p.optional and p.default is None) or (p.optional and p.is_tensor)
+        }
+        self.lengths = {
+            p.name: draw(st.sampled_from(wanted.lengths or _lengths(p, signature)))
+            for p in signature.tensors
+            if p.is_tensor_list
+        }
+        self.ranks: dict[tuple[str, str], int] = {}
+        self.scalars: dict[str, Any] = {}
+        self.axis_layouts: dict[str, str] = {}
+        self.drawn: list[int] = []
+        self.earlier: list[int] = []
+        self.side = draw(st.sampled_from(wanted.sizes)) if wanted.square else None
+        # One argument alone, or all of them.
+        takers = [p.name for p in signature.tensors if self._takes(p)]
+        self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
+        if wanted.same:
+            self.absent.update(dict.fromkeys(wanted.same, False))
+
+    def turn(self) -> None:
+        """Draw sizes for the next case that are even where the last one's were odd."""
+        self.earlier, self.drawn = self.drawn, []
+
+    def case(self) -> Case:
+        """The sampler's skeleton with sizes and values drawn anew."""
+        try:
+            return self._case()
+        except (NoValue, ArgumentError, ZeroDivisionError, KeyError):
+            # No value fits the ranges, or sizes would be negative: not a call of this operator.
+            reject()
+            raise AssertionError from None
+
+    def _case(self) -> Case:
+        signature = self.signature
+        dims, variadic = self._dims()
+        for parameter in signature.parameters:
+            self._scalar(parameter, dims)
+        values: dict[str, Any] = dict.fromkeys(p.name for p in signature.parameters)
+        values.update(self.scalars)
+        shapes = {
+            p.name: self._shapes(p, dims, variadic)
+            for p in signature.tensors
+            if not self.absent.get(p.name)
+        }
+        self._require_small(shapes)
+        for parameter in readers_last(signature):
+            if parameter.name in shapes:
+                values[parameter.name] = self._tensors(
+                    parameter, shapes[parameter.name], dims, values
+                )
+        if self.wanted.same:
+            one, other = self.wanted.same
+            shift = self.wanted.shift
+            if values[one].shape != values[other].shape or values[one].numel() <= shift:
+                raise NoValue
+            tail = values[other].flatten()[values[one].numel() - shift :]
+            ahead = torch.cat([values[one].flatten()[shift:], tail])
+            values[other] = ahead.view(values[one].shape)
+        case = Case(signature, values, same=self.wanted.same, shift=self.wanted.shift)
+        bindings = bind(signature, case.described())
+        for parameter in signature.tensors:
+            if parameter.constraints:
+                check_values(signature, parameter, values, bindings)
+        if signature.shaped and not signature.data_dependent:
+            found = result_shapes(signature, bindings, values)
+            self._require_small({"result": list(found)})
+        return self._laid_out(case)
+
+    # --- sizes -------------------------------------------------------------------------------
+
+    def _dims(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+        signature = self.signature
+        names = list(signature.dims)
+        room = self.wanted.max_elements
+        dims: dict[str, int] = {}
+        variadic: dict[str, tuple[int, ...]] = {}
+        taken: set[int] = set()
+        left = len(names)
+        for name in names:
+            left -= 1
+            if name in signature.variadic_dims:
+                sizes = []
+                for _ in range(self._rank("*", name)):
+                    size = self._size(room >> left, taken)
+                    sizes.append(size)
+                    room //= max(size, 1)
+                if name in self.wanted.forced:
+                    sizes[-1:] = [self.wanted.forced[name]]
+                variadic[name] = tuple(sizes)
+                continue
+            forced = self.wanted.forced.get(name)
+            size = forced if forced is not None else self._size(room >> left, taken)
+            dims[name] = size
+            room //= max(size, 1)
+        return dims, variadic
+
+    def _size(self, largest: int, taken: set[int]) -> int:
+        if self.side is not None:
+            return self.side
+        allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
+        if self.wanted.distinct:
+            fresh = [size for size in allowed if size not in taken]
+            # No tensor may have all of the dimensions, so that another size may have room yet.
+            others = sorted(set(self.wanted.sizes) - taken)[:1]
+            allowed = fresh or [*others, *allowed]
+        if len(self.drawn) < len(self.earlier):
+            before = self.earlier[len(self.drawn)]
+            turned = [size for size in allowed if size % 2 != before % 2]
+            allowed = [size for size in turned if size not in self.earlier] or turned or allowed
+        size = self.draw(st.sampled_from(allowed))
+        taken.add(size)
+        self.drawn.append(size)
+        return size
+
+    def _rank(self, owner: str, name: str) -> int:
+        key = (owner, name)
+        if key not in self.ranks:
+            self.ranks[key] = self.draw(st.sampled_from(self.wanted.ranks))
+        return self.ranks[key]
+
+    def _shapes(
+        self, parameter: Parameter, dims: dict[str, int], variadic: dict[str, tuple[int, ...]]
+    ) -> list[tuple[int, ...]]:
+        count = self.lengths[parameter.name] if parameter.is_tensor_list else 1
+        type_ = parameter.tensor_type
+        assert type_ is not None
+        return [self._shape(parameter.name, type_, dims, variadic) for _ in range(count)]
+
+    def _shape(
+        self,
+        owner: str,
+        type_: TensorType,
+        dims: dict[str, int],
+        variadic: dict[str, tuple[int, ...]],
+    ) -> tuple[int, ...]:
+        if type_.shape is None:
+            return tuple(self._size(16, set()) for _ in range(self._rank(owner, "...")))
+        sizes: list[int] = []
+        for dim in type_.shape.dims:
+            if isinstance(dim, Variadic):
+                if dim.name is not None:
+                    sizes.extend(variadic[dim.name])
+                else:
+                    sizes.extend(self._size(8, set()) for _ in range(self._rank(owner, "...")))
+            elif isinstance(dim, Fixed):
+                sizes.append(expressions.evaluate(dim.expression, dims, self.scalars))
+            else:
+                sizes.append(self._size(16, set()))
+        if any(size < 0 for size in sizes):
+            raise NoValue
+        return tuple(sizes)
+
+    def _require_small(self, shapes: Mapping[str, list[tuple[int, ...]]]) -> None:
+        total = 0
+        for many in shapes.values():
+            for shape in many:
+                numel = 1
+                for size in shape:
+                    numel *= size
+                total += numel
+        if total > 4 * self.wanted.max_elements:
+            raise NoValue
+
+    # --- values ------------------------------------------------------------------------------
+
+    def _tensors(
+        self,
+        parameter: Parameter,
+        shapes: list[tuple[int, ...]],
+        dims: dict[str, int],
+        values: dict[str, Any],
+    ) -> Any:
+        type_ = parameter.tensor_type
+        assert type_ is not None
+        dtype = self._dtype(type_)
+        made = [
+            fill(
+                parameter,
+                shape,
+                dtype,
+                self.draw(st.integers(0, 2**16)),
+                dims,
+                values,
+                self.wanted.values if self.taker in (None, parameter.name) else "",
+            )
+            for shape in shapes
+        ]
+        return made if parameter.is_tensor_list else made[0]
+
+    def _takes(self, parameter: Parameter) -> bool:
+        type_ = parameter.tensor_type
+        if not self.wanted.values or type_ is None:
+            return False
+        return takes(parameter, DTYPES[self._dtype(type_)], self.wanted.values)
+
+    def _dtype(self, type_: TensorType) -> str:
+        if type_.shape is None:
+            # A plain Tensor says nothing; what most tensors are is what is tried.
+            return self.wanted.dtype or "float32"
+        if type_.dtypes.generic:
+            assert self.wanted.dtype is not None
+            return self.wanted.dtype
+        return type_.dtypes.names[0]
+
+    def _scalar(self, parameter: Parameter, dims: dict[str, int]) -> None:
+        name = parameter.name
+        if not isinstance(parameter.type, ScalarType | SequenceType):
+            return
+        if name in self.scalars:
+            self._require_in_range(parameter, dims)
+            return
+        if name in self.wanted.given:
+            self.scalars[name] = self.wanted.given[name]
+            self._require_in_range(parameter, dims)
+            return
+        if self.absent.get(name):
+            self.scalars[name] = None
+            return
+        for constraint in parameter.constraints:
+            for expression in constraint.expressions():
+                for scalar in expressions.scalars_of(expression):
+                    self._scalar(self.signature.by_name[scalar.parameter], dims)
+        default = parameter.default
+        if default is not NO_DEFAULT and default is not None and self.draw(st.booleans()):
+            self.scalars[name] = default
+            return
+        one = self._one(parameter, dims)
+        if isinstance(parameter.type, ScalarType):
+            self.scalars[name] = self.draw(one)
+        else:
+            length = parameter.type.length
+            least, most = (0, 4) if length is None else (length, length)
+            if length is None and self.wanted.lengths:
+                least, most = min(self.wanted.lengths), max(self.wanted.lengths)
+            if any(constraint.along for constraint in parameter.constraints):
+                self.scalars[name] = self._line(parameter, least, most, dims)
+                return
+            self.scalars[name] = self.draw(st.lists(one, min_size=least, max_size=most))
+
+    def _line(self, parameter: Parameter, least: int, most: int, dims: dict[str, int]) -> list[Any]:
+        assert isinstance(parameter.type, SequenceType)
+        dtype = "int64" if parameter.type.kind == "int" else "float64"
+        count, seed = self.draw(st.integers(least, most)), self.draw(st.integers(0, 2**16))
+        made: list[Any] = fill(parameter, (count,), dtype, seed, dims, self.scalars).tolist()
+        return made
+
+    def _one(self, parameter: Parameter, dims: dict[str, int]) -> st.SearchStrategy[Any]:
+        assert isinstance(parameter.type, ScalarType | SequenceType)
+        kind = parameter.type.kind
+        if kind == "bool":
+            return st.booleans()
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+            return st.sampled_from(parameter.type.choices)
+        if kind == "str":
+            return st.sampled_from(("a", "", "nearest", "sum"))
+        low, high = self._limits(parameter, dims)
+        if kind == "float":
+            # An eighth is the least that is sampled beside a bound which is itself not allowed.
+            above = any(range_.above for range_ in parameter.ranges)
+            return _floats(low + 0.125 if above else low, high)
+        if low is None and high is None:
+            low, high = (0, 4) if parameter.name in self.in_shapes else (-2, 4)
+        lowest = int(low) if low is not None else int(high) - 6
+        highest = int(high) if high is not None else lowest + 6
+        # A size that a wide range allows would still be too large to run.
+        if parameter.name in self.in_shapes:
+            highest = min(highest, max(lowest, 0) + 6)
+            lowest = max(lowest, 0)
+        if highest < lowest:
+            raise NoValue
+        return st.integers(lowest, min(highest, lowest + 1000))
+
+    def _limits(self, parameter: Parameter, dims: dict[str, int]) -> tuple[Any, Any]:
+        low: Any = None
+        high: Any = None
+        for range_ in parameter.ranges:
+            one_low, one_high = range_limits(range_, dims, self.scalars)
+            low = one_low if one_low is not None else low
+            high = one_high if one_high is not None else high
+        return low, high
+
+    def _require_in_range(self, parameter: Parameter, dims: dict[str, int]) -> None:
+        value = self.scalars[parameter.name]
+        if value is None or not parameter.ranges:
+            return
+        low, high = self._limits(parameter, dims)
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if (low is not None and item < low) or (high is not None and item > high):
+                raise NoValue
+
+    # --- layouts -----------------------------------------------------------------------------
+
+    def _laid_out(self, case: Case) -> Case:
+        if self.wanted.layouts == (layouts.CONTIGUOUS,):
+            return case
+        values = dict(case.values)
+        chosen: dict[str, str] = {}
+        for parameter in self.signature.tensors:
+            layout = self.draw(st.sampled_from(self.wanted.layouts))
+            if layout == layouts.EXPANDED and parameter.is_tensor:
+                if parameter.mutated or parameter.constraints or values[parameter.name] is None:
+                    continue
+                if any(parameter.name in _reads(other) for other in self.signature.parameters):
+                    continue
+                wide = [d for d, size in enumerate(values[parameter.name].shape) if size > 1]
+                if wide:
+                    dim = self.draw(st.sampled_from(wide))
+                    values[parameter.name] = layouts.make_constant(values[parameter.name], dim)
+            chosen[parameter.name] = layout
+        return replace(case, values=values, layouts=chosen)
+
+
+def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:
+    return (2, 1, 3) if parameter.name in signature.nonempty else (2, 1, 3, 0)
+
+
+def _reads(parameter: Parameter) -> frozenset[str]:
+    """The other tensors whose values decide which values of this one fit."""
+    return frozenset(name for constraint in parameter.constraints for name in constraint.reads)
+
+
+def readers_last(signature: Signature) -> list[Parameter]:
+    """The tensors, each after those whose values decide which of its own fit."""
+    ordered: list[Parameter] = []
+
+    def add(parameter: Parameter) -> None:
+        if parameter not in ordered:
+            for name in sorted(_reads(parameter)):
+                add(signature.by_name[name])
+            ordered.append(parameter)
+
+    for parameter in signature.tensors:
+        add(parameter)
+    return ordered
+
+
+def _floats(low: Any, high: Any) -> st.SearchStrategy[float]:
+    if low is None and high is None:
+        low, high = -4.0, 4.0
+    lowest = float(low) if low is not None else float(high) - 4.0
+    highest = float(high) if high is not None else lowest + 4.0
+    if highest < lowest:
+        raise NoValue
+    # Eighths are exact in every dtype, so a scalar brings no rounding of its own.
+    eighths = [k / 8 for k in range(-32, 33) if lowest <= k / 8 <= highest]
+    ordered = sorted(eighths, key=lambda value: (value != 1.0, abs(value), value < 0))
+    return st.sampled_from(ordered) if ordered else st.floats(lowest, highest)
+
+
+def scalars_in_shapes(signature: Signature) -> frozenset[str]:
+    """The numbers that decide a size."""
+    found = set()
+    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
+    for owner in owners:
+        type_ = owner.tensor_type
+        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+            if isinstance(dim, Fixed):
+                found |= {scalar.parameter for scalar in expressions.scalars_of(dim.expression)}
+    return frozenset(found)

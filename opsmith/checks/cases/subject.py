@@ -1,0 +1,127 @@
+"""What a check is run on: one operator, and one of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from opsmith import kernels
+from opsmith.compat.torch_dispatch import has_kernel
+from opsmith.kernels import HOST
+from opsmith.operators import Operator
+from opsmith.operators.adopted import AdoptedOperator
+from opsmith.operators.core.arguments import DTYPES, generic_dtype
+from opsmith.operators.core.operator import Kernel
+from opsmith.signature import Signature
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operator and the kernel that calls on one device type reach.
+
+    Attributes:
+        operator: the operator.
+        kernel: the name of the kernel in ``operator.kernels``.
+        device: the device type whose tensors lead to it.
+        missing: why it cannot run on this machine; empty where it can.
+    """
+
+    operator: Operator
+    kernel: str
+    device: str
+    missing: str = ""
+
+    @property
+    def signature(self) -> Signature:
+        """The operator's signature."""
+        return self.operator.signature
+
+    @property
+    def implementation(self) -> Kernel:
+        """The kernel itself."""
+        return self.operator.kernels[self.kernel]
+
+    @property
+    def adopted(self) -> bool:
+        """Whether somebody else defined the operator: then its own kernels run."""
+        return isinstance(self.operator, AdoptedOperator)
+
+    @cached_property
+    def dtypes(self) -> tuple[str | None, ...]:
+        """The generic dtypes that the kernel has; ``(None,)`` where every dtype is fixed."""
+        generic = self.signature.generic
+        if generic is None:
+            return (None,)
+        names = generic.names
+        own = self.implementation.dtypes
+        names = tuple(name for name in names if name in own) if own else names
+        # What most people use comes first, so that a fault is shown with it.
+        first = [name for name in ("float32", "float64") if name in names]
+        return (*first, *(name for name in names if name not in first))
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """Those of `dtypes` that have gradients: floating and complex ones."""
+        return tuple(name for name in self.dtypes if name is not None and is_float(name))
+
+    @property
+    def favourite(self) -> str | None:
+        """The dtype for checks that need one only: float32 if the kernel has it."""
+        return next(iter(self.floats), self.dtypes[0])
+
+
+def is_float(name: str) -> bool:
+    """Whether a dtype's values are rounded."""
+    return DTYPES[name].is_floating_point or DTYPES[name].is_complex
+
+
+def subjects_of(operator: Operator) -> list[Subject]:
+    """The kernels of an operator that calls can reach, one by one."""
+    devices = [name for name in operator.kernels if name != REFERENCE]
+    found = [Subject(operator, name, name, _device(operator, name).missing()) for name in devices]
+    if HOST not in devices and _reaches_reference(operator, HOST):
+        found.insert(0, Subject(operator, REFERENCE, HOST))
+    if not found:
+        found.append(
+            Subject(operator, REFERENCE, HOST, f"{operator.name} runs on no device type here")
+        )
+    return found
+
+
+def subject_on(operator: Operator, device: str) -> Subject:
+    """What calls with tensors of a device type reach, which may be no kernel of its own."""
+    kernel = device if device in operator.kernels else REFERENCE
+    reaches = kernel != REFERENCE or _reaches_reference(operator, device)
+    missing = "" if reaches else f"{operator.name} does not run on {device}"
+    return Subject(operator, kernel, device, _device(operator, device).missing() or missing)
+
+
+def _reaches_reference(operator: Operator, device: str) -> bool:
+    key = _device(operator, device).dispatch_key
+    everywhere = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return any(has_kernel(operator.name, one) for one in (key, *everywhere))
+
+
+def _device(operator: Operator, name: str) -> kernels.Device:
+    return kernels.get_device(name, operator.name)
+
+
+def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dict[str, Any]]:
+    """The arguments by name that the author's case functions give for a dtype.
+
+    Cases whose generic tensors have another dtype are left out: a function may ignore the dtype it
+    is asked for.
+    """
+    asked = DTYPES[dtype or "float32"]
+    for function in operator.cases:
+        for case in function(asked, seed):
+            arguments = operator.arguments((), dict(case))
+            if dtype is None or generic_dtype(operator.signature, arguments) in (dtype, None):
+                yield arguments
+
+
+Subjects = Callable[[Operator], list[Subject]]

@@ -1,0 +1,65 @@
+"""Cases that whoever runs the checks gives, in place of the author's and of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.layouts import GIVEN
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import every_tensor_in
+from opsmith.signature import bind
+
+ORIGIN = "given"
+_FIELDS = ("values", "layouts", "same", "shift")
+
+
+def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Path) -> None:
+    """Put arguments where the processes of a run find them.
+
+    Args:
+        cases: arguments by name.
+        operator: which they are for.
+        path: a file that is written.
+
+    Raises:
+        ArgumentError: some do not fit the declaration.
+    """
+    complete = [_case(operator, operator.arguments((), dict(one))) for one in cases]
+    for case in complete:
+        bind(operator.signature, case.described())
+    write_cases(complete, path)
+
+
+def write_cases(cases: Sequence[Case], path: Path) -> None:
+    """Put cases into a file."""
+    plain = [replace(case, values=dict(case.values), layouts=dict(case.layouts)) for case in cases]
+    torch.save([{name: getattr(case, name) for name in _FIELDS} for case in plain], path)
+
+
+def given_cases(operator: Operator, path: str) -> list[Case]:
+    """The cases in a file."""
+    return [Case(operator.signature, **fields, origin=ORIGIN) for fields in torch.load(path)]
+
+
+def _case(operator: Operator, arguments: Mapping[str, Any]) -> Case:
+    tensors = [(name, value) for name, value in arguments.items() if isinstance(value, Tensor)]
+    for number, (name, tensor) in enumerate(tensors):
+        for other, second in tensors[number + 1 :]:
+            if _memory(tensor) == _memory(second) and tensor.numel() and second.numel():
+                shift = int(second.storage_offset() - tensor.storage_offset())
+                same = (name, other) if shift >= 0 else (other, name)
+                return Case(operator.signature, arguments, {}, ORIGIN, same, abs(shift))
+    # Names of parameters, also where a tensor is one of a list.
+    names = {name.partition("[")[0] for name, _ in every_tensor_in(arguments)}
+    return Case(operator.signature, arguments, dict.fromkeys(names, GIVEN), ORIGIN)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

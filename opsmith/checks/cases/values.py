@@ -1,0 +1,273 @@
+"""Filling tensors: random values that respect what the declaration says of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases import integer_runs
+from opsmith.checks.cases.boundary_values import FLOATS, LARGE_EQUAL, RUNS, arranged, extreme, takes
+from opsmith.checks.cases.integer_runs import NoValue
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.signature import Order, Parameter, PartStarts, Sum
+from opsmith.signature.constraints import range_limits
+
+
+def fill(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    dtype: str,
+    seed: int,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+    kind: str = "",
+) -> Tensor:
+    """A contiguous CPU tensor of random values, made to satisfy the parameter's constraints.
+
+    What several constraints together ask for may be missed: compare with them afterwards.
+
+    Args:
+        parameter: what the tensor is for.
+        shape: the sizes.
+        dtype: a name of `opsmith.signature.dtypes.ALL_DTYPES`.
+        seed: decides the values.
+        dims: the call's dimensions.
+        arguments: the call's scalar arguments, and the tensors that a constraint reads.
+        kind: of which kind the values are, where the declaration allows it: one of
+            `opsmith.checks.cases.boundary_values`. Normally distributed ones by default.
+
+    Raises:
+        NoValue: nothing fits here, and the tensor is not empty.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    target = DTYPES[dtype]
+    if not kind or not takes(parameter, target, kind):
+        return _drawn(parameter, shape, target, generator, dims, arguments)
+    if kind in (*FLOATS, LARGE_EQUAL):
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return extreme(normal, kind, target, generator).to(target)
+    drawn = _drawn(parameter, shape, target, generator, dims, arguments)
+    if kind == RUNS and target.is_floating_point and not parameter.constraints:
+        drawn = drawn.abs()
+        first = drawn.view(-1)[:1]
+        first.copy_(torch.exp2(first.double().log2().round()))
+    return arranged(drawn, kind, _ends(parameter, target, dims, arguments), generator)
+
+
+def _ends(
+    parameter: Parameter,
+    dtype: torch.dtype,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """The least and the largest value that an argument may hold."""
+    if dtype is torch.bool or dtype.is_complex:
+        return 0, 1
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    ends = [info.min, info.max]
+    for range_ in parameter.ranges:
+        low, high = range_limits(range_, dims, arguments)
+        ends[0] = ends[0] if low is None else max(ends[0], low + range_.above)
+        ends[1] = ends[1] if high is None else min(ends[1], high)
+    if dtype.is_floating_point:
+        return _within(ends[0], dtype, math.inf), _within(ends[1], dtype, -math.inf)
+    return ends[0], ends[1]
+
+
+def _within(end: float, dtype: torch.dtype, inwards: float) -> float:
+    """The end of a range in a dtype; where rounding would step over it, the number before."""
+    rounded = torch.tensor(end, dtype=torch.float64).to(dtype)
+    over = rounded.double() < end if inwards > 0 else rounded.double() > end
+    return (rounded.nextafter(torch.tensor(inwards, dtype=dtype)) if over else rounded).item()
+
+
+def _drawn(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    target: torch.dtype,
+    generator: torch.Generator,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> Tensor:
+    if target is torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if not target.is_floating_point and not target.is_complex:
+        return _integers(parameter, shape, target, generator, dims, arguments)
+    if target.is_complex:
+        return torch.randn(shape, generator=generator, dtype=torch.complex128).to(target)
+    return _floats(parameter, shape, target, generator, dims, arguments)
+
+
+def _integers(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> Tensor:
+    info = torch.iinfo(dtype)
+    lowest, highest = max(-100, info.min), min(100, info.max)
+    start: Tensor | None = None
+    for range_ in parameter.ranges:
+        low, high = range_limits(range_, dims, arguments)
+        if low is not None:
+            lowest = max(int(low) + range_.above, info.min)
+            if high is None:
+                highest = min(lowest + 100, info.max)
+        if high is not None:
+            highest = min(int(high), info.max)
+            if low is None:
+                lowest = max(highest - 100, info.min)
+        if range_.start is not None:
+            start = arguments[range_.start].to(torch.int64)
+    rng = random.Random(int(torch.randint(2**62, (), generator=generator)))
+    for constraint in parameter.constraints:
+        match constraint:
+            case Order():
+                ends = [
+                    None if end is None else int(end.number(dims, arguments))
+                    for end in (constraint.first, constraint.last)
+                ]
+                return _sorted_integers(rng, shape, dtype, lowest, highest, ends, constraint.strict)
+            case Sum():
+                bounded = any(range_.high is not None for range_ in parameter.ranges)
+                most = highest if bounded else info.max
+                total = constraint.total.number(dims, arguments)
+                return _parts(constraint, rng, shape, dtype, total, max(lowest, 0), most)
+            case PartStarts(of, shapes):
+                sizes = arguments[of].to(torch.int64)
+                sizes = sizes.prod(-1) if shapes else sizes
+                return (sizes.cumsum(-1) - sizes).to(dtype)
+    empty = 0 in shape
+    if highest < lowest and not empty:
+        raise NoValue
+    if empty:
+        return torch.empty(shape, dtype=dtype)
+    if start is None:
+        return torch.randint(lowest, highest + 1, shape, generator=generator).to(dtype)
+    room = highest - start
+    if bool((room < lowest).any()):
+        raise NoValue
+    share = torch.rand(shape, generator=generator, dtype=torch.float64)
+    return (lowest + torch.floor(share * (room - lowest + 1)).to(torch.int64)).to(dtype)
+
+
+def _sorted_integers(
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    lowest: int,
+    highest: int,
+    ends: list[int | None],
+    strict: bool,
+) -> Tensor:
+    first, last = ends
+    if first is not None:
+        highest = max(highest, first + 100)
+    if last is not None:
+        lowest = min(lowest, last - 100) if first is None else first
+        highest = last
+    *leading, count = shape
+    return _stacked(
+        lambda: integer_runs.increasing(
+            rng, count, lowest, highest, first=first, last=last, strict=strict
+        ),
+        leading,
+        shape,
+        dtype,
+    )
+
+
+def _parts(
+    constraint: Sum,
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    total: int,
+    lowest: int,
+    highest: int,
+) -> Tensor:
+    if constraint.shapes:
+        *leading, count, rank = shape
+        return _stacked(
+            lambda: integer_runs.shapes(rng, count, rank, total, lowest, highest),
+            leading,
+            shape,
+            dtype,
+        )
+    *leading, count = shape
+    return _stacked(
+        lambda: integer_runs.parts(rng, count, total, lowest, highest), leading, shape, dtype
+    )
+
+
+def _stacked(
+    line: Callable[[], list[Any]], leading: Sequence[int], shape: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """A tensor of lines, one for each place of the leading dimensions."""
+    rows = [line() for _ in range(math.prod(leading))]
+    return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
+
+
+def _floats(
+    parameter: Parameter,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    dims: Mapping[str, int],
+    arguments: Mapping[str, Any],
+) -> Tensor:
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    lowest: float | None = None
+    highest: float | None = None
+    above = False
+    for range_ in parameter.ranges:
+        low, high = range_limits(range_, dims, arguments)
+        above |= range_.above
+        lowest = float(low) if low is not None else lowest
+        highest = float(high) if high is not None else highest
+    if lowest is not None and highest is not None:
+        if highest < lowest and 0 not in shape:
+            raise NoValue
+        share = torch.rand(shape, generator=generator, dtype=torch.float64)
+        values = lowest + (highest - lowest) * share
+    elif lowest is not None:
+        values = lowest + values.abs()
+    elif highest is not None:
+        values = highest - values.abs()
+    rounded = values.to(dtype)
+    if lowest is not None or highest is not None:
+        # Rounding to the dtype may have stepped over a bound.
+        inside = torch.ones_like(rounded, dtype=torch.bool)
+        if lowest is not None:
+            inside &= rounded.double() > lowest if above else rounded.double() >= lowest
+        if highest is not None:
+            inside &= rounded.double() <= highest
+        low = highest or 0.0 if lowest is None else lowest
+        high = low + 2.0 * above if highest is None else highest
+        middle = torch.full_like(values, (low + high) / 2)
+        rounded = torch.where(inside, rounded.double(), middle).to(dtype)
+    for constraint in parameter.constraints:
+        if isinstance(constraint, Order):
+            rounded = _sorted_floats(constraint, rounded, dims, arguments)
+    return rounded
+
+
+def _sorted_floats(
+    order: Order, values: Tensor, dims: Mapping[str, int], arguments: Mapping[str, Any]
+) -> Tensor:
+    values = values.sort(-1).values
+    if 0 in values.shape:
+        return values
+    for end, position in ((order.first, 0), (order.last, -1)):
+        if end is not None:
+            number = float(end.number(dims, arguments))
+            values = values.clamp(min=number) if position == 0 else values.clamp(max=number)
+            values[..., position] = number
+    return values

@@ -1,0 +1,130 @@
+"""The kernel writes where it may and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.protocol import check
+from opsmith.checks.trial import Trial
+
+
+@dataclass
+class _Snapshot:
+    """A tensor's whole memory before a call, also what a view of it leaves out."""
+
+    name: str
+    tensor: Tensor
+    memory: Tensor
+    version: int
+
+    @classmethod
+    def take(cls, name: str, tensor: Tensor) -> _Snapshot:
+        return cls(name, tensor, _memory(tensor).clone(), tensor._version)
+
+    def changed(self) -> bool:
+        return not torch.equal(_memory(self.tensor), self.memory)
+
+    def changed_outside(self) -> bool:
+        """Whether memory was written that does not belong to the tensor's elements."""
+        tensor, size = self.tensor, self.tensor.element_size()
+        outside = torch.ones(self.memory.numel() // size, dtype=torch.bool, device=tensor.device)
+        outside.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+        different = (_memory(tensor) != self.memory).view(-1, size).any(1)
+        return bool((different & outside).any())
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage())
+
+
+def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    found: list[tuple[str, Tensor]] = []
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            found.append((name, value))
+        elif isinstance(value, list | tuple):
+            found.extend(
+                (f"{name}[{position}]", item)
+                for position, item in enumerate(value)
+                if isinstance(item, Tensor)
+            )
+    return found
+
+
+@check("mutation", "nothing is written into but what mutates_args names", order=40)
+def mutation(trial: Trial) -> None:
+    """Bytes and version counters of every argument, before and after."""
+    mutated = {parameter.name for parameter in trial.signature.mutated}
+
+    def one(case: Case) -> None:
+        trial.accept(case)
+        arguments = case.make(trial.subject.device)
+        before = [_Snapshot.take(name, tensor) for name, tensor in _tensors(arguments)]
+        trial.call(arguments)
+        for snapshot in before:
+            name, tensor = snapshot.name, snapshot.tensor
+            if name not in mutated:
+                if snapshot.changed() or tensor._version != snapshot.version:
+                    raise Failure(
+                        f"argument {name!r} was changed; mutates_args does not name it",
+                        code="OPS-MUTATION-UNDECLARED",
+                    )
+                continue
+            if snapshot.changed_outside():
+                raise Failure(
+                    f"memory around argument {name!r}, a view, was changed",
+                    code="OPS-MUTATION-OUTSIDE",
+                )
+            if tensor._version == snapshot.version:
+                raise Failure(
+                    f"argument {name!r} was written into, but its version counter stayed at "
+                    f"{snapshot.version}: autograd cannot notice an overwritten tensor",
+                    code="OPS-MUTATION-VERSION",
+                )
+
+    trial.each(
+        one,
+        wanted=Wanted(layouts=(CONTIGUOUS, SLICED)),
+        examples=trial.some(2),
+        adapt=lambda case: case.with_layouts({p.name: SLICED for p in trial.signature.tensors}),
+    )
+
+
+@check("aliasing", "results share no memory with arguments or with each other", order=45)
+def aliasing(trial: Trial) -> None:
+    """Addresses of the results' memory."""
+    trial.need(trial.signature.results, "returns nothing")
+
+    def one(case: Case) -> None:
+        trial.accept(case)
+        arguments = case.make(trial.subject.device)
+        returned = trial.call(arguments)
+        many = returned if isinstance(returned, list | tuple) else [returned]
+        results = _tensors({f"result {n}" if n else "the result": v for n, v in enumerate(many)})
+        owners = {
+            tensor.untyped_storage().data_ptr(): f"argument {name!r}"
+            for name, tensor in _tensors(arguments)
+            if tensor.untyped_storage().nbytes()
+        }
+        for name, tensor in results:
+            if not tensor.untyped_storage().nbytes():
+                continue
+            address = tensor.untyped_storage().data_ptr()
+            if address in owners:
+                raise Failure(
+                    f"{name} shares memory with {owners[address]}; return a copy",
+                    code="OPS-RESULT-ALIAS",
+                )
+            owners[address] = name
+
+    trial.each(one, examples=trial.some(2))

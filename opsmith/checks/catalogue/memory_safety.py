@@ -1,0 +1,207 @@
+"""What a compiled kernel does to memory and threads, seen in the checks' own runtime.
+
+No PyTorch and no Python is between: see `opsmith.checks.harness`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import harness
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import Subject, subjects_of
+from opsmith.checks.harness import Call, Fault, Phase
+from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.protocol import check
+from opsmith.checks.trial import Trial
+from opsmith.kernels.build.devices import host_reads
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import map_tensors
+
+_FILLS = (0xFF, 0x7F)
+_WHOLE = Phase()
+_SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
+
+
+def compiled(operator: Operator) -> list[Subject]:
+    """The kernels that export a C symbol which the host can call."""
+    return [
+        subject
+        for subject in subjects_of(operator)
+        if subject.implementation.entry is not None and host_reads(subject.device)
+    ]
+
+
+def call(
+    trial: Trial,
+    build: harness.Build,
+    cases: Sequence[Case],
+    phases: Sequence[Phase],
+    seconds: float = 60.0,
+) -> list[list[Call]]:
+    """Call the kernel as an adapter would: contiguous tensors unless it asked for strides."""
+    made = [_as_taken(trial, case.make()) for case in cases]
+    try:
+        calls = harness.run(build, trial.signature, made, phases, seconds).calls
+    except Fault as fault:
+        raise Failure(str(fault), code=fault.code) from None
+    for phase, several in zip(phases, calls, strict=True):
+        for call in several:
+            if call.refused:
+                raise Failure(f"{phase.describe()}: raised {call.refused}", code="OPS-CALL-RAISED")
+            if call.seen:
+                raise Failure(
+                    f"{phase.describe()}: the kernel {call.seen[0]}",
+                    code=harness.code_of(call.seen[0]),
+                )
+    return calls
+
+
+def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
+    source = trial.subject.implementation.entry
+    assert source is not None
+    strided = source.strided
+
+    def taken(name: str, value: Any) -> Any:
+        if strided is True or (strided is not False and name in strided):
+            return value
+        return map_tensors(value, Tensor.contiguous)
+
+    return {name: taken(name, value) for name, value in arguments.items()}
+
+
+def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
+    """The trial's kernel, built for the harness."""
+    source = trial.subject.implementation.entry
+    assert source is not None
+    return harness.build(source, sanitizer)
+
+
+def _has_floats(trial: Trial) -> tuple[str | None, ...]:
+    return (trial.subject.favourite,)
+
+
+@check(
+    "bounds",
+    "the kernel accesses no memory but its arguments and results, and writes every result",
+    subjects=compiled,
+    order=12,
+    time_limit=3.0,
+    runtime="kernel alone",
+)
+def bounds(trial: Trial) -> None:
+    """Memory that ends or begins where nobody may read; arguments that nobody may write."""
+    build = build_for(trial)
+    phases = (Phase(fill=_FILLS[0]), Phase(fill=_FILLS[1], at_end=False))
+
+    def one(case: Case) -> None:
+        expected = trial.truth(case)
+        (first,), (second,) = call(trial, build, [case], phases)
+        for name, one, other in zip(expected.names, first.tensors(), second.tensors(), strict=True):
+            _must_be_written(name, one, other)
+        differ = not same_bits(first.tensors(), second.tensors())
+        code = "OPS-MEMORY-UNINITIALIZED" if differ else ""
+        trial.compare(first.tensors(), expected, code=code)
+        trial.compare(second.tensors(), expected, code=code)
+
+    trial.each(one, examples=trial.some(2))
+    trial.each(
+        one,
+        dtypes=_has_floats(trial),
+        wanted=Wanted(sizes=(0, 1)),
+        examples=trial.some(8),
+        registered_cases=False,
+    )
+
+
+def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
+    """Elements that still hold what the memory held before were never written.
+
+    Raises:
+        Failure: there is such an element.
+    """
+    if first.shape != second.shape or not first.numel():
+        return
+    untouched = _holds(first, _FILLS[0]) & _holds(second, _FILLS[1])
+    if not bool(untouched.any()):
+        return
+    place = [int(i) for i in torch.unravel_index(untouched.flatten().int().argmax(), first.shape)]
+    count = int(untouched.sum())
+    raise Failure(
+        f"{name}{place or ''} was never written"
+        + (f", and {count - 1} more of {first.numel()} elements" if count > 1 else ""),
+        code="OPS-RESULT-UNWRITTEN",
+    )
+
+
+def _holds(tensor: Tensor, fill: int) -> Tensor:
+    memory = tensor.contiguous().flatten().view(torch.uint8)
+    return (memory == fill).view(tensor.numel(), -1).all(1).view(tensor.shape)
+
+
+@check(
+    "splits",
+    "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
+    subjects=compiled,
+    order=13,
+    time_limit=3.0,
+    runtime="kernel alone",
+)
+def splits(trial: Trial) -> None:
+    """Cuts at odd places, whatever the grain, shuffled, on one thread and on three.
+
+    The first call is not cut: a kernel that is wrong there is not wrong because of the pieces.
+    """
+    build = build_for(trial)
+    cut = False
+
+    def every_way(case: Case) -> None:
+        nonlocal cut
+        expected = trial.truth(case)
+        (whole,), *others = call(trial, build, [case], (_WHOLE, *_SPLITS))
+        trial.compare(whole.tensors(), expected, _WHOLE.describe())
+        for phase, (one,) in zip(_SPLITS, others, strict=True):
+            cut |= one.split
+            if one.split:
+                what, code = phase.describe(), "OPS-PARALLEL-SPLIT"
+            else:
+                what, code = "called again", ""
+            trial.compare(one.tensors(), expected, what, code=code)
+
+    trial.each(every_way, examples=trial.some(3))
+    if not cut:
+        trial.notes.append("the kernel never calls parallel_for with more than one item")
+
+
+def _sanitizer_check(sanitizer: str, finds: str) -> None:
+    @check(
+        f"sanitize-{sanitizer}",
+        f"{finds} (rebuilt with -fsanitize={sanitizer})",
+        subjects=compiled,
+        order=15,
+        time_limit=10.0,
+        flag=f"sanitize_{sanitizer}",
+        runtime="kernel alone",
+    )
+    def sanitized(trial: Trial) -> None:
+        build = build_for(trial, sanitizer)
+        threads = 3 if sanitizer == "thread" else 1
+        phases = (Phase(), Phase(seed=1, threads=threads), Phase(seed=2, threads=threads))
+
+        def one(case: Case) -> None:
+            trial.accept(case)
+            call(trial, build, [case], phases)
+
+        trial.each(one, examples=trial.some(3))
+
+
+_sanitizer_check("address", "no access beside memory or to memory that was freed")
+_sanitizer_check("undefined", "no undefined behaviour: overflow, shifts, misaligned access")
+_sanitizer_check("thread", "no two threads access the same memory without order, one writing")
+_sanitizer_check("memory", "no decision depends on memory that nothing has written")

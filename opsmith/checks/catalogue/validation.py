@@ -1,0 +1,360 @@
+"""A bad argument is an error that names operator and argument, and never a crash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.violations import violations
+from opsmith.checks.protocol import check
+from opsmith.checks.trial import Trial
+from opsmith.checks.ways import AUTOCAST, Call, ways
+from opsmith.errors import OpsmithError
+from opsmith.kernels.build.devices import host_reads
+from opsmith.operators.core.arguments import DTYPES, describe, dtype_name
+from opsmith.operators.core.value_checks import check_values
+from opsmith.signature import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    Sum,
+    TensorType,
+    bind,
+    expressions,
+)
+from opsmith.signature.binding import Bindings
+from opsmith.signature.expressions import Name
+from opsmith.signature.shapes import Fixed, Variadic
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """Arguments with one thing wrong.
+
+    Attributes:
+        what: what is wrong.
+        arguments: all of them, by name.
+        named: the arguments of which the message must name one; none where any will do.
+        perhaps: it may fit all the same: a size that another is computed from, rounded.
+        castable: a cast to another floating dtype, as autocast makes, may let it fit.
+    """
+
+    what: str
+    arguments: dict[str, Any]
+    named: tuple[str, ...]
+    perhaps: bool = False
+    castable: bool = False
+
+
+@check("refusal", "a bad argument raises an error that names operator and argument", order=80)
+def refusal(trial: Trial) -> None:
+    """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself.
+
+    The first call of each kind is made under jvp, vjp, vmap, functionalize and autocast too.
+    """
+    trial.need(not trial.subject.adopted, "defined elsewhere, so it refuses in its own words")
+    tried: set[str] = set()
+    under: dict[str, None] = {}
+
+    def one(case: Case) -> None:
+        trial.accept(case)
+        for bad in _bad_arguments(trial.signature, case.make(trial.subject.device)):
+            if bad.perhaps and _fits(trial.signature, bad.arguments):
+                continue
+            trial.enter(case, bad.what)
+            trial.count -= 1
+            _must_refuse(trial, bad, trial.call)
+            if bad.what in tried:
+                continue
+            tried.add(bad.what)
+            for way, call in ways(trial.operator, trial.call, bad.arguments):
+                if not (way == AUTOCAST and bad.castable):
+                    under[way] = None
+                    _must_refuse(trial, replace(bad, what=f"{bad.what}, under {way}"), call)
+
+    # Sizes that differ, so that no wrong size is right by chance.
+    wanted = Wanted(sizes=(2, 3, 4, 5, 6, 7, 9), distinct=True, max_elements=4096)
+    trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
+    trial.need(tried, "every argument fits this declaration")
+    trial.notes.append(f"{len(tried)} kinds of bad argument")
+    if under:
+        trial.notes.append(f"also under {', '.join(under)}")
+    untried = [p.name for p in trial.signature.tensors if p.constraints]
+    if untried and not host_reads(trial.subject.device):
+        trial.notes.append(
+            f"not the values of {', '.join(untried)}: the host does not read memory of "
+            f"{trial.subject.device}"
+        )
+
+
+def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
+    begin = f"{trial.operator.name}: "
+    try:
+        call(bad.arguments)
+    except Exception as error:
+        text = str(error)
+        if not isinstance(error, OpsmithError | RuntimeError):
+            raise Failure(
+                f"{bad.what}: raised {type(error).__name__}, expected an opsmith error: {text}",
+                code="OPS-REFUSAL-TYPE",
+            ) from error
+        if not text.startswith(begin):
+            raise Failure(
+                f"{bad.what}: the message does not begin with {begin!r}: {text}",
+                code="OPS-REFUSAL-MESSAGE",
+            ) from error
+        if bad.named and not set(bad.named) & _names_in(text, trial.signature):
+            raise Failure(
+                f"{bad.what}: the message does not name {bad.named[0]!r}: {text}",
+                code="OPS-REFUSAL-MESSAGE",
+            ) from error
+        return
+    raise Failure(f"{bad.what}: accepted, expected an error", code="OPS-REFUSAL-ACCEPTED")
+
+
+def _fits(signature: Signature, arguments: dict[str, Any]) -> bool:
+    try:
+        bindings = bind(signature, describe(arguments, signature))
+        for parameter in signature.tensors:
+            check_values(signature, parameter, arguments, bindings)
+    except (OpsmithError, ZeroDivisionError):
+        return False
+    return True
+
+
+def _names_in(text: str, signature: Signature) -> set[str]:
+    """The arguments that a message names: quoted, or, if no tensors, in a size's expression too."""
+    words = set(re.findall(r"\w+", text))
+    quoted = set(re.findall(r"'(\w+)(?:\[\d+\])?'", text))
+    sizes = {p.name for p in signature.parameters if p.is_scalar or p.is_sequence}
+    return quoted | (words & sizes)
+
+
+def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[_Bad]:
+    bindings = bind(signature, describe(arguments, signature))
+    sharing = _sharing(signature, arguments)
+    rounded = _rounded(signature)
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        if value is None:
+            continue
+        if isinstance(parameter.type, SequenceType):
+            yield from _bad_sequence(parameter, parameter.type, arguments)
+        if parameter.is_tensor:
+            yield from _bad_tensor(signature, parameter, arguments, sharing, rounded)
+        elif parameter.is_tensor_list and value:
+            yield from _bad_list(signature, parameter, arguments)
+        if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+            other = "".join(parameter.type.choices) + "?"
+            changed = _with(arguments, parameter.name, other)
+            yield _Bad(f"{parameter.name}={other!r}", changed, (parameter.name,))
+        if parameter.constraints and not parameter.is_tensor_list:
+            yield from _bad_values(signature, parameter, arguments, bindings)
+
+
+def _bad_values(
+    signature: Signature, parameter: Parameter, arguments: dict[str, Any], bindings: Bindings
+) -> Iterator[_Bad]:
+    name = parameter.name
+    # Another argument may be the one that does not fit, if what fits there is read here.
+    readers = [p.name for p in signature.parameters for c in p.constraints if name in c.reads]
+    # One size more or less leaves an empty shape empty.
+    perhaps = any(isinstance(c, Sum) and c.shapes for c in parameter.constraints)
+    for what, wrong in violations(parameter, arguments, bindings):
+        shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
+        changed = _with(arguments, name, wrong)
+        castable = isinstance(wrong, Tensor) and wrong.is_floating_point()
+        yield _Bad(f"{name!r} {what}{shown}", changed, (name, *readers), perhaps, castable)
+
+
+def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**arguments, name: value}
+
+
+def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[str]]:
+    """For each named dimension the arguments that have it, as often as they have it."""
+    found: dict[str, list[str]] = {}
+    for parameter in signature.tensors:
+        value = arguments[parameter.name]
+        if value is None or (parameter.is_tensor_list and not value):
+            continue
+        type_ = parameter.tensor_type
+        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+            if isinstance(dim, Variadic):
+                if dim.name is not None:
+                    found.setdefault(dim.name, []).append(parameter.name)
+            elif isinstance(dim, Fixed):
+                for name in expressions.names(dim.expression):
+                    found.setdefault(name, []).append(parameter.name)
+    return found
+
+
+def _rounded(signature: Signature) -> frozenset[str]:
+    """The dimensions from which a size is computed that may stay the same if they change."""
+    found: set[str] = set()
+    for parameter in signature.tensors:
+        type_ = parameter.tensor_type
+        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
+            if isinstance(dim, Fixed) and re.search(r"//|%|min|max", str(dim)):
+                found |= expressions.names(dim.expression)
+    return frozenset(found)
+
+
+def _bad_tensor(
+    signature: Signature,
+    parameter: Parameter,
+    arguments: dict[str, Any],
+    sharing: dict[str, list[str]],
+    rounded: frozenset[str],
+) -> Iterator[_Bad]:
+    name, value = parameter.name, arguments[parameter.name]
+    type_ = parameter.tensor_type
+    assert type_ is not None and isinstance(value, Tensor)
+    others = [
+        p.name
+        for p in signature.tensors
+        if p.is_tensor and p.name != name and arguments[p.name] is not None
+    ]
+    if others:
+        elsewhere = torch.empty_like(value, device="meta")
+        yield _Bad(
+            f"{name!r} on another device", _with(arguments, name, elsewhere), (name, *others)
+        )
+    if parameter.mutated:
+        overlapping = _overlapping(value)
+        if overlapping is not None:
+            what = f"{name!r} with elements in one place: strides {overlapping.stride()}"
+            yield _Bad(what, _with(arguments, name, overlapping), (name,))
+    if type_.shape is None:
+        return
+    variadic = type_.shape.variadic is not None
+    if not variadic:
+        yield _Bad(
+            f"{name!r} with one dimension more", _with(arguments, name, value.unsqueeze(0)), (name,)
+        )
+    if type_.shape.rank:
+        few = value.new_zeros((1,) * (type_.shape.rank - 1))
+        yield _Bad(f"{name!r} with too few dimensions", _with(arguments, name, few), (name,))
+    for bad, names in _bad_sizes(name, type_, arguments, sharing):
+        yield replace(bad, perhaps=bool(names & rounded))
+    other = _other_dtype(type_, value, signature, arguments)
+    if other is not None:
+        yield _Bad(
+            f"{name!r} of dtype {dtype_name(other)}",
+            _with(arguments, name, torch.zeros_like(value, dtype=other)),
+            (name, *others),
+            castable=other.is_floating_point,
+        )
+
+
+def _overlapping(value: Tensor) -> Tensor | None:
+    """Return a tensor of the same shape, of which elements share memory, where that can be."""
+    long = [axis for axis, size in enumerate(value.shape) if size > 1]
+    if not long or not value.numel():
+        return None
+    strides = list(value.contiguous().stride())
+    # As ``unfold(0, n, 1)`` makes them, or ``expand`` of what has one dimension.
+    strides[long[0]] = strides[long[1]] if len(long) > 1 else 0
+    return value.contiguous().as_strided(value.shape, strides)
+
+
+def _bad_sizes(
+    name: str, type_: TensorType, arguments: dict[str, Any], sharing: dict[str, list[str]]
+) -> Iterator[tuple[_Bad, frozenset[str]]]:
+    """One size too large at a time, and the dimensions that it is made of."""
+    value: Tensor = arguments[name]
+    assert type_.shape is not None
+    axis = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            width = value.dim() - type_.shape.rank
+            if dim.name is not None and width and len(sharing[dim.name]) > 1:
+                bad = _larger(name, value, axis, str(dim), arguments, sharing[dim.name])
+                yield bad, frozenset()
+            axis += width
+            continue
+        if isinstance(dim, Fixed):
+            names = expressions.names(dim.expression)
+            # A name of its own may have any size; what others share, or compute, may not.
+            shared = [owner for one in names for owner in sharing[one]]
+            if not (isinstance(dim.expression, Name) and len(shared) < 2):
+                yield _larger(name, value, axis, str(dim), arguments, [name, *shared]), names
+        axis += 1
+
+
+def _larger(
+    name: str, value: Tensor, axis: int, dim: str, arguments: dict[str, Any], named: list[str]
+) -> _Bad:
+    shape = list(value.shape)
+    shape[axis] += 1
+    larger = value.new_zeros(shape)
+    what = (
+        f"{name!r} with {shape[axis]} instead of {shape[axis] - 1} as its dimension {axis} ({dim})"
+    )
+    return _Bad(what, _with(arguments, name, larger), tuple(named))
+
+
+def _other_dtype(
+    type_: TensorType, value: Tensor, signature: Signature, arguments: dict[str, Any]
+) -> torch.dtype | None:
+    """A dtype that the argument may not have in this call."""
+    if not type_.dtypes.generic:
+        return next(DTYPES[n] for n in ("int64", "float32") if n != type_.dtypes.names[0])
+    generic = signature.generic
+    assert generic is not None
+    for name in ("int32", "float32", "float64", "complex64", "bool"):
+        if name not in generic:
+            return DTYPES[name]
+    # Every dtype will do, but one call has one.
+    sharing = [
+        p
+        for p in signature.tensors
+        if p.tensor_type
+        and p.tensor_type.dtypes.generic
+        and p.tensor_type.shape
+        and p.is_tensor
+        and arguments[p.name] is not None
+    ]
+    if len(sharing) < 2:
+        return None
+    return torch.float64 if value.dtype != torch.float64 else torch.float32
+
+
+def _bad_list(
+    signature: Signature, parameter: Parameter, arguments: dict[str, Any]
+) -> Iterator[_Bad]:
+    name, value = parameter.name, arguments[parameter.name]
+    if name in signature.nonempty:
+        yield _Bad(f"{name!r} without tensors", _with(arguments, name, []), (name,))
+    type_ = parameter.tensor_type
+    if type_ is None or type_.shape is None or type_.shape.variadic is not None:
+        return
+    longer = [value[0].unsqueeze(0), *value[1:]]
+    yield _Bad(f"{name!r}[0] with one dimension more", _with(arguments, name, longer), (name,))
+    for axis, dim in enumerate(type_.shape.dims):
+        # The first element may be what fixes the size; the others have to agree with it.
+        if len(value) > 1 and isinstance(dim, Fixed):
+            shape = list(value[-1].shape)
+            shape[axis] += 1
+            wider = [*value[:-1], value[-1].new_zeros(shape)]
+            what = f"{name!r}[{len(value) - 1}] with {shape[axis]} as its dimension {axis} ({dim})"
+            yield _Bad(what, _with(arguments, name, wider), (name,))
+
+
+def _bad_sequence(
+    parameter: Parameter, type_: SequenceType, arguments: dict[str, Any]
+) -> Iterator[_Bad]:
+    if type_.length is None:
+        return
+    name, value = parameter.name, arguments[parameter.name]
+    longer = [*value, value[-1] if len(value) else 0]
+    yield _Bad(f"{name!r} with {len(longer)} elements", _with(arguments, name, longer), (name,))

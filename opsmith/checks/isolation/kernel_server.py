@@ -1,0 +1,234 @@
+"""The kernel's process: takes arguments, calls, returns results.
+
+Whatever a kernel does to this process, it does to this process: it knows no seed, no expected
+result and no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
+from opsmith.checks.isolation.supervisor import answer, supervise, write_all
+from opsmith.checks.isolation.user_traceback import raised
+from opsmith.checks.isolation.wire import (
+    Reader,
+    describe_result,
+    element_bytes,
+    memories_in,
+    storage_bytes,
+)
+from opsmith.checks.numerics.gradients import COTANGENTS, differentiate
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.operators.core.torch_threads import threads
+
+_MESSAGE = 4000
+
+
+class Source(Protocol):
+    """Where operators come from."""
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Import them; what to answer."""
+
+    def operator(self, name: str) -> Operator:
+        """One of them."""
+
+
+class Known:
+    """One operator, that this process has already or imports where it is told from where."""
+
+    def __init__(self, operator: Operator | None = None) -> None:
+        self._operator = operator
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Import it from a location."""
+        from opsmith.checks.cases.import_location import Location, obtain
+
+        sys.path[:] = request["path"]
+        self._operator = obtain(Location.from_json(request["location"]))
+        return {}
+
+    def operator(self, name: str) -> Operator:
+        """The operator, whatever its name."""
+        assert self._operator is not None
+        return self._operator
+
+
+def main() -> None:
+    """Serve calls of an operator that is not imported yet."""
+    run(Known())
+
+
+def run(source: Source) -> None:
+    """Serve calls in a Python of its own, started with a file descriptor and a folder."""
+    supervise(
+        int(sys.argv[1]), Path(sys.argv[2]), lambda: None, lambda answers: serve(answers, source)
+    )
+
+
+def serve(answers: int, source: Source) -> None:
+    """Answer requests until there are no more."""
+    requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
+    # Nothing else reads what is sent here by mistake.
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    calls = _Calls(source)
+    for line in requests:
+        forks = Forks()
+        request = json.loads(line)
+        payload = requests.read(request.get("bytes", 0))
+        data = b""
+        try:
+            if request["event"] == "load":
+                reply = {"event": "loaded", **source.load(request)}
+            else:
+                reply, data = calls.call(request, payload)
+        except Failure as failure:
+            reply = {"event": "failed", "message": str(failure), "code": failure.code}
+        except BaseException as error:
+            reply = {"event": "failed", "message": raised(error)[:_MESSAGE], "code": ""}
+        if forks.happened():
+            reply, data = {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
+        answer(answers, request=request["number"], bytes=len(data), **reply)
+        write_all(answers, data)
+
+
+class _Calls:
+    """Calls, with what is kept from one to the next.
+
+    Arguments that lie in memory as those of the call before do are written into the same memory, so
+    that whoever remembers an address remembers too little. Results are looked at again after later
+    calls, so that whoever gives out memory that is used again is seen.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._memory: dict[str, Tensor] = {}
+        self._returned: dict[str, deque[list[Tensor]]] = {}
+
+    def call(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Call an operator, or differentiate it."""
+        operator = self._source.operator(request["operator"])
+        made = _Arguments(self._memory, Reader(payload), request["device"])
+        arguments = {
+            name: made.value(name, description)
+            for name, description in request["arguments"].items()
+        }
+        if "cotangents" in request:
+            cotangents = made.value(COTANGENTS, request["cotangents"])
+            return _differentiated(operator, request, arguments, cotangents)
+        positional, keywords = operator.split(arguments)
+        with threads(request["threads"]):
+            returned = operator(*positional, **keywords)
+        results = len(operator.signature.results)
+        groups, chunks, flat = [], [], []
+        for value in list(returned) if results > 1 else [returned] * results:
+            items = list(value) if isinstance(value, list | tuple) else [value]
+            described = [describe_result(item) for item in items]
+            groups.append(described if isinstance(value, list | tuple) else described[0])
+            chunks += [element_bytes(item) for item in items]
+            flat += items
+        after = memories_in(arguments)
+        chunks += [storage_bytes(after[name]) for name in request["after"]]
+        earlier = self._returned.setdefault(operator.name, deque(maxlen=request["keep"]))
+        again = [[describe_result(tensor) for tensor in tensors] for tensors in earlier]
+        chunks += [element_bytes(tensor) for tensors in earlier for tensor in tensors]
+        earlier.append(flat)
+        return {"event": "results", "results": groups, "again": again}, b"".join(chunks)
+
+
+def _differentiated(
+    operator: Operator,
+    request: dict[str, Any],
+    arguments: dict[str, Any],
+    cotangents: list[Tensor],
+) -> tuple[dict[str, Any], bytes]:
+    def call(own: Any) -> Any:
+        positional, keywords = operator.split(own)
+        with threads(request["threads"]):
+            return operator(*positional, **keywords)
+
+    backward = differentiate(
+        call,
+        operator.signature,
+        arguments,
+        cotangents,
+        alone=request["alone"],
+        count=request["threads"],
+    )
+    every = (*backward.results, *backward.found)
+    reply = {
+        "event": "gradients",
+        "results": [describe_result(one) for one in backward.results],
+        "gradients": [None if one is None else describe_result(one) for one in backward.found],
+    }
+    chunks = [element_bytes(one) for one in every if one is not None]
+    after = memories_in({**arguments, COTANGENTS: cotangents})
+    return reply, b"".join([*chunks, *(storage_bytes(after[name]) for name in request["after"])])
+
+
+class _Arguments:
+    """Makes arguments of what came."""
+
+    def __init__(self, memory: dict[str, Tensor], reader: Reader, device: str) -> None:
+        self._known = memory
+        self._reader = reader
+        self._device = device
+        self._memory: dict[str, Tensor] = {}
+        self._made: dict[str, Tensor] = {}
+
+    def value(self, name: str, description: dict[str, Any]) -> Any:
+        """One argument."""
+        match description["kind"]:
+            case "plain":
+                return description["value"]
+            case "complex":
+                return complex(*description["parts"])
+            case "tensor":
+                self._made[name] = self._tensor(name, description)
+                return self._made[name]
+            case "same":
+                return self._made[description["name"]]
+        items = [
+            self.value(f"{name}[{position}]", item)
+            for position, item in enumerate(description["items"])
+        ]
+        return tuple(items) if description["kind"] == "tuple" else items
+
+    def _tensor(self, name: str, description: dict[str, Any]) -> Tensor:
+        first = description["memory"]
+        if first == name:
+            self._memory[name] = self._filled(name, description["bytes"])
+        return torch.empty(0, dtype=DTYPES[description["dtype"]], device=self._device).set_(
+            self._memory[first].untyped_storage(),
+            description["offset"],
+            description["shape"],
+            description["strides"],
+        )
+
+    def _filled(self, name: str, count: int) -> Tensor:
+        """Memory with the bytes that come next: that of an earlier call where it has the size."""
+        memory = self._known.get(name)
+        if memory is None or memory.numel() != count:
+            memory = torch.empty(count, dtype=torch.uint8, device=self._device)
+            self._known[name] = memory
+        if count:
+            data = bytearray(self._reader.take(count))
+            memory.copy_(torch.frombuffer(data, dtype=torch.uint8))
+        return memory
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""What an exception says to the user whose code raised it."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+
+def raised(error: BaseException) -> str:
+    """What a call raised, with the innermost line that is the user's."""
+    text = f"raised {type(error).__name__}: {str(error).strip()}"
+    own = Path(__file__).parents[2]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        inside = path.is_relative_to(own) or "site-packages" in path.parts
+        if not inside and path.is_file():
+            return f"{text}\n  at {frame.filename}:{frame.lineno}"
+    return text

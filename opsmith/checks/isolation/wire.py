@@ -1,0 +1,151 @@
+"""Arguments and results as bytes: a description in JSON, and the elements.
+
+What the kernel's process sends is data. It is read here with every size compared with what came,
+and no object of its making is ever built: no pickle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.layouts import bits
+from opsmith.errors import OpsmithError
+from opsmith.operators.core.arguments import DTYPES, dtype_name, every_tensor_in
+from opsmith.signature import Signature
+
+#: How many dimensions a result may have.
+_MOST_DIMENSIONS = 64
+
+
+class WireError(OpsmithError):
+    """Bytes do not say what they should, or a value cannot be sent."""
+
+
+def storage_bytes(tensor: Tensor) -> bytes:
+    """Everything in a tensor's memory, the elements that it steps over included."""
+    storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return storage.set_(tensor.untyped_storage()).cpu().numpy().tobytes()
+
+
+def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The first tensor in each memory of a call, by its name."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in every_tensor_in(arguments):
+        found.setdefault(_memory_of(tensor), (name, tensor))
+    return dict(found.values())
+
+
+def written_memories(signature: Signature, arguments: Mapping[str, Any]) -> list[str]:
+    """Those of `memories_in` that an operator may write into."""
+    mutated = {parameter.name for parameter in signature.mutated}
+    written = {
+        _memory_of(tensor)
+        for name, tensor in every_tensor_in(arguments)
+        if name.partition("[")[0] in mutated
+    }
+    return [name for name, one in memories_in(arguments).items() if _memory_of(one) in written]
+
+
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in JSON; the bytes of `memories_in` follow, in that order.
+
+    Raises:
+        WireError: one is of a kind that has no such form.
+    """
+    tensors: dict[int, str] = {}
+    memories = {_memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
+
+    def describe(name: str, value: Any) -> dict[str, Any]:
+        if isinstance(value, Tensor):
+            first = tensors.setdefault(id(value), name)
+            if first != name:
+                return {"kind": "same", "name": first}
+            return {
+                "kind": "tensor",
+                "dtype": dtype_name(value.dtype),
+                "shape": list(value.shape),
+                "strides": list(value.stride()),
+                "offset": value.storage_offset(),
+                "bytes": value.untyped_storage().nbytes(),
+                "memory": memories[_memory_of(value)],
+            }
+        if isinstance(value, complex):
+            return {"kind": "complex", "parts": [value.real, value.imag]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return {"kind": "plain", "value": value}
+        if isinstance(value, list | tuple):
+            items = [describe(f"{name}[{n}]", item) for n, item in enumerate(value)]
+            return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
+        raise WireError(f"an argument of type {type(value).__name__} cannot be sent to a process")
+
+    return {name: describe(name, value) for name, value in arguments.items()}
+
+
+def describe_result(tensor: Tensor) -> dict[str, Any]:
+    """A result in JSON; its elements follow, one after the other."""
+    return {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+
+
+def element_bytes(tensor: Tensor) -> bytes:
+    """The elements of a tensor, one after the other."""
+    return bits(tensor).numpy().tobytes()
+
+
+class Reader:
+    """Reads what the kernel's process sent.
+
+    Args:
+        data: the bytes.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+            WireError: there are not so many.
+        """
+        if count < 0 or self._at + count > len(self._data):
+            raise WireError("fewer bytes came than were announced")
+        data = self._data[self._at : self._at + count]
+        self._at += count
+        return data
+
+    def result(self, description: Any) -> Tensor:
+        """A result, contiguous, in memory of this process.
+
+        Raises:
+            WireError: the description is none.
+        """
+        match description:
+            case {"dtype": str(name), "shape": list(shape)} if name in DTYPES:
+                dtype = DTYPES[name]
+            case _:
+                raise WireError("a result is described by something else than dtype and shape")
+        sizes = [size for size in shape if type(size) is int and 0 <= size < 2**40]
+        if len(sizes) != len(shape) or len(shape) > _MOST_DIMENSIONS:
+            raise WireError(f"a result has no such shape: {str(shape)[:80]}")
+        data = self.take(math.prod(sizes) * dtype.itemsize)
+        memory = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
+        return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
+
+    def end(self) -> None:
+        """State that nothing is left.
+
+        Raises:
+            WireError: something is.
+        """
+        if self._at != len(self._data):
+            raise WireError("more bytes came than were announced")

@@ -1,0 +1,1 @@
+"""What is right, and how far off a result may be."""

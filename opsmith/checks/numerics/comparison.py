@@ -1,0 +1,349 @@
+"""Comparing what a kernel gave with what is right."""
+
+from __future__ import annotations
+
+import cmath
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.case import show_shape
+from opsmith.checks.cases.layouts import bits, plain
+from opsmith.checks.numerics.oracle import Expected, tolerance
+from opsmith.operators.core.arguments import dtype_name, is_float8
+
+#: Up to how many effective terms an element is one term, and not a sum.
+_ALONE = 1.5
+#: How many roundings are granted to what an overflow leads to, where no tolerance is measured.
+_LOOSE = 32
+#: From which relative difference on two derivatives side by side are the two sides of a kink.
+_JUMP = 1e-3
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of comparing one call's results.
+
+    Attributes:
+        error: the largest error, in units of the tolerance; at most 1 where all is well.
+        problem: what is wrong, or `None`.
+        code: what kind of problem it is.
+    """
+
+    error: float
+    problem: str | None = None
+    code: str = ""
+
+
+def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
+    """Compare every result with the truth.
+
+    Args:
+        actual: the results as the kernel gave them, on any device.
+        truth: what is right.
+    """
+    if len(actual) != len(truth.values):
+        problem = f"gave {len(actual)} tensors, expected {len(truth.values)}"
+        return Comparison(float("inf"), problem, "OPS-RESULT-COUNT")
+    truth = _of_the_same_sizes(truth, actual)
+    worst = Comparison(0.0)
+    for position, name in enumerate(truth.names):
+        value = plain(actual[position])
+        expected = truth.values[position]
+        if value.shape != expected.shape:
+            return Comparison(
+                float("inf"),
+                f"{name} has shape {show_shape(value.shape)}, expected "
+                f"{show_shape(expected.shape)}",
+                "OPS-RESULT-SHAPE",
+            )
+        if value.numel() == 0:
+            continue
+        ratio = _ratios(value, expected, _allowed(truth, position, value))
+        if truth.undefined is not None:
+            ratio = torch.where(truth.undefined[position], 0.0, ratio)
+        if bool((ratio > 1).any()):
+            ratio = _forgive(ratio, value, truth, position)
+        found = float(ratio.max())
+        if found > 1 and worst.problem is None:
+            problem = _describe(name, value, truth, position, ratio)
+            worst = Comparison(found, problem, _kind(value, expected, ratio))
+        elif found > worst.error and worst.problem is None:
+            worst = Comparison(found)
+    return worst
+
+
+def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
+    """The truth, or what the reference gives in the case's own dtypes where that decides sizes.
+
+    How many elements pass a threshold is another number in float64, where one lies that near.
+    """
+    shapes = [value.shape for value in actual]
+    if shapes == [value.shape for value in truth.values]:
+        return truth
+    narrow = truth.narrow
+    for values in ([narrow] if narrow is not None else [], truth.ties or []):
+        for found in values:
+            if shapes == [value.shape for value in found]:
+                unknown: list[Tensor | None] = [None] * len(found)
+                return replace(truth, values=found, spread=unknown, terms=unknown, undefined=None)
+    return truth
+
+
+def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
+    if is_float8(value.dtype):
+        # What lies between two of them may be rounded to either: the step from one to the next.
+        info = torch.finfo(value.dtype)
+        size = torch.nan_to_num(truth.values[position].to(torch.float64).abs(), posinf=0.0)
+        return info.eps * size.clamp_min(info.smallest_normal)
+    if truth.spread[position] is None or not (value.is_floating_point() or value.is_complex()):
+        return torch.zeros(value.shape, dtype=torch.float64)
+    return tolerance(truth, position, value.dtype)
+
+
+def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:
+    """The error of each element in units of what is allowed; infinite where none is."""
+    if not (value.is_floating_point() or value.is_complex()):
+        if not (expected.is_floating_point() or expected.is_complex()):
+            return torch.where(value == expected, 0.0, torch.inf).to(torch.float64)
+        allowed = torch.zeros(value.shape, dtype=torch.float64)
+    wide, right = _widened(value), _widened(expected)
+    same = (wide == right) | (torch.isnan(wide) & torch.isnan(right))
+    same |= _overflowed(value, right, allowed)
+    error = (wide - right).abs()
+    ratio = torch.where(allowed > 0, error / allowed.clamp_min(1e-320), torch.inf)
+    ratio = torch.where(torch.isnan(ratio), torch.inf, ratio)
+    return torch.where(same, 0.0, ratio)
+
+
+def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
+    """Where infinity is what the right value becomes in the kernel's dtype."""
+    if not value.is_floating_point():
+        return torch.zeros(value.shape, dtype=torch.bool)
+    largest = torch.finfo(value.dtype).max
+    beyond = right.abs() + allowed >= largest
+    return (
+        torch.isinf(value.to(torch.float64))
+        & beyond
+        & (torch.sign(value.to(torch.float64)) == torch.sign(right))
+    )
+
+
+def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Take into account how the reference itself does in the kernel's dtype."""
+    expected, allowed = truth.values[position], _allowed(truth, position, value)
+    narrow = truth.narrow
+    if narrow is not None and narrow[position].shape == value.shape:
+        beside = _ratios(value, narrow[position], allowed)
+        ratio = torch.where((ratio > 1) & (beside <= 1), beside, ratio)
+    if value.is_floating_point() or value.is_complex():
+        ratio = torch.where(_terms_overflow(value, truth, position), 0.0, ratio)
+        for rounding, beyond in truth.rounding(position):
+            reached = torch.maximum(allowed, rounding)
+            ratio = torch.minimum(ratio, _ratios(value, expected, reached))
+            if bool((beyond & (ratio > 1)).any()):
+                explained = _explained_by_overflow(value, truth, position, reached)
+                ratio = torch.where(beyond & explained, 0.0, ratio)
+            if not bool((ratio > 1).any()):
+                break
+        # Rounding decides between them, too: of infinity and a weight of nearly 0, which is NaN
+        # where the weight is 0.
+        special = ~_widened(expected).isfinite() & ~_widened(value).isfinite()
+        ratio = _rounded(ratio, value, truth, position, special)
+    else:
+        everywhere = torch.ones(value.shape, dtype=torch.bool)
+        ratio = _rounded(ratio, value, truth, position, everywhere)
+        ratio = _overflowing(ratio, value, truth, position)
+    if bool((expected.isnan() & (ratio > 1)).any()) and truth.unknown:
+        ratio = torch.where(expected.isnan(), 0.0, ratio)
+    if truth.derivative and value.is_floating_point() and bool((ratio > 1).any()):
+        ratio = torch.where(_between_sides(value, truth, position, reached), 0.0, ratio)
+    return _ignoring(ratio, value, truth, position)
+
+
+def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
+    """Take, in some places, what the reference itself may give where its steps round otherwise."""
+    ties = truth.ties
+    if ties is None or not bool((where & (ratio > 1)).any()):
+        return ratio
+    for results in itertools.chain(ties, ties.choosing(value)):
+        found = results[position]
+        if found.shape == value.shape:
+            same = (value == found) | (value.isnan() & found.isnan())
+            ratio = torch.where(where & same, 0.0, ratio)
+        if not bool((where & (ratio > 1)).any()):
+            break
+    return ratio
+
+
+def _overflowing(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Take integers that an overflow leads to: of infinite distances, none is the shortest."""
+    if not bool((ratio > 1).any()) or truth.widens:
+        return ratio
+    for results in truth.overflows:
+        if results[position].shape == value.shape:
+            ratio = torch.where(value == results[position], 0.0, ratio)
+    return ratio
+
+
+def _ignoring(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Take, where NaN is right, what is right without NaN and infinity that do not matter."""
+    asked = truth.values[position].isnan() & (ratio > 1)
+    if not bool(asked.any()):
+        return ratio
+    for finite, independent in truth.irrelevant.without(position, asked):
+        if finite.values[position].shape != value.shape:
+            continue
+        other = _ratios(value, finite.values[position], _allowed(finite, position, value))
+        if bool((asked & independent & (other > 1)).any()):
+            other = _forgive(other, value, finite, position)
+        ratio = torch.where(asked & independent, torch.minimum(ratio, other), ratio)
+        asked &= ratio > 1
+        if not bool(asked.any()):
+            break
+    return ratio
+
+
+def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
+    """Where infinity or NaN is what partial sums become that are too large for the dtype.
+
+    NaN and infinity of the other sign take terms that cancel: one term has none, and where the
+    reference gives the right infinity there, so must the kernel.
+    """
+    spread, terms = truth.spread[position], truth.terms[position]
+    if spread is None or terms is None:
+        return torch.zeros(value.shape, dtype=torch.bool)
+    right = truth.values[position]
+    largest = right.abs() + spread * torch.sqrt(terms)
+    overflows = right.isfinite() & (2 * largest >= torch.finfo(value.dtype).max)
+    overflows &= ~_widened(value).isfinite()
+    narrow = truth.narrow
+    if value.is_complex() or narrow is None or narrow[position].shape != value.shape:
+        return overflows
+    reached = _widened(narrow[position])
+    infinite = reached.isinf() & (reached.sign() == right.sign())
+    return overflows & ~((terms < _ALONE) & infinite & (_widened(value) != reached))
+
+
+def _explained_by_overflow(
+    value: Tensor, truth: Expected, position: int, allowed: Tensor
+) -> Tensor:
+    """Where a value is what an overflow on the way leads to.
+
+    That may be finite: a quotient by infinity is zero.
+    """
+    explained = ~_widened(value).isfinite()
+    if value.is_complex():  # whose quotients and magnitudes overflow in many ways
+        return torch.ones_like(explained)
+    loose = _LOOSE * torch.finfo(value.dtype).eps
+    for results in truth.overflows:
+        other = results[position]
+        if other.shape == value.shape:
+            wide = _widened(other)
+            near = (_widened(value) - wide).abs() <= allowed + loose * wide.abs()
+            explained |= wide.isfinite() & near
+    return explained
+
+
+def _widened(value: Tensor) -> Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
+
+
+def _between_sides(value: Tensor, truth: Expected, position: int, allowed: Tensor) -> Tensor:
+    """Where a derivative jumps, and the value lies between the jump's two sides."""
+    low, high = truth.nearby[position]
+    jumps = high - low > _JUMP * torch.maximum(low.abs(), high.abs())
+    wide = value.to(torch.float64)
+    return jumps & (wide >= low - allowed) & (wide <= high + allowed)
+
+
+def _describe(name: str, value: Tensor, truth: Expected, position: int, ratio: Tensor) -> str:
+    wrong = ratio > 1
+    worst = int(ratio.flatten().argmax())
+    right = truth.values[position].flatten()[worst].item()
+    got, expected = _apart(value.flatten()[worst].item(), right)
+    text = f"{_place(name, value, worst)} is {got}, expected {expected}"
+    allowed = _allowed(truth, position, value).flatten()[worst].item()
+    if allowed and cmath.isfinite(right):
+        text += f" ± {allowed:.2g}"
+    text += f" ({dtype_name(value.dtype)})"
+    if value.numel() > 1:
+        text += f"; {int(wrong.sum())} of {value.numel()} elements are wrong"
+    return text
+
+
+def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
+    """The code of a wrong value, by the element that is wrong most."""
+    worst = ratio.flatten().argmax()
+    got, right = (cmath.isfinite(one.flatten()[worst].item()) for one in (value, expected))
+    if got == right:
+        return "OPS-VALUE-WRONG"
+    return "OPS-VALUE-NAN-LOST" if got else "OPS-VALUE-NAN"
+
+
+def _place(name: str, tensor: Tensor, flat: int) -> str:
+    """What one element is called: ``the result[0, 3]``."""
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape)]
+    return f"{name}{index if index else ''}"
+
+
+def _apart(first: Any, second: Any) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart, at least six."""
+    for digits in range(6, 18):
+        shown = _number(first, digits), _number(second, digits)
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def _number(value: bool | int | float | complex, digits: int) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float | complex) else str(value)
+
+
+def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    """Whether two lists of tensors are equal in shape, dtype and every bit."""
+    if len(first) != len(second):
+        return False
+    return all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def difference(first: Sequence[Tensor], second: Sequence[Tensor], names: Sequence[str]) -> str:
+    """Where the same results, computed twice, differ most; empty where no bit does.
+
+    Args:
+        first: what one call gave.
+        second: what another gave.
+        names: what each tensor is called.
+    """
+    if len(first) != len(second):
+        return f"{len(first)} and {len(second)} tensors"
+    worst, text = -1.0, ""
+    for name, a, b in zip(names, first, second, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return (
+                f"{name} is {dtype_name(a.dtype)} {show_shape(a.shape)} and "
+                f"{dtype_name(b.dtype)} {show_shape(b.shape)}"
+            )
+        if same_bits([a], [b]):
+            continue
+        one, other = plain(a).flatten(), plain(b).flatten()
+        differs = (bits(one) != bits(other)).view(one.numel(), -1).any(1)
+        wide = torch.complex128 if one.is_complex() else torch.float64
+        apart = torch.nan_to_num((one.to(wide) - other.to(wide)).abs(), nan=torch.inf)
+        place = int(torch.where(differs, apart, -1.0).argmax())
+        if float(apart[place]) <= worst:
+            continue
+        worst = float(apart[place])
+        shown = _apart(one[place].item(), other[place].item())
+        text = (
+            f"{_place(name, a, place)} is {shown[0]} and {shown[1]}, {worst:.2g} apart "
+            f"({dtype_name(a.dtype)}); {int(differs.sum())} of {a.numel()} elements differ"
+        )
+    return text

@@ -1,0 +1,466 @@
+"""What is right: the reference in double precision, and how far a kernel may be from it.
+
+The tolerance of one result element is
+
+    u * (4 |f| + 4 sqrt(n) (|f| + s)) + 4 d
+
+with ``u`` the unit roundoff of the result's dtype, ``d`` its smallest subnormal number, ``f`` the
+reference in double precision, ``s`` the size of the terms that make up the element, and ``n`` how
+many there are. This is the probabilistic bound for rounding errors (Higham and Mary, "A New
+Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
+each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
+
+``s`` and ``n`` are measured at the very element (`opsmith.checks.numerics.sensitivity`), not guessed from
+shapes, so that a pooled cell of 1000 points gets a wider tolerance than its neighbour of one point.
+
+No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
+reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
+last bits, and with every step rounded up or down at random or, of sums in single precision, to the
+nearest in one order (`opsmith.checks.numerics.rounding`); four times the largest rounding error that it
+makes at an element is granted, or what four times the error of every step comes to. Where it is
+infinite or NaN there alone, since something on the way is too large for the dtype (and the
+reference does not ask for a wider one), so may a kernel be, or whatever the overflow of any of its
+steps leads to (`opsmith.checks.numerics.overflow`). (For double precision rounding is seen in single
+precision, and scaled; what single precision has no room for is rounded to as many digits.) Where
+the reference jumps (``floor``, ``argmax``), an element that agrees with the reference run in the
+kernel's dtype is right as well, or with what rounding makes of its steps (`opsmith.checks.numerics.ties`),
+and where a gradient jumps (``relu`` at 0), so is what lies between
+its two sides.
+Integers and booleans are compared exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.layouts import plain
+from opsmith.checks.cases.reference_call import run_reference
+from opsmith.checks.numerics.masked_nonfinite import Irrelevant
+from opsmith.checks.numerics.overflow import exceeds_double, outcomes
+from opsmith.checks.numerics.rounding import RandomRounding, Widening, with_precision
+from opsmith.checks.numerics.sensitivity import Evaluate, is_inexact, magnitude, probe
+from opsmith.checks.numerics.ties import Ties
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import (
+    every_tensor_in,
+    holds_tensors,
+    map_tensors,
+    output_names,
+)
+
+_ROUNDING_SAMPLES = 12
+#: How much less accurate than the reference in the same dtype a kernel may be.
+_SLACK = 4.0
+_NEARBY = 8
+_NUDGE = 1e-7
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.float8_e4m3fn: torch.float64,
+    torch.float8_e5m2: torch.float64,
+}
+_HALVED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+_HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+
+
+class RefusedError(Exception):
+    """The reference does not take these arguments; says why."""
+
+
+@dataclass
+class Expected:
+    """The right results of one case.
+
+    Attributes:
+        names: what each result is called.
+        values: the results, floating ones in double precision, on the CPU.
+        spread: for each floating result the 2-norm of the terms of each element.
+        terms: for each floating result the effective number of terms of each element.
+        exact: whether `values` were computed in double precision; a reference that insists on
+            another dtype is believed to that dtype's precision.
+        evaluate: gives `values` for other arguments.
+        arguments: the case's own arguments, in its own dtypes.
+        derivative: whether these are gradients, which have two sides at a kink.
+        undefined: for each result, where nothing is right or wrong; `None` where that is nowhere.
+        beside_one: operators whose results the runtime rounds as 1, by PyTorch's names, and by up
+            to how many units.
+    """
+
+    names: list[str]
+    values: list[Tensor]
+    spread: list[Tensor | None]
+    terms: list[Tensor | None]
+    exact: bool
+    evaluate: Evaluate
+    arguments: Mapping[str, Any]
+    derivative: bool = False
+    undefined: list[Tensor] | None = None
+    beside_one: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def narrow(self) -> list[Tensor] | None:
+        """The results of the reference in the case's own dtypes; `None` if it has none."""
+        try:
+            return [plain(value) for value in self.evaluate(self.arguments)]
+        except Exception:
+            return None
+
+    def _evaluate_wide(self, arguments: Mapping[str, Any]) -> list[Tensor]:
+        return _in_double(self.evaluate)(arguments)
+
+    def _finest(self, arguments: Mapping[str, Any]) -> torch.dtype | None:
+        """The dtype of the arguments that has most digits; of the results where none has any."""
+        return _finest(arguments) or _finest({"results": self.narrow or []})
+
+    def rounding(self, position: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """How far rounding may carry each element of one result near here, sample by sample.
+
+        Each sample evaluates the reference a few times, so stop where what they show is enough.
+        Further than the reference by the factor `_SLACK`, of the whole error or of every step's:
+        where terms cancel to the square of an error, these differ. And where something on the way
+        is too large for the dtype there, so that it is infinite or NaN and the right value is not;
+        nowhere in double precision, which the right values are in.
+        """
+        largest, beyond = self._reached
+        yield largest[position], beyond[position]
+        for _ in self._samples:
+            yield largest[position], beyond[position]
+
+    @cached_property
+    def _reached(self) -> tuple[list[Tensor], list[Tensor]]:
+        """What the samples taken so far show, for all results."""
+        return (
+            [torch.zeros(value.shape, dtype=torch.float64) for value in self.values],
+            [torch.zeros(value.shape, dtype=torch.bool) for value in self.values],
+        )
+
+    @cached_property
+    def _samples(self) -> Iterator[None]:
+        """Take one sample of rounding after the other."""
+        return self._take_samples()
+
+    def _take_samples(self) -> Iterator[None]:
+        if not self.exact:
+            return
+        largest, beyond = self._reached
+        generator = torch.Generator().manual_seed(1)
+        is_double = _is_double(self.arguments)
+        scale = _HALVED_SCALE if is_double else 1.0
+        for sample in range(_ROUNDING_SAMPLES):
+            own = dict(self.arguments)
+            if sample:
+                own = {name: _jitter(value, generator) for name, value in own.items()}
+            own = {name: _coarse(value) for name, value in own.items()}
+            steps = _SLACK if sample % 2 else 1.0
+            ways = self._rough_and_fine(own, generator, steps, not sample)
+            for rough, fine, slack, narrow in ways:
+                for position, (one, right) in enumerate(zip(rough, fine, strict=True)):
+                    if one.shape == right.shape == largest[position].shape and is_inexact(right):
+                        error = magnitude(one.detach().to(right.dtype) - right.detach()) * scale
+                        fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
+                        # Who widens on the way does so that nothing there is too large.
+                        if not is_double and (narrow or not self.widens):
+                            beyond[position] |= fits & ~one.isfinite()
+                        error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
+                        largest[position] = torch.maximum(largest[position], error)
+                yield
+
+    def _rough_and_fine(
+        self, own: Mapping[str, Any], generator: torch.Generator, steps: float, in_order: bool
+    ) -> Iterator[tuple[list[Tensor], list[Tensor], float, bool]]:
+        """What rounding makes of the results, in some ways, each beside the results without it.
+
+        And by what the difference is multiplied; that of every step already is by `steps`. And
+        whether that is the reference itself in the case's dtypes. One more way is that sums are
+        added `in_order`.
+        """
+        narrowed = {name: _narrowed(value) for name, value in own.items()}
+        with contextlib.suppress(Exception):
+            fine = self._evaluate_wide(_widened(narrowed))
+            yield self.evaluate(narrowed), fine, _SLACK, True
+        dtype = self._finest(narrowed)
+        if dtype is None:
+            return
+        wide = _widened(own)
+        with contextlib.suppress(Exception):
+            fine = self._evaluate_wide(wide)
+            any_size = _is_double(own)
+            for way in (False, True) if in_order else (False,):
+                with RandomRounding(
+                    dtype,
+                    generator,
+                    steps,
+                    any_size=any_size,
+                    in_order=way,
+                    beside_one=self.beside_one,
+                    may_cancel=True,
+                ):
+                    rough = self._evaluate_wide(wide)
+                yield rough, fine, _SLACK / steps, False
+
+    @cached_property
+    def ties(self) -> Ties | None:
+        """What the reference gives where its steps round otherwise; `None` if none is rounded."""
+        dtype = self._finest(self.arguments)
+        if not self.exact or dtype is None:
+            return None
+        wide = _widened(self.arguments)
+        return Ties(lambda: self._evaluate_wide(wide), dtype, _SLACK)
+
+    @cached_property
+    def widens(self) -> bool:
+        """Whether the reference itself asks for a more precise dtype than the case has."""
+        for dtype in {t.dtype.to_real() for t in _tensors(self.arguments) if is_inexact(t)}:
+            with contextlib.suppress(Exception), Widening(dtype) as steps:
+                self.evaluate(self.arguments)
+            if steps.found:
+                return True
+        return False
+
+    @cached_property
+    def overflows(self) -> list[list[Tensor]]:
+        """What the reference gives where some of its steps are too large for the case's dtypes."""
+        wide = _widened(self.arguments)
+        tensors = _tensors(self.arguments)
+        found: list[list[Tensor]] = []
+        for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
+            with contextlib.suppress(Exception):  # infinity is not an argument of every operator
+                for results in outcomes(lambda: self._evaluate_wide(wide), dtype):
+                    found.append([plain(value) for value in results])
+        return found
+
+    @cached_property
+    def unknown(self) -> bool:
+        """Whether NaN says nothing of what is right, since double precision has too little room."""
+        wide = _widened(self.arguments)
+        if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
+            return False
+        with contextlib.suppress(Exception):
+            return exceeds_double(lambda: self._evaluate_wide(wide))
+        return False
+
+    @cached_property
+    def nearby(self) -> list[tuple[Tensor, Tensor]]:
+        """The least and the largest value that each real element has very near here."""
+        generator = torch.Generator().manual_seed(2)
+        wide = _widened(self.arguments)
+        ends = [(value, value) for value in self.values]
+        for _ in range(_NEARBY):
+            moved = {name: _nudge(value, generator) for name, value in wide.items()}
+            try:
+                found = self._evaluate_wide(moved)
+            except Exception:
+                continue
+            for position, value in enumerate(found):
+                low, high = ends[position]
+                if value.shape == low.shape and value.is_floating_point():
+                    value = value.detach().to(low.dtype)
+                    ends[position] = torch.minimum(low, value), torch.maximum(high, value)
+        return ends
+
+    @cached_property
+    def irrelevant(self) -> Irrelevant[Expected]:
+        """What is right where infinite and NaN arguments do not matter."""
+        return Irrelevant(self.arguments, lambda own: self._evaluate_wide(_widened(own)), self._at)
+
+    def _at(self, own: Mapping[str, Any]) -> Expected | None:
+        """The same for other arguments; `None` where the reference does not take them."""
+        try:
+            return measure(self.evaluate, _widened(own), own)
+        except Exception:
+            return None
+
+
+def widen(value: Any) -> Any:
+    """`value` with floating tensors in double precision, contiguous, on the CPU."""
+
+    def wide(tensor: Tensor) -> Tensor:
+        own = plain(tensor)
+        return own.to(_WIDE.get(own.dtype, own.dtype))
+
+    return map_tensors(value, wide)
+
+
+def _widened(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: widen(value) for name, value in arguments.items()}
+
+
+def narrow(value: Any) -> Any:
+    """`value` with tensors contiguous, on the CPU, in their own dtypes."""
+    return map_tensors(value, plain)
+
+
+def expected_of(
+    operator: Operator, arguments: Mapping[str, Any], known: Mapping[str, Any] | None = None
+) -> Expected:
+    """The right results for `arguments`.
+
+    They are computed on contiguous copies: what is right does not depend on how memory is laid
+    out, but PyTorch's own operators have defects that do.
+
+    Args:
+        operator: whose reference.
+        arguments: by name.
+        known: the first five attributes of `Expected`, where they were computed before.
+
+    Raises:
+        RefusedError: the reference raises for these arguments.
+    """
+    own = {name: narrow(value) for name, value in arguments.items()}
+    names: list[str] = []
+
+    def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
+        returned, flat = run_reference(operator, given)
+        names[:] = output_names(operator.signature, returned)
+        return flat
+
+    if known is not None:
+        return Expected(**known, evaluate=evaluate, arguments=own)
+    wide = _widened(arguments)
+    found = measure(evaluate, wide, own)
+    if len(names) != len(found.values):
+        names = [f"result {position}" for position in range(len(found.values))]
+    found.names = names
+    return found
+
+
+def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
+    """Make sure that the reference takes some arguments.
+
+    Raises:
+        RefusedError: it does not, neither in their own dtypes nor in double precision.
+    """
+    own = {name: narrow(value) for name, value in arguments.items()}
+    try:
+        run_reference(operator, own)
+    except Exception as error:
+        try:
+            run_reference(operator, _widened(own))
+        except Exception:
+            raise RefusedError(f"{type(error).__name__}: {error}") from None
+
+
+def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Expected:
+    """Evaluate in double precision, and measure how sensitive each element is.
+
+    Args:
+        evaluate: what is right, as a function of arguments by name.
+        wide: the arguments in double precision.
+        own: the same in the kernel's dtypes.
+
+    Raises:
+        RefusedError: `evaluate` raises for both.
+    """
+    exact = True
+    evaluate_wide = _in_double(evaluate)
+    try:
+        values = evaluate_wide(wide)
+    except Exception as error:
+        # A reference with a fixed dtype inside does not take wider arguments.
+        try:
+            values = evaluate(own)
+        except Exception:
+            raise RefusedError(f"{type(error).__name__}: {error}") from None
+        exact = False
+    values = [plain(value) for value in values]
+    floats = sum(tensor.numel() for tensor in _tensors(wide) if is_inexact(tensor))
+    if exact:
+        spread, terms = probe(evaluate_wide, wide, values, floats)
+    else:
+        spread = [magnitude(value) if is_inexact(value) else None for value in values]
+        terms = [
+            None if size is None else torch.full_like(size, max(1.0, floats / max(size.numel(), 1)))
+            for size in spread
+        ]
+    return Expected([""] * len(values), values, spread, terms, exact, evaluate, own)
+
+
+def _in_double(evaluate: Evaluate) -> Evaluate:
+    """Evaluate so that tensors which are made without a dtype (`torch.zeros(n)`) are double too."""
+
+    def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return evaluate(arguments)
+        finally:
+            torch.set_default_dtype(before)
+
+    return evaluated
+
+
+def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
+    """The real floating dtype that has the most digits of those of some arguments."""
+    dtypes = {t.dtype for t in _tensors(arguments) if is_inexact(t)}
+    finest = min(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+    return None if finest is None else finest.to_real()
+
+
+def _is_double(arguments: Mapping[str, Any]) -> bool:
+    return any(tensor.dtype in _HALVED for tensor in _tensors(arguments))
+
+
+def _coarse(value: Any) -> Any:
+    """`value` with half the precision where double precision cannot show its rounding."""
+    if holds_tensors(value):
+        return [_coarse(item) for item in value]
+    if not isinstance(value, Tensor) or value.dtype not in _HALVED:
+        return value
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    real = with_precision(real, torch.float32)
+    return torch.view_as_complex(real) if value.is_complex() else real
+
+
+def _narrowed(value: Any) -> Any:
+    """`value` in a dtype whose rounding double precision shows."""
+    return map_tensors(value, lambda tensor: tensor.to(_HALVED.get(tensor.dtype, tensor.dtype)))
+
+
+def _jitter(value: Any, generator: torch.Generator) -> Any:
+    if holds_tensors(value):
+        return [_jitter(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not is_inexact(value):
+        return value
+    bits = torch.randint(-2, 3, value.shape, generator=generator)
+    eps = torch.finfo(_HALVED.get(value.dtype, value.dtype)).eps
+    return value * (1 + bits * eps).to(value.dtype)
+
+
+def _nudge(value: Any, generator: torch.Generator) -> Any:
+    """`value` moved off where it is, zeros too."""
+    if holds_tensors(value):
+        return [_nudge(item, generator) for item in value]
+    if not isinstance(value, Tensor) or not is_inexact(value):
+        return value
+    signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+    return value + _NUDGE * (1 + magnitude(value)) * signs
+
+
+def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
+    """How far each element of a floating result of `dtype` may be from the truth."""
+    value, spread, terms = truth.values[position], truth.spread[position], truth.terms[position]
+    assert spread is not None and terms is not None
+    info = torch.finfo(dtype)
+    unit = info.eps / 2
+    if not truth.exact:
+        unit = max(unit, torch.finfo(value.dtype).eps / 2)
+    size = torch.nan_to_num(magnitude(value), nan=0.0, posinf=0.0)
+    allowed = unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread))
+    smallest = 4 * info.smallest_normal * info.eps
+    if smallest < torch.finfo(torch.float64).smallest_normal:
+        # To add a denormal number takes ten times as long as to compare with it.
+        return allowed.clamp_min(smallest)
+    return allowed + smallest
+
+
+def _tensors(arguments: Mapping[str, Any]) -> list[Tensor]:
+    return [tensor for _, tensor in every_tensor_in(arguments)]

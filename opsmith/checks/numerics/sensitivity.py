@@ -1,0 +1,111 @@
+"""Of how many terms an element is made up, and how large they are: measured by moving arguments.
+
+Every floating input is
+multiplied by ``1 + t r`` with a tiny t and random r, and the reference evaluated again:
+
+* r = random signs: the change has the size ``s = sqrt(sum_i (df/dx_i x_i)^2)``, the 2-norm of the
+  terms, estimated by the root mean square over a few probes.
+* r = Cauchy distributed: the change is Cauchy distributed with the scale
+  ``sum_i |df/dx_i x_i|``, their 1-norm (Indyk's 1-stable sketch, J. ACM 53, 2006), estimated by
+  the geometric mean.
+
+``n = (1-norm / 2-norm)^2`` is the effective number of terms: exactly n for n equal ones, 1 where
+one dominates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.operators.core.arguments import holds_tensors, is_float8
+
+_PROBES = 6
+_STEP = 1e-9
+
+Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
+"""From arguments by name to every tensor that a call gives."""
+
+
+def probe(
+    evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Move the arguments a little, and see how far each element goes.
+
+    Args:
+        evaluate: what is right, as a function of arguments by name.
+        wide: the arguments in double precision.
+        values: what is right for these.
+        floats: how many floating-point numbers the arguments have.
+
+    Returns:
+        For each result the 2-norm of the terms of each element, and their effective number; `None`
+        for integers and booleans.
+    """
+    inexact = [is_inexact(value) for value in values]
+    squares = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
+    logarithms = [torch.zeros(value.shape, dtype=torch.float64) for value in values]
+    generator = torch.Generator().manual_seed(0)
+    counts = [0, 0]
+    for number in range(2 * _PROBES if floats and any(inexact) else 0):
+        cauchy = number % 2 == 1
+        moved = {name: _move(value, generator, cauchy) for name, value in wide.items()}
+        try:
+            results = evaluate(moved)
+        except Exception:
+            continue  # this side of a bound is not an argument
+        if [r.shape for r in results] != [v.shape for v in values]:
+            continue
+        counts[cauchy] += 1
+        for position, (result, value) in enumerate(zip(results, values, strict=True)):
+            if not inexact[position]:
+                continue
+            change = magnitude(result.detach() - value) / _STEP
+            change = torch.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0)
+            if cauchy:
+                logarithms[position] += torch.log(change.clamp_min(1e-300))
+            else:
+                squares[position] += change * change
+    spread: list[Tensor | None] = []
+    terms: list[Tensor | None] = []
+    for position in range(len(values)):
+        if not inexact[position]:
+            spread.append(None)
+            terms.append(None)
+            continue
+        two = torch.sqrt(squares[position] / max(counts[0], 1))
+        one = torch.exp(logarithms[position] / max(counts[1], 1)) if counts[1] else two
+        ratio = torch.where(two > 0, one / two.clamp_min(1e-300), torch.ones_like(two))
+        spread.append(two)
+        terms.append((ratio * ratio).clamp(1.0, float(max(floats, 1))))
+    return spread, terms
+
+
+def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
+    if holds_tensors(value):
+        return [_move(item, generator, cauchy) for item in value]
+    if not isinstance(value, Tensor) or not is_inexact(value):
+        return value
+    if cauchy:
+        # The quotient of two normal variates is Cauchy distributed.
+        normal = torch.randn((2, *value.shape), generator=generator, dtype=torch.float64)
+        factor = (normal[0] / normal[1]).clamp(-1e4, 1e4)
+    else:
+        # Signs of slightly different sizes, so that two equal terms do not cancel.
+        uniform = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        factor = uniform + 0.5 * torch.where(uniform < 0, -1.0, 1.0)
+    return value * (1 + _STEP * factor)
+
+
+def magnitude(value: Tensor) -> Tensor:
+    """The absolute value of each element, in double precision."""
+    return value.abs().to(torch.float64)
+
+
+def is_inexact(value: Tensor) -> bool:
+    """Whether a tensor has numbers that operators of PyTorch round."""
+    # PyTorch rounds to float8, and computes nothing in it.
+    return (value.is_floating_point() or value.is_complex()) and not is_float8(value.dtype)

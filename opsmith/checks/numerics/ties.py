@@ -1,0 +1,261 @@
+"""Integers and sizes that rounding decides: which distance is shorter, how many pass a limit.
+
+No measure of an error says which of them are right. So the reference is run in double precision
+with every step rounded up or down at random (`opsmith.checks.numerics.rounding`), and what it gives then is
+right as well.
+
+Of many equal distances each is the shortest in few of these runs. So where the reference chooses
+along a dimension (``argmin``, ``topk``, ``sort``), the runs also show how far rounding carries each
+number that it chooses from. A last run takes a kernel's own choice wherever rounding may make it
+as good as the reference's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks.cases.layouts import plain
+from opsmith.checks.numerics.rounding import RandomRounding, is_wide
+
+_SAMPLES = 12
+#: How many more there are where the first ones differ in integers, sizes, or what is finite.
+_MORE = 48
+_aten = torch.ops.aten
+#: Operators that give the indices of what they choose along a dimension.
+_CHOICES = (
+    _aten.argmin,
+    _aten.argmax,
+    _aten.min,
+    _aten.max,
+    _aten.topk,
+    _aten.sort,
+    _aten.kthvalue,
+    _aten.median,
+)
+#: Up to how many dimensions a result's are tried in every order.
+_ORDERED = 4
+#: How many choices of a formula are made as a kernel makes them, one after the other.
+_STEERED = 8
+
+
+class Ties:
+    """The results of a formula where its steps round otherwise.
+
+    Args:
+        evaluate: runs the formula in double precision.
+        dtype: the floating dtype that a kernel rounds to.
+        slack: by how much larger every second run makes the errors of all steps.
+    """
+
+    def __init__(
+        self, evaluate: Callable[[], list[Tensor]], dtype: torch.dtype, slack: float
+    ) -> None:
+        self._evaluate = evaluate
+        self._dtype = dtype
+        self._slack = slack
+        self._generator = torch.Generator().manual_seed(3)
+        self._choices: list[_Choice] = []
+        self._results: list[list[Tensor]] = []
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        """Yield the results of one run after the other."""
+        yield from self._results
+        for results in self._runs:
+            self._results.append(results)
+            yield results
+
+    @cached_property
+    def _runs(self) -> Iterator[list[Tensor]]:
+        return self._run_all()
+
+    def _run_all(self) -> Iterator[list[Tensor]]:
+        for number in range(_SAMPLES + _MORE):
+            if number == _SAMPLES and not self._differ():
+                return
+            results = self._run(self._slack if number % 2 else 1.0)
+            if results is not None:
+                yield results
+
+    def _differ(self) -> bool:
+        """Whether rounding decided anything so far that is not a matter of digits."""
+        return any(
+            one.shape != other.shape or not torch.equal(_kind(one), _kind(other))
+            for results in self._results[1:]
+            for one, other in zip(self._results[0], results, strict=True)
+        )
+
+    def choosing(self, wanted: Tensor) -> Iterator[list[Tensor]]:
+        """Yield what the formula gives where it makes the choices of a kernel.
+
+        Args:
+            wanted: the kernel's result. Its dimensions may be in another order than those of what
+                the formula chooses, and only the first choices may be left.
+        """
+        if wanted.is_floating_point() or wanted.is_complex() or not self._choices:
+            return
+        dims = range(wanted.dim())
+        orders = itertools.permutations(dims) if wanted.dim() <= _ORDERED else iter([tuple(dims)])
+        for order in orders:
+            turned = wanted.permute(order).long()
+            fitting = [
+                number
+                for number, choice in enumerate(self._choices)
+                if choice.aligned(turned) is not None
+            ]
+            for number in fitting[:_STEERED]:
+                results = self._run(1.0, number, turned)
+                if results is not None:
+                    yield results
+
+    def _run(
+        self, times: float, steered: int = -1, wanted: Tensor | None = None
+    ) -> list[Tensor] | None:
+        rounding = _Choosing(
+            self._dtype, self._generator, times, self._choices, steered=steered, wanted=wanted
+        )
+        with contextlib.suppress(Exception):
+            with rounding:
+                results = self._evaluate()
+            return [plain(value) for value in results]
+        return None
+
+
+def _kind(value: Tensor) -> Tensor:
+    """What of a result is not a matter of digits: integers, and where floats are finite."""
+    return value.isfinite() if value.is_floating_point() or value.is_complex() else value
+
+
+@dataclass
+class _Choice:
+    """How far rounding carries the numbers that an operator chooses from along a dimension.
+
+    Attributes:
+        low: the least that each number was.
+        high: the largest.
+        dim: along which dimension.
+        first: the indices of the first run, with the dimension.
+        kept: whether the indices that the operator gave had the dimension.
+    """
+
+    low: Tensor
+    high: Tensor
+    dim: int
+    first: Tensor
+    kept: bool
+
+    def widen(self, given: Tensor) -> None:
+        """Take what the numbers are in another run."""
+        self.low = torch.minimum(self.low, given)
+        self.high = torch.maximum(self.high, given)
+
+    def aligned(self, wanted: Tensor) -> Tensor | None:
+        """The first choices as `wanted` has them, or `None` where the sizes do not fit."""
+        if not self.kept and wanted.dim() == self.first.dim() - 1:
+            wanted = wanted.unsqueeze(self.dim)
+        if wanted.dim() != self.first.dim():
+            return None
+        count = min(wanted.shape[self.dim], self.first.shape[self.dim])
+        return wanted if self.first.narrow(self.dim, 0, count).shape == wanted.shape else None
+
+    def tied(self, wanted: Tensor, index: Tensor) -> Tensor:
+        """Where rounding may make one choice as good as another."""
+        count = self.low.shape[self.dim]
+        inside = (wanted >= 0) & (wanted < count)
+        one = wanted.clamp(0, max(count - 1, 0))
+        low, high = (ends.gather(self.dim, one) for ends in (self.low, self.high))
+        other_low, other_high = (ends.gather(self.dim, index) for ends in (self.low, self.high))
+        # Nothing is chosen twice.
+        chosen = torch.zeros(self.low.shape, dtype=torch.int64)
+        chosen.scatter_add_(self.dim, one, torch.ones_like(one))
+        once = chosen.gather(self.dim, one) == 1
+        # Between equal numbers that no step rounds, the formula itself decides.
+        moved = (low < high) | (other_low < other_high)
+        return inside & once & moved & (low <= other_high) & (other_low <= high)
+
+
+class _Choosing(RandomRounding):
+    """Round at random, and see what operators choose from.
+
+    A choice that differs from the first run's may decide what is chosen from later: then this run
+    shows nothing of how far rounding carries that.
+
+    Args:
+        dtype: the floating dtype that is rounded to.
+        generator: decides which way each element is rounded.
+        times: by what the error of each step is multiplied.
+        choices: what was seen in earlier runs; this one adds to it.
+        steered: the number of the choice that is made as `wanted` says, where rounding allows it;
+            the others are made as in the first run.
+        wanted: the indices to choose; `None` where no choice is steered.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+        times: float,
+        choices: list[_Choice],
+        *,
+        steered: int,
+        wanted: Tensor | None,
+    ) -> None:
+        super().__init__(dtype, generator, times)
+        self._choices = choices
+        self._steered = steered
+        self._wanted = wanted
+        self._next = 0
+        self._astray = False
+
+    def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
+        """See a choice, and make it."""
+        super().took(func, args, kwargs, returned)
+        if func.overloadpacket not in _CHOICES or self._astray:
+            return
+        many = returned if isinstance(returned, tuple) else (returned,)
+        given, index = args[0], many[-1]
+        if index.dtype != torch.int64 or not is_wide(given) or given.is_complex():
+            return
+        if not given.numel():
+            return
+        named = {one.name: one.default_value for one in func._schema.arguments}
+        named |= dict(zip(named, args, strict=False)) | dict(kwargs)
+        if named["dim"] is None or not given.dim():
+            given, dim = given.flatten(), 0
+        else:
+            dim = named["dim"] % given.dim()
+        kept = index.dim() == given.dim()
+        if not kept:
+            index = index.reshape(1) if given.dim() == 1 else index.unsqueeze(dim)
+        values = many[0].view(index.shape) if len(many) > 1 else None
+        self._see(given, dim, index, values, kept)
+
+    def _see(
+        self, given: Tensor, dim: int, index: Tensor, values: Tensor | None, kept: bool
+    ) -> None:
+        number = self._next
+        self._next += 1
+        if number == len(self._choices):
+            self._choices.append(_Choice(given.clone(), given.clone(), dim, index.clone(), kept))
+        choice = self._choices[number]
+        if choice.low.shape != given.shape or choice.first.shape != index.shape:
+            self._astray = True
+            return
+        if self._wanted is None:
+            choice.widen(given)
+        else:
+            wanted = choice.aligned(self._wanted) if number == self._steered else None
+            index.copy_(choice.first)
+            if wanted is not None:
+                some = index.narrow(dim, 0, wanted.shape[dim])
+                some.copy_(torch.where(choice.tied(wanted, some), wanted, some))
+            if values is not None:
+                values.copy_(given.gather(dim, index))
+        self._astray = not torch.equal(index, choice.first)

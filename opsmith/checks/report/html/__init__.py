@@ -1,0 +1,167 @@
+"""The report as a page: one file, nothing fetched from anywhere.
+
+What everybody wants to see at once (the failures, and operators against runtimes) is written as
+HTML; what a cell opens is drawn by ``page.js`` from the rows, which lie in the page as JSON.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from opsmith.checks.report.failure_codes import catalogue
+from opsmith.checks.report.json_junit import plain
+
+if TYPE_CHECKING:
+    from opsmith.checks.report.rows import Results, Row
+
+_FOLDER = Path(__file__).parent
+#: From what counts most to what counts least.
+_MARKS = {
+    "failed": "✗",
+    "cut short": "!",
+    "passed in part": "◐",
+    "passed": "✓",
+    "not applicable": "–",
+    "not run": "·",
+}
+_TITLES = {"passed": "✓", "failed": "✗", "incomplete": "!"}
+#: So many failures are shown in full at once; the others open by a click.
+_OPEN = 5
+#: Where a row stands whose check is not here any more, or was one of the author's own.
+_ELSEWHERE = "other"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one kernel's checks of one runtime came to.
+
+    Attributes:
+        runtime: the column's name.
+        status: the worst of the rows'; *passed in part* where checks beside those that passed did
+            not run.
+        mark: how that is shown.
+        count: how many rows count for the mark.
+        total: how many there are.
+    """
+
+    runtime: str
+    status: str
+    mark: str
+    count: int
+    total: int
+
+    @classmethod
+    def of(cls, runtime: str, rows: list[Row]) -> Cell:
+        """The cell of these rows, which may be none."""
+        statuses: list[str] = [row.status for row in rows]
+        if "not run" in statuses:
+            statuses = ["passed in part" if one == "passed" else one for one in statuses]
+        for status, mark in _MARKS.items():
+            if status in statuses:
+                return cls(runtime, status, mark, statuses.count(status), len(rows))
+        return cls(runtime, "", "", 0, 0)
+
+    @property
+    def shown(self) -> str:
+        """The number beside the mark, with that of all where some did not run."""
+        whole = self.status == "passed in part"
+        return f"{self.count} of {self.total}" if whole else str(self.count)
+
+    def describe(self) -> str:
+        """The cell in words, for those who do not see it."""
+        status = "passed, others did not run" if self.status == "passed in part" else self.status
+        return f"{self.runtime}: {self.count} of {self.total} {status}"
+
+
+class ShownCheck(Protocol):
+    """What the page says of a check; see `opsmith.checks.protocol.Check`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def summary(self) -> str:
+        """What must hold."""
+
+    @property
+    def runtime(self) -> str:
+        """Its column."""
+
+
+def render(report: Results, checks: Sequence[ShownCheck]) -> str:
+    """Return the page's text.
+
+    Args:
+        report: what is shown.
+        checks: every check there is, in the order of the columns.
+    """
+    import torch
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from opsmith.kernels.build.version import version
+
+    runtimes = {check.name: check.runtime for check in checks}
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    known = dict.fromkeys([*runtimes.values(), _ELSEWHERE])
+    every = (*report.rows, *report.left_out)
+    there = {runtimes.get(row.check, _ELSEWHERE) for row in every}
+    columns = [runtime for runtime in known if runtime in there]
+    lines = []
+    for operator, kernel, rows in report.groups(left_out=True):
+        cells = [
+            Cell.of(column, [r for r in rows if runtimes.get(r.check, _ELSEWHERE) == column])
+            for column in columns
+        ]
+        lines.append((operator, kernel, cells, any(cell.status == "failed" for cell in cells)))
+    lines.sort(key=lambda line: not line[3])  # failures first, the rest as it ran
+    codes = sorted({row.code for row in report.failures})
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        mark=_TITLES[report.outcome],
+        gaps=list(report.gaps()),
+        columns=columns,
+        lines=lines,
+        failures=report.failures,
+        open=_OPEN,
+        codes=codes,
+        explanations={code: catalogue()[code] for code in codes if code in catalogue()},
+        data=_embedded(report, checks, runtimes),
+        runtime_of=lambda row: runtimes.get(row.check, _ELSEWHERE),
+        versions=f"opsmith {version()}, torch {torch.__version__}",
+        date=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def _embedded(report: Results, checks: Sequence[ShownCheck], runtimes: Mapping[str, str]) -> str:
+    """The rows as JSON that can stand in a script element."""
+    document = {
+        "summaries": {check.name: check.summary for check in checks},
+        "rows": [_row(row, runtimes) for row in (*report.rows, *report.left_out)],
+    }
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _row(row: Row, runtimes: Mapping[str, str]) -> dict[str, Any]:
+    """What the page needs of a row: nothing that is empty, a sample as a list."""
+    own = plain(row)
+    own["runtime"] = runtimes.get(row.check, _ELSEWHERE)
+    own["seconds"] = round(row.seconds, 2)
+    own["samples"] = [_short(sample.values()) for sample in own["samples"]]
+    return {name: value for name, value in own.items() if value not in ("", [], ())}
+
+
+def _short(values: Iterable[Any]) -> list[Any]:
+    return [float(f"{value:.3g}") if isinstance(value, float) else value for value in values]

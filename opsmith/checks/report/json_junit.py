@@ -1,0 +1,118 @@
+"""A report as documents for programs: JSON by a published schema, and JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from opsmith.checks.report.rows import UNTRIED
+
+if TYPE_CHECKING:
+    from opsmith.checks.report.rows import Results, Row
+
+SCHEMA = "opsmith.report/1"
+"""The name and version of what `to_json` gives."""
+
+SCHEMA_FILE = Path(__file__).parent / "schema" / "report-1.json"
+"""Its JSON Schema."""
+
+#: What XML 1.0 cannot hold.
+_UNSPEAKABLE = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_json(report: Results) -> str:
+    """The report as JSON text, as `SCHEMA_FILE` describes it."""
+    import torch
+
+    from opsmith.kernels.build.version import version
+
+    document = {
+        "schema": SCHEMA,
+        "ok": report.ok,
+        "outcome": report.outcome,
+        "seed": report.seed,
+        "opsmith": version(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "rows": [plain(row) for row in report.rows],
+        "left_out": [
+            {"operator": row.operator, "kernel": row.kernel, "check": row.check}
+            for row in report.left_out
+        ],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """A row as JSON can have it: an error without end is a word."""
+    own = asdict(row)
+    for one in (own, *own["samples"]):
+        if one["error"] is not None and math.isinf(one["error"]):
+            one["error"] = "infinite"
+    return own
+
+
+def to_junit(report: Results) -> str:
+    """The report as JUnit's XML: a suite for each kernel, a test case for each check.
+
+    A check that was left out is skipped. An operator of which nothing was checked has a suite with
+    an error, since what is only skipped looks green.
+    """
+    root = ElementTree.Element("testsuites", name="opsmith")
+    for operator, reason in report.unchecked.items():
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=operator, tests="1", failures="0", errors="1", skipped="0"
+        )
+        test = ElementTree.SubElement(suite, "testcase", classname=operator, name="checked")
+        first = _speakable(f"nothing was checked: {reason}").partition("\n")[0]
+        ElementTree.SubElement(test, "error", type="nothing was checked", message=first)
+    for operator, kernel, rows in report.groups(left_out=True):
+        counts = _counts(rows, report.allow_cut_short)
+        suite = ElementTree.SubElement(root, "testsuite", counts, name=f"{operator} ({kernel})")
+        for row in rows:
+            test = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=f"{operator}.{kernel}",
+                name=row.check,
+                time=f"{row.seconds:.3f}",
+            )
+            first = _speakable(row.message.partition("\n")[0])
+            if row.status == "failed":
+                failure = ElementTree.SubElement(test, "failure", type=row.code, message=first)
+                failure.text = _speakable(row.explain())
+            elif row.status == "cut short" and not report.allow_cut_short:
+                error = ElementTree.SubElement(test, "error", type=row.status, message=first)
+                error.text = _speakable(row.explain())
+            elif row.status in (*UNTRIED, "cut short"):
+                ElementTree.SubElement(test, "skipped", message=first)
+            if row.notes:
+                ElementTree.SubElement(test, "system-out").text = _speakable("\n".join(row.notes))
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, 0)) for suite in root)))
+    root.set("time", f"{sum(row.seconds for row in report.rows):.3f}")
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _counts(rows: list[Row], allow_cut_short: bool) -> dict[str, str]:
+    cut_short = sum(row.status == "cut short" for row in rows)
+    untried = sum(row.status in UNTRIED for row in rows)
+    return {
+        "tests": str(len(rows)),
+        "failures": str(sum(row.status == "failed" for row in rows)),
+        "errors": str(0 if allow_cut_short else cut_short),
+        "skipped": str(untried + (cut_short if allow_cut_short else 0)),
+        "time": f"{sum(row.seconds for row in rows):.3f}",
+    }
+
+
+def _speakable(text: str) -> str:
+    """A text without characters that XML cannot hold, which a compiler may have printed."""
+    return _UNSPEAKABLE.sub("�", text)

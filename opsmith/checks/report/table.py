@@ -1,0 +1,179 @@
+"""The table of a report, row by row, so that each can be shown as soon as it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from opsmith.checks.report.rows import REFUSED, UNTRIED, Results, Row, show_error
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: The least width of the names of checks; and that of counts, errors and times.
+_NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
+#: From so many on, rows that follow each other and do not apply for one reason are one line.
+_ALIKE = 4
+#: How many failures of one kernel the table is followed by.
+_IN_FULL = 3
+#: How long a remark may be; failures follow in full.
+_REMARK = 110
+_MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "cut short": ("!", "yellow"),
+    "not applicable": ("–", "dim"),
+    "not run": ("–", "dim"),
+}
+_STYLES = {"passed": "green", "failed": "red", "incomplete": "yellow"}
+
+
+class Table:
+    """Shows the rows of a run as they come.
+
+    Args:
+        show: takes what rich is to show, piece by piece.
+        names: of the checks that may come, so that columns are as wide as the longest.
+    """
+
+    def __init__(self, show: Callable[[Any], None], names: Iterable[str] = ()) -> None:
+        self._show = show
+        self._width = max([_NAME, *map(len, names)])
+        self._kernel: tuple[str, str] | None = None
+        self._held: list[Row] = []
+        self._refusing: set[str] = set()
+
+    def add(self, row: Row) -> None:
+        """Show one more row, after its kernel's name where that is new.
+
+        Rows that tried nothing wait for the next: for one reason, many are shown as one.
+        """
+        if self._held and _reason(row) != _reason(self._held[0]):
+            self.flush()
+        if row.status in UNTRIED:
+            self._held.append(row)
+        else:
+            self._put(row)
+
+    def flush(self) -> None:
+        """Show the rows that wait."""
+        rows, self._held = self._held, []
+        if len(rows) < _ALIKE:
+            for row in rows:
+                self._put(row)
+        elif rows:
+            self._put(replace(rows[0], check=f"{len(rows)} checks"))
+
+    def _put(self, row: Row) -> None:
+        for line in _lines(row, remark(self._shortened(row)), self._kernel, self._width):
+            self._show(line)
+        self._kernel = (row.operator, row.kernel)
+
+    def _shortened(self, row: Row) -> Row:
+        """`row`, without what a reference says to refused samples where a row before has it."""
+        if not any(note.startswith(REFUSED) for note in row.notes):
+            return row
+        if row.operator not in self._refusing:
+            self._refusing.add(row.operator)
+            return row
+        notes = [n.partition(": ")[0] if n.startswith(REFUSED) else n for n in row.notes]
+        return replace(row, notes=tuple(notes))
+
+
+def end(console: Console, report: Results) -> None:
+    """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
+    for part in ending(report):
+        console.print(part, soft_wrap=True)
+
+
+def _reason(row: Row) -> tuple[str, str, str] | None:
+    """Return whose a row is that tried nothing, and why; `None` where it tried something."""
+    if row.status not in UNTRIED:
+        return None
+    return row.operator, row.kernel, row.message
+
+
+def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
+    """What to show for a row.
+
+    Args:
+        row: what came out.
+        said: the remark beside it.
+        before: operator and kernel of the row before; `None` for the first.
+        width: that of the column of names.
+    """
+    from rich.text import Text
+
+    if before is None:
+        yield _line(Text(""), width, "check", "cases", "error", "time", Text(""), style="bold")
+    if before != (row.operator, row.kernel):
+        if before is not None:
+            yield Text("")
+        title = Text(row.operator, style="bold", overflow="fold")
+        yield title.append(f"  kernel: {row.kernel}", style="not bold")
+    mark, style = _MARKS[row.status]
+    yield _line(
+        Text(mark, style=style),
+        width,
+        row.check,
+        str(row.cases) if row.cases else "",
+        show_error(row.error),
+        f"{row.seconds:.1f} s",
+        Text(said, style=style if row.status in ("failed", "cut short") else "dim"),
+    )
+
+
+def _line(
+    mark: Any, width: int, name: str, cases: str, error: str, time: str, rest: Any, style: str = ""
+) -> Any:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, pad_edge=False, show_header=False)
+    grid.add_column(width=1)
+    grid.add_column(width=max(width, len(name)), no_wrap=True)
+    for own in (_CASES, _ERROR, _TIME):
+        grid.add_column(width=own, justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, *(Text(text, style=style) for text in (name, cases, error, time)), rest)
+    return grid
+
+
+def ending(report: Results) -> Iterator[Any]:
+    """Give the first failures in full, why the run is incomplete, and the summary.
+
+    One fault makes many checks fail; a kernel's first few failures are the telling ones.
+    """
+    from rich.text import Text
+
+    for _, _, rows in report.groups():
+        failures = [row for row in rows if row.status == "failed"]
+        for row in failures[:_IN_FULL]:
+            yield Text("")
+            yield Text(row.explain(), overflow="fold")
+        others = [row.check for row in failures[_IN_FULL:]]
+        if others:
+            text = (
+                f"{failures[0].operator}: {', '.join(others)} failed too, perhaps for the same "
+                f"reason. By themselves: --check {','.join(others)}"
+            )
+            yield Text("")
+            yield Text(text)
+    for gap in report.gaps():
+        yield Text("")
+        yield Text(gap, style="yellow", overflow="fold")
+    yield Text("")
+    yield Text("error: the largest error found, in units of its tolerance", style="dim")
+    yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")
+
+
+def remark(row: Row) -> str:
+    """What the table says beside the outcome: failures follow in full."""
+    if row.status == "passed":
+        return "; ".join(row.notes)
+    if row.status == "cut short":
+        return row.message
+    first = row.message.splitlines()[0] if row.message else ""
+    first = f"{row.code}: {first}" if row.code else first
+    return first if len(first) <= _REMARK else f"{first[: _REMARK - 1]}…"

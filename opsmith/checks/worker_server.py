@@ -1,0 +1,242 @@
+"""The worker's processes: a supervisor, a template, and one process for each row.
+
+Started by `Worker` with the arguments ``FD FOLDER``::
+
+    supervisor        imports torch and the checks; sees when its parent is gone
+      template        imports what declares the operators; never calls a kernel
+        row           runs one check, and ends
+          supervisor  only for checks whose kernels run apart (`opsmith.checks.remote`)
+            kernel    takes arguments, returns results; another follows where it ends
+
+Each is a fork of the one above, so none imports again what is imported, and each row begins as
+every other: whatever a kernel does to its process is over with the row. A fork copies no thread.
+Where importing the operators starts some, the template runs one row itself, and another template
+takes over.
+
+Requests are lines of JSON on standard input, which the template reads. Every answer carries its
+request's number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.checks.isolation.launch import fork, python
+from opsmith.checks.isolation.supervisor import Children, answer, supervise
+from opsmith.compat import torch_modules
+from opsmith.compat.gc_pause import uncollected
+
+if TYPE_CHECKING:
+    from opsmith.checks.isolation.kernel_client import Caller
+    from opsmith.checks.protocol import Check
+    from opsmith.operators import Operator
+
+#: PyTorch's compiler. PyTorch imports it, for more than a second, where it takes an operator apart
+#: to measure rounding: so the template has it as soon as one row did.
+_COMPILER = torch_modules.COMPILER
+#: How long the process of a row does not say that its kernel is being called.
+_QUIET_SECONDS = 1.0
+#: After so many new objects a row looks for garbage. It makes them by the million, in exports most
+#: of all, and few are garbage: after Python's 700 this takes a tenth of an export's time.
+_OBJECTS = 10_000
+
+
+def main() -> None:
+    """Serve checks."""
+    supervise(int(sys.argv[1]), Path(sys.argv[2]), _import_all, _be_template)
+
+
+def _import_all() -> None:
+    from opsmith.checks import protocol, remote, runner
+    from opsmith.checks.cases import import_location, search
+    from opsmith.checks.isolation import kernel_server
+
+    protocol.all_checks()
+    search.prepare()
+    del import_location, runner, remote, kernel_server
+
+
+# --- the template --------------------------------------------------------------------------------
+
+
+def _be_template(answers: int) -> None:
+    rows = Children()
+    for request in _requests():
+        sys.path[:] = request["path"]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        if request["folder"]:
+            os.chdir(request["folder"])
+        operator = _import(request, answers)
+        if operator is None:
+            continue
+        _prepare_for(request["check"])
+        if request["compiler"]:
+            with uncollected():
+                importlib.import_module(_COMPILER)
+        # What is there by now no row collects, nor copies to look whether it may.
+        gc.freeze()
+        threads = _started_threads()
+
+        def serve(request: Any = request, operator: Any = operator, forked: bool = True) -> None:
+            _serve_row(request, operator, answers, forked)
+
+        if threads:
+            serve(forked=False)
+            return
+        row = rows.fork(serve)
+        code = rows.outlive(row)
+        if code is None:
+            return
+        answer(answers, request=request["number"], event="left", code=code)
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    # Unbuffered: what this process has not asked for is there for the next one.
+    pending = b""
+    while True:
+        while b"\n" not in pending:
+            more = os.read(0, 1 << 16)
+            if not more:
+                return
+            pending += more
+        line, _, pending = pending.partition(b"\n")
+        yield json.loads(line)
+
+
+def _import(request: dict[str, Any], answers: int) -> Operator | None:
+    """Import what declares the operator, and load its kernels; `None` where that is another."""
+    from opsmith.checks.cases.import_location import Location, NotLocatedError, obtain
+    from opsmith.errors import OpsmithError
+
+    try:
+        operator = obtain(Location.from_json(request["location"]))
+    except NotLocatedError as error:
+        answer(answers, request=request["number"], event="elsewhere", reason=str(error))
+        return None
+    if request["built"]:
+        with contextlib.suppress(OpsmithError):  # the row says it
+            operator.build(request["device"])
+    return operator
+
+
+def _prepare_for(name: str) -> None:
+    """Import and call what a row takes long for, so that those after it find it done."""
+    from opsmith.checks.protocol import all_checks
+
+    wanted = next(one for one in all_checks() if one.name == name).prepares
+    with uncollected():
+        for module, _, function in (one.partition(":") for one in wanted):
+            # What is missing, the row says.
+            with contextlib.suppress(Exception):
+                found = importlib.import_module(module)
+                if function:
+                    getattr(found, function)()
+
+
+def _started_threads() -> bool:
+    """Whether there are threads that a fork would miss."""
+    if _threads() == 1:
+        return False
+    # Some end their threads before a fork, and start them again when needed (OpenBLAS).
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return _threads() > 1
+
+
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1  # a system that does not say
+
+
+# --- a row ---------------------------------------------------------------------------------------
+
+
+def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked: bool) -> None:
+    from opsmith.checks.cases.rerun_case import Replay
+    from opsmith.checks.cases.settings import Settings
+    from opsmith.checks.protocol import all_checks
+    from opsmith.checks.runner import run_check
+
+    number = request["number"]
+    # Requests are the template's, and no kernel reads them by mistake.
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    answer(answers, request=number, event="started", pid=os.getpid())
+    check = next(one for one in all_checks() if one.name == request["check"])
+    subject = next(one for one in check.subjects(operator) if one.kernel == request["kernel"])
+    said = time.monotonic()
+
+    def alive() -> None:
+        nonlocal said
+        if time.monotonic() - said > _QUIET_SECONDS:
+            said = time.monotonic()
+            answer(answers, request=number, event="calling")
+
+    # Before anything is computed here: computing starts threads.
+    caller = _caller(check, request, operator, answers, forked, alive)
+    # Not in the process that the kernel runs in, which is as any other.
+    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+
+    def announce(description: str, key: str, size: int) -> None:
+        answer(answers, request=number, event="case", description=description, key=key, size=size)
+
+    replay = Replay(request["alone"], request["file"])
+    settings = Settings(**request["settings"])
+    row = run_check(check, subject, settings, announce, request["crashed"], replay, caller)
+    if caller is not None:
+        caller.stop()
+    answer(
+        answers,
+        request=number,
+        event="row",
+        row=asdict(row),
+        replay=asdict(replay),
+        hung=caller is not None and caller.hung,
+        compiler=_COMPILER in sys.modules,
+        last=not forked,
+    )
+
+
+def _caller(
+    check: Check,
+    request: dict[str, Any],
+    operator: Operator,
+    answers: int,
+    forked: bool,
+    alive: Callable[[], None],
+) -> Caller | None:
+    """The process that the kernel runs in; `None` where it is this one."""
+    from opsmith.checks.isolation import kernel_server
+    from opsmith.checks.isolation.kernel_client import Caller
+
+    if not check.apart:
+        return None
+    if forked:
+        launch = fork(
+            lambda own: kernel_server.serve(own, kernel_server.Known(operator)), hide=(answers,)
+        )
+        caller = Caller(launch, request["limit"], again=False, alive=alive)
+    else:
+        setup = {"location": request["location"], "path": request["path"]}
+        caller = Caller(python(kernel_server.__name__), request["limit"], setup=setup, alive=alive)
+    caller.start()
+    return caller
+
+
+if __name__ == "__main__":
+    main()

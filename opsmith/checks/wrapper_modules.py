@@ -1,0 +1,106 @@
+"""Models that call an operator, and which of their sizes an export leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import flatten
+from opsmith.signature import Signature, TensorType, expressions
+from opsmith.signature.shapes import Fixed, Variadic
+
+
+class OneCall(nn.Module):
+    """A model that calls an operator once.
+
+    Args:
+        operator: what it calls.
+        names: the arguments' names, in the order in which the model takes them.
+    """
+
+    def __init__(self, operator: Operator, names: list[str]) -> None:
+        super().__init__()
+        self._operator = operator
+        self._names = names
+
+    def forward(self, *values: Any) -> Any:
+        """Call the operator."""
+        arguments = dict(zip(self._names, values, strict=True))
+        positional, keywords = self._operator.split(arguments)
+        return self._operator(*positional, **keywords)
+
+
+class PureCall(OneCall):
+    """The same, with nothing written into its arguments: new contents come after the results."""
+
+    def forward(self, *values: Any) -> Any:
+        """Call the operator on copies of what it writes into."""
+        arguments = dict(zip(self._names, values, strict=True))
+        signature = self._operator.signature
+        for parameter in signature.mutated:
+            if arguments[parameter.name] is not None:
+                arguments[parameter.name] = arguments[parameter.name].clone()
+        returned = super().forward(*arguments.values())
+        return tuple(flatten(signature, returned, arguments))
+
+
+class SeveralCalls(nn.Module):
+    """A model that makes several calls, each with arguments of its own.
+
+    Args:
+        calls: makes one each.
+    """
+
+    def __init__(self, calls: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self._calls = nn.ModuleList(calls)
+
+    def forward(self, *groups: Sequence[Any]) -> Any:
+        """Make the calls; gives what each returned."""
+        return tuple(call(*group) for call, group in zip(self._calls, groups, strict=True))
+
+
+def dynamic_shapes(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
+    """What ``dynamic_shapes`` takes for a call of which every open size may change."""
+    return [dynamic_shape(signature, name, value) for name, value in arguments.items()]
+
+
+def fixed_shape(value: Any) -> Any:
+    """What ``dynamic_shapes`` takes for an argument whose sizes stay as they are."""
+    return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
+
+
+def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
+    """What ``dynamic_shapes`` takes for an argument whose every open size may change."""
+    type_ = signature.by_name[name].tensor_type
+    if type_ is None or value is None:
+        return fixed_shape(value)
+    told = signature.told_dims
+    if isinstance(value, Tensor):
+        return _dynamic_dims(type_, value, told)
+    return [_dynamic_dims(type_, item, told) for item in value]
+
+
+def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> dict[int, Any]:
+    dynamic = torch.export.Dim.DYNAMIC
+    if type_.shape is None:
+        return dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO)
+    found: dict[int, Any] = {}
+    axis = 0
+    for dim in type_.shape.dims:
+        if isinstance(dim, Variadic):
+            for _ in range(tensor.dim() - type_.shape.rank):
+                found[axis] = dynamic
+                axis += 1
+            continue
+        # A size that follows from arguments alone is a number in the exported graph.
+        fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
+        if not fixed:
+            perhaps = isinstance(dim, Fixed) and expressions.names(dim.expression) & told
+            found[axis] = torch.export.Dim.AUTO if perhaps else dynamic
+        axis += 1
+    return found

@@ -1,0 +1,199 @@
+"""Everything that a declaration says of a subject, from calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from opsmith.drafting import dimensions, limits, writing
+from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.kernels import HOST
+
+
+def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
+    """Which sizes are free, and the device on which that is true: the fake kernel may take more."""
+    if subject.results(values, "meta") is not None:
+        sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
+        taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
+        if sum(taken) * 2 > len(taken):
+            return sizes, "meta"
+    return dimensions.infer(values, lambda call: subject.results(call, HOST)), HOST
+
+
+def described(
+    subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
+) -> writing.Draft:
+    """Everything that the declaration says, from calls with these sizes.
+
+    Args:
+        subject: what is called.
+        sizes: a call of it, and which sizes are free.
+        device: where shapes of results are looked for.
+        given: the call as it was found, with the tensors of an example.
+    """
+    found = _limits_of(subject, sizes)
+    # An empty list says nothing of the tensors that it may hold.
+    all_seen = not any(one.is_tensors and sizes.values[one.name] == [] for one in subject.arguments)
+    all_known = all_seen and all(one.known for one in found.values())
+    sampled = all_known and subject.survives(_wild(sizes))
+    floats = limits.dtypes(subject, sizes.values)
+    returned = subject.results(sizes.values, HOST)
+    assert returned is not None, "the example was taken"
+    shapes, worded = _shapes(
+        subject,
+        sizes,
+        found,
+        lambda call: subject.results(call, device),
+    )
+    dependent, worded = _data_dependent(subject, sizes, worded)
+    labels = _labels(subject, sizes.values, floats)
+    results = list(zip(labels, worded or [None] * len(labels), strict=True))
+    if not all(label and shape is not None for label, shape in results):
+        results = [(label, None) for label, _ in results]
+    shown = {
+        name: given[name] if given.get(name) is not None else value
+        for name, value in sizes.values.items()
+    }
+    listed = [isinstance(one, list) for one in returned]
+    return writing.Draft(subject, shown, shapes, results, listed, floats, found, dependent, sampled)
+
+
+def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
+    """Calls as a check draws them: numbers of any size, and sizes of 0."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(value: Any, scale: float) -> Any:
+        if isinstance(value, list):
+            return [draw(one, scale) for one in value]
+        if not isinstance(value, Spec) or not value.dtype.is_floating_point:
+            return value
+        return scale * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+
+    drawn = [
+        {name: draw(value, scale) for name, value in sizes.at(at).items()}
+        for scale in (1.0, 1e3, 1e19)
+        for at in sizes.vary(6)
+    ]
+    return [*drawn, *(sizes.at({**sizes.all, name: 0}) for name in sizes.all)]
+
+
+def _limits_of(subject: Subject, sizes: dimensions.Sizes) -> dict[str, limits.Limits]:
+    """Return the limits of numbers and integer tensors among the arguments, by name."""
+    found = {}
+    for one in subject.arguments:
+        if one.kind in ("int", "float", "ints", "floats"):
+            found[one.name] = limits.of_number(subject, one, sizes)
+        elif one.is_tensors and _is_integer(sizes.values[one.name]):
+            found[one.name] = limits.of_integers(subject, one, sizes)
+    return found
+
+
+def _shapes(
+    subject: Subject,
+    sizes: dimensions.Sizes,
+    found: dict[str, limits.Limits],
+    results: dimensions.Results,
+) -> tuple[dict[str, str], list[str | None] | None]:
+    """The shapes of arguments, and of results where they follow; may narrow what was `found`."""
+    shapes = {
+        one.name: sizes.text(one.name)
+        for one in subject.arguments
+        if one.is_tensors and sizes.values[one.name] not in (None, [])
+    }
+    scalars = {
+        one.name: _tried(one, found, sizes) for one in subject.arguments if not one.is_tensors
+    }
+    named = [
+        one.name
+        for one in subject.arguments
+        if one.kind in ("int", "ints") and not one.optional and not one.written
+    ]
+    limited = [name for name in named if found[name].text]
+    if not limited and dimensions.any_rank(sizes, results):
+        count = len(results(sizes.values) or ())
+        return dict.fromkeys(shapes, "*shape"), ["*shape"] * count
+    worded = dimensions.result_shapes(sizes, scalars, named, results)
+    indices = [one.name for one in subject.arguments if one.is_tensors and one.name in found]
+    if worded is None and any(found[name].text for name in indices):
+        # What may be looked up, and where, follows from the axis: so one axis is declared.
+        pins = {name: limits.pinned(sizes.values[name]) for name in limited}
+        fewer = {name: pins[name].tried if name in pins else scalars[name] for name in scalars}
+        worded = dimensions.result_shapes(sizes, fewer, named, results)
+        found.update(pins)
+    return shapes, worded
+
+
+def _tried(
+    one: Argument, found: Mapping[str, limits.Limits], sizes: dimensions.Sizes
+) -> tuple[Any, ...]:
+    """Values of an argument other than a tensor: among them all that change results' shapes."""
+    if one.kind == "bool":
+        return (False, True)
+    tried = found[one.name].tried if one.name in found else (sizes.values[one.name],)
+    return (*tried, None) if one.optional else tried
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and _is_integer(value[0])
+    if not isinstance(value, Spec):
+        return False
+    return not value.dtype.is_floating_point and value.dtype != torch.bool
+
+
+def _labels(
+    subject: Subject, values: Mapping[str, Any], floats: tuple[torch.dtype, ...]
+) -> list[str]:
+    """What the dtype of each result is called; empty where no name says how it follows."""
+    seen = []
+    for dtype in floats or (torch.float32,):
+        returned = subject.results(limits.with_dtype(values, dtype), HOST) or []
+        seen.append([one[0].dtype if isinstance(one, list) else one.dtype for one in returned])
+    labels = []
+    for column in zip(*seen, strict=True):
+        if len(set(column)) == 1 and not (column[0].is_floating_point and len(floats) > 1):
+            labels.append(writing.label(column[0], ()))
+        else:
+            labels.append(writing.label(column[0], floats) if column == floats else "")
+    return labels
+
+
+def _data_dependent(
+    subject: Subject, sizes: dimensions.Sizes, worded: list[str | None] | None
+) -> tuple[list[str], list[str | None] | None]:
+    """The sizes that only the data decides, and the shapes of results that name them."""
+    runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]
+    if subject.has_python_fake:
+        runs.append(subject.traced(sizes.values))
+    known = [run for run in runs if run is not None]
+    first = known[0]
+    if not all(isinstance(one, Spec) for run in known for one in run):
+        return [], worded
+    moving = [
+        {k for run in known for k in range(len(one.shape)) if run[n].shape[k] != one.shape[k]}
+        for n, one in enumerate(first)
+    ]
+    if not any(moving):
+        return [], worded
+    name = next(letter for letter in "KMPQ" if letter not in sizes.names.values())
+    shapes = [
+        [name if axis in axes else None for axis in range(len(one.shape))]
+        for one, axes in zip(first, moving, strict=True)
+    ]
+    return _completed(sizes, shapes, first, name)
+
+
+def _completed(
+    sizes: dimensions.Sizes, shapes: list[list[str | None]], first: list[Any], name: str
+) -> tuple[list[str], list[str | None] | None]:
+    by_size = {size: free for free, size in sizes.all.items()}
+    texts: list[str | None] = []
+    for shape, spec in zip(shapes, first, strict=True):
+        words = [
+            word or by_size.get(size, str(size))
+            for word, size in zip(shape, spec.shape, strict=True)
+        ]
+        texts.append(" ".join(words))
+    return [name], texts

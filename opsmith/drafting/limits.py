@@ -1,0 +1,211 @@
+"""Which values and which dtypes of its arguments an operator takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from opsmith.drafting.dimensions import Sizes
+from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.operators.core.arguments import DTYPES
+from opsmith.signature.dtypes import FLOATING as _FLOATING
+
+#: Beyond every size that is tried, and a window or border of so many elements is quickly computed.
+_FAR = 100
+_FLOATS = (-10.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 10.0)
+FLOATING = tuple(DTYPES[name] for name in _FLOATING)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the values of an argument may be.
+
+    Attributes:
+        low: the least, as a declaration writes it; `None` where there is none.
+        high: the largest.
+        tried: values that the operator took.
+        known: whether these are the limits; else only `tried` is known.
+    """
+
+    low: str | None
+    high: str | None
+    tried: tuple[Any, ...]
+    known: bool = True
+
+    @property
+    def text(self) -> str:
+        """What stands beside the type in ``Annotated``; empty where every value goes."""
+        if self.low is None and self.high is None:
+            return ""
+        if self.low == "0" and self.high is not None and self.high.endswith("-1"):
+            return f'Index("{self.high.removesuffix("-1")}")'
+        return f"Between({_quoted(self.low)}, {_quoted(self.high)})"
+
+
+def _quoted(limit: str | None) -> str:
+    if limit is None:
+        return "None"
+    try:
+        float(limit)
+    except ValueError:
+        return f'"{limit}"'
+    return limit
+
+
+def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
+    """The limits of an int or float, or of each element of a list of them."""
+    value = sizes.values[argument.name]
+    listed = argument.kind in ("ints", "floats")
+    count = len(value) if listed and value is not None else argument.length or 1
+    if listed and value and len(set(value)) > 1:
+        return Limits(None, None, (value,), known=False)
+
+    def changed(one: Any) -> dict[str, Any]:
+        return {argument.name: [one] * count if listed else one}
+
+    whole = argument.kind in ("int", "ints")
+    first = value[0] if listed and value else value
+    start = (1 if whole else 0.5) if first is None or first == [] else first
+    # What an operator takes and its fake kernel refuses is a mistake of who calls it.
+    traced = subject.results(sizes.values, "meta") is not None
+    found = []
+    for at in (sizes.all, *sizes.vary(2)):
+        usual = _ints(max(at.values(), default=0)) if whole else _FLOATS
+        tried = sorted({*usual, start})
+        taken = subject.takes([sizes.at(at, changed(one)) for one in tried], traced=traced)
+        found.append((at, dict(zip(tried, taken, strict=True))))
+    limits = _limits(found, start, lambda one: changed(one)[argument.name])
+    return limits if limits.known or value is None else pinned(value)
+
+
+def pinned(value: Any) -> Limits:
+    """Limits that leave one value, the example's."""
+    only = str(value[0] if isinstance(value, list) else value)
+    return Limits(only, only, (value,))
+
+
+def of_integers(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
+    """The limits of the elements of a tensor of integers."""
+
+    def filled(value: Any, k: int) -> Any:
+        if isinstance(value, list):
+            return [filled(one, k) for one in value]
+        return torch.full(value.shape, k, dtype=value.dtype)
+
+    found = []
+    for at in (sizes.all, *sizes.vary(2)):
+        tried = _ints(max(at.values(), default=0))
+        values = sizes.at(at)
+        calls = [{**values, argument.name: filled(values[argument.name], k)} for k in tried]
+        found.append((at, dict(zip(tried, subject.takes(calls), strict=True))))
+    return _limits(found, 0, lambda one: one)
+
+
+def _ints(largest: int) -> tuple[int, ...]:
+    return (-_FAR, *range(-largest - 2, largest + 3), _FAR)
+
+
+def _limits(
+    found: Sequence[tuple[Mapping[str, int], Mapping[Any, bool]]], start: Any, made: Any
+) -> Limits:
+    """The limits that explain what was taken at each of several sizes."""
+    ends = []
+    for _, taken in found:
+        if start not in taken:
+            return Limits(None, None, (made(start),), known=False)
+        if not taken[start]:
+            return Limits(None, None, (made(start),), known=False)
+        tried = list(taken)
+        low = high = tried.index(start)
+        while low > 0 and taken[tried[low - 1]]:
+            low -= 1
+        while high < len(tried) - 1 and taken[tried[high + 1]]:
+            high += 1
+        alone = sum(taken.values()) == high - low + 1
+        ends.append((tried[low], tried[high], low == 0, high == len(tried) - 1, alone))
+    sizes = [at for at, _ in found]
+    near = [one for one, is_taken in found[0][1].items() if is_taken and abs(one) < _FAR]
+    good = tuple(made(one) for one in sorted(near, key=lambda one: abs(one - start)))[:8]
+    low_text = None if all(end[2] for end in ends) else _limit(sizes, [end[0] for end in ends])
+    high_text = None if all(end[3] for end in ends) else _limit(sizes, [end[1] for end in ends])
+    clear = all(end[4] for end in ends) and "" not in (low_text, high_text)
+    if not clear:
+        return Limits(None, None, (made(start),), known=False)
+    return Limits(low_text, high_text, good)
+
+
+def _limit(sizes: Sequence[Mapping[str, int]], ends: Sequence[Any]) -> str:
+    """A number, or a size and what is added to it; empty where neither explains the ends."""
+    if len(set(ends)) == 1:
+        return str(ends[0])
+    for form, value in _bounds(list(sizes[0])):
+        if all(value(at) == end for at, end in zip(sizes, ends, strict=True)):
+            return form
+    return ""
+
+
+def _bounds(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Mapping[str, int]], int]]]:
+    """What a limit may follow from: a size, the last index, the smaller of two sizes."""
+
+    def plus(more: int) -> str:
+        return f"{more:+d}" if more else ""
+
+    def size(name: str, more: int, sign: int = 1) -> Callable[[Mapping[str, int]], int]:
+        return lambda at: sign * at[name] + more
+
+    def smaller(one: str, other: str, more: int) -> Callable[[Mapping[str, int]], int]:
+        return lambda at: min(at[one], at[other]) + more
+
+    for more in (-1, 0, 1):
+        for name in names:
+            yield f"{name}{plus(more)}", size(name, more)
+    for name in names:
+        yield f"0-{name}", size(name, 0, -1)
+    for one, other in itertools.combinations(names, 2):
+        for more in (-1, 0):
+            yield f"min({one},{other}){plus(more)}", smaller(one, other, more)
+
+
+def dtypes(subject: Subject, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
+    """The floating-point dtypes that the operator takes, given to all such tensors at once."""
+    return tuple(one for one in FLOATING if subject.takes([with_dtype(values, one)])[0])
+
+
+def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """A call whose floating-point tensors are of another dtype."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [changed(one) for one in value]
+        if isinstance(value, Spec) and value.dtype.is_floating_point:
+            return replace(value, dtype=dtype)
+        return value
+
+    return {name: changed(value) for name, value in values.items()}
+
+
+def _optional_tensors(
+    subject: Subject, argument: Argument, values: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The call with an optional tensor that it left out; those that the operator takes."""
+    present = [one for one in values.values() if isinstance(one, Spec)]
+    shapes = [one.shape for one in present]
+    shapes += [(size,) for shape in shapes for size in shape]
+    shapes += [shape[1:] for shape in shapes if len(shape) > 1] + [()]
+    for dtype in (torch.float32, torch.int64, torch.bool):
+        for shape in dict.fromkeys(shapes):
+            call = {**values, argument.name: Spec(shape, dtype)}
+            if subject.results(call, "meta") is not None and subject.takes([call])[0]:
+                yield call
+
+
+def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
+    """The call with every optional tensor for which a shape is found."""
+    for one in subject.arguments:
+        if one.kind == "tensor" and values[one.name] is None:
+            values = next(_optional_tensors(subject, one, values), values)
+    return values

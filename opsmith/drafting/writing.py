@@ -1,0 +1,297 @@
+"""The declaration as text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_ops import OpOverload
+from opsmith.drafting.limits import FLOATING, Limits
+from opsmith.drafting.subject import Argument, Spec, Subject
+from opsmith.operators.core.arguments import dtype_name
+
+_LABELS = {
+    torch.bool: "Bool",
+    torch.uint8: "UInt8",
+    torch.int8: "Int8",
+    torch.int16: "Int16",
+    torch.int32: "Int32",
+    torch.int64: "Int64",
+    torch.float16: "Float16",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float32",
+    torch.float64: "Float64",
+    torch.complex64: "Complex64",
+    torch.complex128: "Complex128",
+}
+_SOME_FLOATS = "SomeFloat"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was found of an operator.
+
+    Attributes:
+        subject: the operator.
+        values: a call that it takes.
+        shapes: the shape of each tensor argument.
+        results: the dtype, and the shape or `None`, of each result; of a list, of its tensors.
+        listed: which results are lists.
+        dtypes: the floating-point dtypes that it takes.
+        limits: what its numbers and integer tensors may be.
+        data_dependent: the sizes of results that only the data decides.
+        sampled: whether `opsmith check` can draw arguments from this.
+        sources: arguments of the example, as the user wrote them.
+        modules: what defines the operator, to be imported.
+    """
+
+    subject: Subject
+    values: Mapping[str, Any]
+    shapes: Mapping[str, str]
+    results: Sequence[tuple[str, str | None]]
+    listed: Sequence[bool]
+    dtypes: Sequence[torch.dtype]
+    limits: Mapping[str, Limits]
+    data_dependent: Sequence[str]
+    sampled: bool
+    sources: Mapping[str, str] = field(default_factory=dict)
+    modules: Sequence[str] = ()
+
+
+def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
+    """What a declaration calls a dtype; a floating-point one stands for all that were taken."""
+    if not dtype.is_floating_point or len(floats) < 2:
+        return _LABELS[dtype]
+    return "Float" if tuple(floats) == FLOATING else _SOME_FLOATS
+
+
+def operator(draft: Draft, name: str, overload: OpOverload) -> str:
+    """A file that adopts an operator that PyTorch knows."""
+    options = ""
+    written = tuple(one.name for one in draft.subject.arguments if one.written)
+    if written:
+        options += f", mutates_args={names(written)}"
+    if draft.data_dependent:
+        options += f", data_dependent={names(draft.data_dependent)}"
+    short = overload._schema.name.partition("::")[2]
+    lines = [
+        f'@opsmith.adopt("{name}"{options})',
+        *_function(draft, short),
+        "",
+        "",
+        *cases(draft, short),
+    ]
+    return file([draft], name, [f"import {one}  # noqa: F401" for one in draft.modules], lines)
+
+
+def function(draft: Draft, module: str, name: str) -> str:
+    """A file that adopts the ``torch.autograd.Function`` `name` of `module`."""
+    short = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    lines = [
+        *_function(draft, f"_{short}"),
+        "",
+        "",
+        f'{short} = opsmith.adopt({name}, "my_ops::{short}", annotations=_{short})',
+        "",
+        "",
+        *cases(draft, short),
+    ]
+    return file([draft], f"{name} of {module}", [f"from {module} import {name}"], lines)
+
+
+def file(
+    drafts: Sequence[Draft],
+    what: str,
+    imports: Sequence[str],
+    lines: Sequence[str],
+    notes: Sequence[str] = (),
+) -> str:
+    """The whole file.
+
+    Args:
+        drafts: what is declared in it.
+        what: whose declaration it is.
+        imports: what it imports besides.
+        lines: the declaration.
+        notes: what its first lines say to its reader.
+    """
+    text = "\n".join(lines)
+    notes = list(notes)
+    left_out = [name for draft in drafts for name in draft.subject.left_out]
+    if left_out:
+        notes.append(f"Left at their defaults: {', '.join(left_out)}.")
+    if not all(draft.sampled for draft in drafts):
+        notes.append(
+            "Its own cases alone are checked, as not all that its values may be was found. Say it "
+            "with Index, Between and the like, then leave out only=True."
+        )
+    title = f"{what}, as calls of it show it to be: see what fits, and edit the rest."
+    paragraphs = [title, *(textwrap.fill(note, 96, break_on_hyphens=False) for note in notes)]
+    opening = ['"""' + "\n\n".join(paragraphs) + ('\n"""' if notes else '"""')]
+    return "\n".join([*opening, "", *_imports(text, drafts[0], imports), "", "", text, ""])
+
+
+def _function(draft: Draft, name: str) -> list[str]:
+    """The annotated function that stands for the operator."""
+    arguments = [f"{one.name}: {type_of(draft, one)}" for one in draft.subject.arguments]
+    for k, default in defaults(draft).items():
+        arguments[k] += f" = {default}"
+    keyword_only = [k for k, one in enumerate(draft.subject.arguments) if one.keyword_only]
+    if keyword_only:
+        arguments.insert(keyword_only[0], "*")
+    returns = [
+        result(*one, listed) for one, listed in zip(draft.results, draft.listed, strict=True)
+    ]
+    several = f"tuple[{', '.join(returns)}]" if returns else "None"
+    return [
+        f"def {name}(",
+        *(f"    {one}," for one in arguments),
+        f") -> {returns[0] if len(returns) == 1 else several}:",
+        "    ...",
+    ]
+
+
+def names(several: Sequence[str]) -> str:
+    """A tuple of strings."""
+    written = ", ".join(_default("str", name) for name in several)
+    return f"({written},)" if len(several) == 1 else f"({written})"
+
+
+def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
+    def used(names: Sequence[str]) -> list[str]:
+        return [name for name in names if re.search(rf"\b{name}\b", text)]
+
+    labels = used(["Float", *_LABELS.values(), "Shaped"])
+    own = used([_SOME_FLOATS])
+    lines = []
+    typing = used(["Annotated", "Literal"])
+    if typing:
+        lines += [f"from typing import {', '.join(typing)}", ""]
+    lines.append("import torch")
+    if own:
+        labels.insert(0, "AbstractDtype")
+    if labels:
+        lines.append(f"from jaxtyping import {', '.join(sorted(labels))}")
+    lines += ["from torch import Tensor", "", *more, *[""][: len(more)], "import opsmith"]
+    constraints = used(["Between", "Index"])
+    if constraints:
+        lines.append(f"from opsmith import {', '.join(constraints)}")
+    if own:
+        names = ", ".join(f'"{dtype_name(one)}"' for one in draft.dtypes)
+        lines += ["", "", f"class {_SOME_FLOATS}(AbstractDtype):", f"    dtypes = [{names}]"]
+    return lines
+
+
+def type_of(draft: Draft, one: Argument) -> str:
+    """The annotation of an argument."""
+    limits = draft.limits.get(one.name)
+    value = draft.values[one.name]
+    match one.kind:
+        case "tensor" | "tensors":
+            spec = next(iter(value), None) if isinstance(value, list) else value
+            text = "Tensor"
+            if spec is not None and one.name in draft.shapes:
+                text = f'{label(spec.dtype, draft.dtypes)}[Tensor, "{draft.shapes[one.name]}"]'
+            if one.kind == "tensors":
+                text = f"list[{text}]"
+        case "ints" | "floats" | "bools":
+            kind = one.kind.removesuffix("s")
+            length = len(value) if value is not None else one.length
+            text = f"tuple[{', '.join([kind] * length)}]" if length else f"list[{kind}]"
+        case "str" if isinstance(value, str):
+            text = f'Literal["{value}"]'
+        case _:
+            text = one.kind
+    if limits is not None and limits.text:
+        text = f"Annotated[{text}, {limits.text}]"
+    if one.optional:
+        text += " | None"
+    return text
+
+
+def defaults(draft: Draft) -> dict[int, str]:
+    """The defaults as they are written, by position; none before an argument that has none."""
+    found: dict[int, str] = {}
+    for k, one in reversed(list(enumerate(draft.subject.arguments))):
+        default, value = one.default, draft.values[one.name]
+        fits = not isinstance(default, list) or value is None or len(default) == len(value)
+        if default is not inspect.Parameter.empty and fits:
+            found[k] = _default(one.kind, default)
+        elif not one.keyword_only:
+            break
+    return found
+
+
+def _default(kind: str, default: Any) -> str:
+    if isinstance(default, list):
+        return repr(tuple(default))
+    if isinstance(default, str):
+        return f'"{default}"'
+    return repr(float(default)) if kind == "float" and default is not None else repr(default)
+
+
+def result(dtype: str, shape: str | None, listed: bool) -> str:
+    """The annotation of a result, or of a list of them."""
+    text = f'{dtype}[Tensor, "{shape}"]' if shape is not None else "Tensor"
+    return f"list[{text}]" if listed else text
+
+
+def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
+    """The example as a case: what it was found with, where nothing else can be sampled."""
+    lines = [
+        f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
+        f"def {function}(dtype: torch.dtype, seed: int):",
+    ]
+    drawn = [key for key in draft.values if _is_written(draft, key)]
+    if any("rand" in draft.sources[key] for key in drawn):
+        lines.append("    torch.manual_seed(seed)")
+    made = [value for key, value in draft.values.items() if key not in drawn]
+    if any(isinstance(one, Tensor | Spec | list) for one in made):
+        lines.append("    generator = torch.Generator().manual_seed(seed)")
+    lines.append("    yield {")
+    for key, value in draft.values.items():
+        text = _written(draft, key) if key in drawn else _value(draft, value)
+        lines.append(f'        "{key}": {text},')
+    return [*lines, "    }"]
+
+
+def _is_written(draft: Draft, name: str) -> bool:
+    """Whether an argument has tensors, and the user wrote which."""
+    value = draft.values[name]
+    first = value[0] if isinstance(value, list) and value else value
+    return name in draft.sources and isinstance(first, Tensor)
+
+
+def _written(draft: Draft, name: str) -> str:
+    """An argument as the user wrote it, in the dtype that a case is asked for."""
+    value, source = draft.values[name], draft.sources[name]
+    first = value[0] if isinstance(value, list) else value
+    if not (first.dtype.is_floating_point and len(draft.dtypes) > 1):
+        return source
+    if isinstance(value, list):
+        return f"[one.to(dtype) for one in {source}]"
+    return f"{source}.to(dtype)" if source.endswith(")") else f"({source}).to(dtype)"
+
+
+def _value(draft: Draft, value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Spec | Tensor):
+        return f"[{', '.join(_value(draft, one) for one in value)}]"
+    if isinstance(value, Tensor) and not value.dtype.is_floating_point:
+        return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
+    if not isinstance(value, Spec | Tensor):
+        return f'"{value}"' if isinstance(value, str) else repr(value)
+    shape = ", ".join(map(str, value.shape)) or "()"
+    if value.dtype == torch.bool:
+        return f"torch.rand({shape}, generator=generator) > 0.5"
+    if not value.dtype.is_floating_point:
+        return f"torch.zeros({shape}, dtype={value.dtype})"
+    made = f"torch.rand({shape}, generator=generator)"
+    generic = len(draft.dtypes) > 1
+    return f"{made}.to({'dtype' if generic else value.dtype})"

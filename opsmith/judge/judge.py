@@ -1,0 +1,317 @@
+"""`judge`: draw cases, have them computed elsewhere, compare, decide."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure, Inapplicable
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import REFERENCE, Subject
+from opsmith.checks.catalogue.values import memory_layouts, reference, sizes
+from opsmith.checks.numerics.oracle import Expected, RefusedError
+from opsmith.checks.report.rows import Row, Status
+from opsmith.checks.run_report import Report
+from opsmith.checks.trial import Trial
+from opsmith.errors import INCOMPLETE, OpsmithError
+from opsmith.judge.program import Program
+from opsmith.judge.session import Session
+from opsmith.kernels import HOST
+from opsmith.kernels.build.scratch import held_folder
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import holds_tensors
+
+_KERNEL = "candidate"
+#: How many calls look for one that is wrong after others; the seed adds up to as many.
+_CALLS = 400
+#: How many cases those calls go back and forth between.
+_CASES = 6
+#: How many cases a program calls it with, beside those of the author.
+_IN_PROGRAM = 30
+
+
+class NothingJudgedError(OpsmithError):
+    """There is nothing to judge; says why."""
+
+    exit_code = INCOMPLETE
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge found.
+
+    Attributes:
+        report: a row for each operator and check.
+        seed: what the cases were drawn from; the candidate never had it.
+        digests: the SHA-256 of each file, by its path: the two that were given, and the modules in
+            the spec's folder that it imports.
+    """
+
+    report: Report
+    seed: int
+    digests: Mapping[str, str]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every operator was judged, and nothing failed or was cut short."""
+        return self.report.ok
+
+    def to_json(self) -> str:
+        """The verdict as JSON text."""
+        document = {
+            "accepted": self.accepted,
+            "files": dict(self.digests),
+            **json.loads(self.report.to_json()),
+        }
+        return json.dumps(document, indent=2, allow_nan=False)
+
+
+def judge(
+    spec: str | Path,
+    candidate: str | Path,
+    *,
+    seed: int | None = None,
+    examples: int = 60,
+    seconds: float = 20.0,
+    time_limit: float = 60.0,
+    progress: Callable[[int, int, str], None] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> Verdict:
+    """Judge kernels against declarations that they have no part in.
+
+    Args:
+        spec: a Python file that declares operators: declaration, reference and cases. Trusted.
+        candidate: a Python file that registers kernels for the device type ``"cpu"``. It is
+            imported in another process only.
+        seed: decides every sample; a fresh one by default.
+        examples: how many cases a check samples, shared among the dtypes.
+        seconds: after this long a check samples no further case.
+        time_limit: the seconds that one call may take; importing and compiling get ten times that.
+        progress: told before each row, and at the end.
+        on_row: given each row as soon as it is there.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        NothingJudgedError: the candidate registers no kernel for an operator of `spec`.
+        LoadError: a file is missing, or `spec` cannot be imported or declares no operator.
+    """
+    from opsmith.operators.importing import (
+        LoadError,
+        import_operators,
+        user_files,
+        without_bytecode,
+    )
+
+    files = {"spec": Path(spec).resolve(), "candidate": Path(candidate).resolve()}
+    for path in files.values():
+        if not path.is_file():
+            raise LoadError(f"no such file: {path}")
+    with without_bytecode():
+        operators = import_operators(str(files["spec"])).operators
+    # Before the candidate runs, which might write into them.
+    beside = [path for path in user_files() if files["spec"].parent in path.parents]
+    read = dict.fromkeys([*files.values(), *beside])
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
+    seed = secrets.randbits(48) if seed is None else seed
+    settings = Settings(seed, examples, seconds, time_limit)
+    report = Report([], seed)
+
+    def add(row: Row) -> None:
+        report.rows.append(row)
+        if on_row is not None:
+            on_row(row)
+
+    with (
+        # Nothing in its name tells a candidate where it is.
+        held_folder(Path(tempfile.gettempdir()), "tmp", "") as place,
+        Session(files["spec"], files["candidate"], time_limit, place) as session,
+        Program(files["spec"], files["candidate"], time_limit, place) as program,
+    ):
+        try:
+            kernels = session.kernels()
+        except Failure as failure:
+            for operator in operators:
+                add(_row(operator, "import", "failed", str(failure), failure.code))
+            return Verdict(report, seed, digests)
+        if not any(operator.name in kernels for operator in operators):
+            names = ", ".join(operator.name for operator in operators)
+            raise NothingJudgedError(
+                f"{candidate} registers no kernel for the CPU for any operator of {spec} ({names})"
+            )
+        plan = [(operator, name, run) for operator in operators for name, run in _CHECKS.items()]
+        for done, (operator, name, run) in enumerate(plan):
+            if progress is not None:
+                progress(done, len(plan), f"{operator.name} {name}")
+            if operator.name not in kernels:
+                if run is reference:
+                    message = "the candidate registers no kernel for it"
+                    add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
+                continue
+            if run is _program and any(row.operator == operator.name for row in report.failures):
+                add(_row(operator, name, "not applicable", "it is refused already", ""))
+                continue
+            subject = _Judged(operator, REFERENCE, HOST, own=kernels[operator.name])
+            caller = program if run is _program else session
+            add(_judged(Trial(subject, name, settings, caller=caller, keep=1), run))
+    if progress is not None:
+        progress(len(plan), len(plan), "")
+    return Verdict(report, seed, digests)
+
+
+@dataclass(frozen=True)
+class _Judged(Subject):
+    """An operator whose kernel is elsewhere.
+
+    Attributes:
+        own: the generic dtypes that the kernel has; `None` for all.
+    """
+
+    own: tuple[str, ...] | None = None
+
+    @property
+    def dtypes(self) -> tuple[str | None, ...]:
+        """The generic dtypes that the candidate's kernel has."""
+        every = super().dtypes
+        if self.own is None or every == (None,):
+            return every
+        return tuple(name for name in every if name in self.own)
+
+
+def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
+    started = time.monotonic()
+    operator = trial.operator
+    status: Status = "passed"
+    message, case, code = "", "", ""
+    try:
+        if not trial.subject.dtypes:
+            raise Failure(
+                f"the candidate's kernel has no dtype of the declaration; it has "
+                f"{', '.join(trial.subject.own or ())}",  # type: ignore[attr-defined]
+                code="OPS-JUDGE-DTYPE",
+            )
+        run(trial)
+        if not trial.count:
+            raise Failure(trial.refusal or "no case could be drawn", code="OPS-CASES-NONE")
+        status, message = trial.passed()
+    except Inapplicable as reason:
+        status, message = "not applicable", str(reason)
+    except Failure as failure:
+        status, message, code = "failed", str(failure), failure.code
+        case = failure.case.describe() if failure.case is not None else ""
+    except Exception as error:
+        status, message, code = "failed", trial.raised(error), trial.raises
+    generic = operator.signature.generic
+    lacks = [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
+    if lacks and run is reference:
+        trial.notes.append(f"the candidate has no kernel for {', '.join(lacks)}")
+    return replace(
+        _row(operator, trial.name, status, message, code),
+        cases=trial.count,
+        error=trial.error,
+        seconds=time.monotonic() - started,
+        case=case,
+        notes=tuple(dict.fromkeys(trial.notes)),
+        samples=trial.tally.samples(),
+    )
+
+
+def _row(operator: Operator, check: str, status: Status, message: str, code: str) -> Row:
+    return Row(operator.name, _KERNEL, check, status, message=message, code=code)
+
+
+# --- calls that follow each other ----------------------------------------------------------------
+
+
+def _again(trial: Trial) -> None:
+    """Many calls, on the same memory with other contents, each result compared."""
+    known: list[tuple[Case, Expected]] = []
+
+    def keep(case: Case) -> None:
+        if len(known) >= 3 * _CASES:
+            return
+        for variant in _variants(case):
+            try:
+                known.append((variant, trial.truth(variant)))
+            except RefusedError:
+                if variant is case:
+                    raise
+
+    trial.each(keep, dtypes=(trial.subject.favourite,), examples=_CASES, most=_CASES)
+    trial.need(known, "there is no case to repeat")
+    order = random.Random(trial.settings.seed)
+    for number in range(_CALLS + order.randrange(_CALLS)):
+        # Near ones follow each other, so that memory is used again with other contents.
+        if number % 8 == 0:
+            start = order.randrange(len(known))
+        case, truth = known[(start + order.randrange(3)) % len(known)]
+        trial.count += 1
+        trial.tally.begin("again", case.dtype, case.numel)
+        try:
+            what = f"call {number + 1} in a row"
+            trial.compare(trial.run(case.make()), truth, what, code="OPS-STATE-EARLIER")
+        except Failure as failure:
+            failure.case = failure.case or case
+            raise
+
+
+def _variants(case: Case) -> Iterator[Case]:
+    """A case, and others of the same shapes whose floating values stand in other places."""
+    yield case
+    for first in (0, 1):
+        values = {name: _turned(value, first) for name, value in case.values.items()}
+        if any(values[name] is not case.values[name] for name in values):
+            yield replace(case, values=values)
+
+
+def _turned(value: Any, first: int) -> Any:
+    """A floating tensor with its elements from `first` on turned around by one."""
+    if holds_tensors(value):
+        turned = [_turned(item, first) for item in value]
+        return turned if any(a is not b for a, b in zip(turned, value, strict=True)) else value
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < first + 2:
+        return value
+    flat = value.contiguous().reshape(-1).clone()
+    flat[first:] = flat[first:].roll(1)
+    return flat.reshape(value.shape)
+
+
+# --- calls in a program --------------------------------------------------------------------------
+
+
+def _program(trial: Trial) -> None:
+    """Calls in a program of its own, where a candidate finds nothing of the judge."""
+    known: list[tuple[Case, Expected]] = []
+    trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
+    trial.need(known, "there is no case to call it with")
+    random.Random(trial.settings.seed).shuffle(known)
+    program = trial.caller
+    assert isinstance(program, Program)
+    every = program.run_all(trial.operator, [case.make() for case, _ in known])
+    for (case, truth), results in zip(known, every, strict=True):
+        try:
+            trial.compare(results(), truth, "in a program", code="OPS-JUDGE-PROGRAM")
+        except Failure as failure:
+            failure.case = failure.case or case
+            raise
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "reference": reference,
+    "layouts": memory_layouts,
+    "sizes": sizes,
+    "again": _again,
+    "program": _program,
+}

@@ -1,0 +1,91 @@
+"""Calls operators with the arguments that lie beside this file, and writes what they return.
+
+The judge copies this file to a folder and runs it there, as anyone's program runs: nothing of a
+checker is imported, on the command line or in the call stack, for a candidate to look for. So it
+imports nothing of the package but what a declaration has imported already.
+
+``calls.json`` has the modules to import and a list of calls, described as in
+`opsmith.checks.isolation.wire`; the bytes of their memory follow each other in ``calls.bin``. What
+comes back lies in ``results.json`` and ``results.bin``: for each call the results, then the memory.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from opsmith.operators.importing import import_module
+
+
+def main() -> None:
+    """Call what is to be called."""
+    asked = json.loads(Path("calls.json").read_text())
+    for module in asked["modules"]:
+        import_module(module)
+    answers = []
+    with Path("calls.bin").open("rb") as data, Path("results.bin").open("wb") as results:
+        for call in asked["calls"]:
+            namespace, name = call["operator"].split("::")
+            operator = getattr(getattr(torch.ops, namespace), name.partition(".")[0])
+            memory: dict[str, torch.Tensor] = {}
+            arguments = _arguments(call["arguments"], data, memory)
+            answers.append(_written(operator(**arguments), memory, results))
+    Path("results.json").write_text(json.dumps(answers))
+
+
+def _arguments(
+    described: dict[str, Any], data: IO[bytes], memory: dict[str, torch.Tensor]
+) -> dict[str, Any]:
+    made: dict[str, torch.Tensor] = {}
+
+    def value(name: str, one: dict[str, Any]) -> Any:
+        if one["kind"] == "plain":
+            return one["value"]
+        if one["kind"] == "complex":
+            return complex(*one["parts"])
+        if one["kind"] == "same":
+            return made[one["name"]]
+        if one["kind"] == "tensor":
+            if one["memory"] == name:
+                bytes_ = bytearray(data.read(one["bytes"]))
+                memory[name] = torch.empty(len(bytes_), dtype=torch.uint8)
+                if bytes_:
+                    memory[name].copy_(torch.frombuffer(bytes_, dtype=torch.uint8))
+            tensor = torch.empty(0, dtype=getattr(torch, one["dtype"]))
+            storage = memory[one["memory"]].untyped_storage()
+            made[name] = tensor.set_(storage, one["offset"], one["shape"], one["strides"])
+            return made[name]
+        items = [value(f"{name}[{position}]", item) for position, item in enumerate(one["items"])]
+        return tuple(items) if one["kind"] == "tuple" else items
+
+    return {name: value(name, one) for name, one in described.items()}
+
+
+def _written(returned: Any, memory: dict[str, torch.Tensor], results: IO[bytes]) -> list[Any]:
+    """Write results and memory; what the results are."""
+
+    def write(tensor: torch.Tensor) -> dict[str, Any]:
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        results.write(_bytes(plain))
+        return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+
+    several = returned if isinstance(returned, tuple) else (returned,)
+    described = [
+        [write(one) for one in value] if isinstance(value, list) else write(value)
+        for value in several
+        if value is not None
+    ]
+    for tensor in memory.values():
+        results.write(_bytes(tensor))
+    return described
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
+
+
+if __name__ == "__main__":
+    main()

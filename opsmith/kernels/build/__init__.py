@@ -1,0 +1,1 @@
+"""Compilers, CMake, the cache and devices: from sources to a library. Knows no operator."""

@@ -1,0 +1,162 @@
+"""nvcc: where it is, which host compilers it takes, and for which GPUs it compiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from opsmith.errors import MissingError
+from opsmith.kernels.build.devices import DEVICES
+from opsmith.kernels.build.toolchain import Compiler, find_compiler, tool_version
+
+#: The flag that lets nvcc try a host compiler that it does not know.
+ANY_HOST = "-allow-unsupported-compiler"
+_WHOLE = ("all", "all-major", "native")
+_ARCH = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)(\+ptx)?")
+# What crt/host_config.h refuses: the first version of GCC, and of Clang, that is too new.
+_TOO_NEW = {
+    "GCC": (re.compile(r"__GNUC__\s*>\s*(\d+)"), 1),
+    "Clang": (re.compile(r"__clang_major__\s*>=\s*(\d+)"), 0),
+}
+
+
+def find_nvcc(what: str) -> Compiler:
+    """The CUDA compiler that ``CUDACXX`` names, else nvcc on the PATH or below ``CUDA_HOME``.
+
+    Args:
+        what: what it is needed for, for the message.
+
+    Raises:
+        MissingError: there is none.
+    """
+    home = _home()
+    for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
+        path = shutil.which(candidate) if candidate else None
+        if path is not None:
+            return Compiler(path, tool_version(path, what))
+    raise MissingError(
+        f"{what}: needs the CUDA compiler nvcc, and it is neither on the PATH nor below {home}. "
+        "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads), or set CUDACXX."
+    )
+
+
+def _home() -> str:
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+
+
+def usable_nvcc(what: str) -> Compiler:
+    """The CUDA compiler, where it takes the host compiler that there is.
+
+    Raises:
+        MissingError: there is none, or it does not.
+    """
+    nvcc = find_nvcc(what)
+    try:
+        host = find_compiler(what)
+    except MissingError:
+        return nvcc  # that there is none is for others to say
+    require_host(nvcc, host, what)
+    return nvcc
+
+
+def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
+    """Ask whether nvcc takes a host compiler, before it says so in the middle of a build.
+
+    Args:
+        nvcc: the CUDA compiler.
+        host: the C++ compiler that it is to call.
+        what: what is built, for the message.
+
+    Raises:
+        MissingError: it does not.
+    """
+    kind, version = _kind(host)
+    newest = _newest_host(nvcc, kind)
+    if newest is None or version is None or version <= newest:
+        return
+    program = "g++" if kind == "GCC" else "clang++"
+    older = next(
+        (name for v in range(newest, 6, -1) if shutil.which(name := f"{program}-{v}")), None
+    )
+    remedy = f"Set CXX={older}" if older else f"Install {program}-{newest} and set CXX to it"
+    raise MissingError(
+        f"{what}: this nvcc ({_release(nvcc)}, {nvcc.path}) takes {kind} up to {newest}, and "
+        f"{host.path} is {kind} {version}. {remedy}; or let nvcc try, with flags=({ANY_HOST!r},)."
+    )
+
+
+def _kind(host: Compiler) -> tuple[str, int | None]:
+    first = host.version.partition("\n")[0]
+    clang = re.search(r"clang version (\d+)", host.version)
+    if clang is not None:
+        return "Clang", int(clang[1])
+    # The last number: the one in parentheses is the distribution's.
+    versions = re.findall(r"(?<![\w.])(\d+)\.\d+", re.sub(r"\([^()]*\)", "", first))
+    return "GCC", int(versions[-1]) if versions else None
+
+
+def _newest_host(nvcc: Compiler, kind: str) -> int | None:
+    """The newest major version that the toolkit's headers let through, where they are found."""
+    for path in _host_configs(nvcc):
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
+        pattern, inclusive = _TOO_NEW[kind]
+        found = [int(number) for number in pattern.findall(text)]
+        if found:
+            return max(found) - 1 + inclusive
+    return None
+
+
+def _host_configs(nvcc: Compiler) -> list[Path]:
+    """Where the header may be: nvcc may be a link, or a script that starts another."""
+    homes = [Path(os.path.realpath(nvcc.path)).parent.parent]
+    homes.append(Path(_home()))
+    return [home / "include" / "crt" / "host_config.h" for home in homes]
+
+
+def _release(nvcc: Compiler) -> str:
+    found = re.search(r"release (\d+\.\d+)", nvcc.version)
+    return f"CUDA {found[1]}" if found else "of an unknown release"
+
+
+def cuda_architectures() -> str:
+    """The value of ``CMAKE_CUDA_ARCHITECTURES``, from ``OPSMITH_CUDA_ARCHS``.
+
+    By default those of the CUDA devices here; without one, every major architecture. Of several,
+    the newest also comes as PTX, which GPUs to come can run.
+
+    Raises:
+        MissingError: the variable holds something else.
+    """
+    chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
+    if chosen in _WHOLE:
+        return chosen
+    if chosen:
+        return _listed(chosen)
+    here = DEVICES["cuda"].architectures()
+    return ";".join(name.removeprefix("sm_") for name in here) or "all-major"
+
+
+def _listed(chosen: str) -> str:
+    wanted: list[tuple[int, str, bool]] = []
+    for word in re.split(r"[;,\s]+", chosen):
+        found = _ARCH.fullmatch(word)
+        if found is None:
+            raise MissingError(
+                f"OPSMITH_CUDA_ARCHS has {word!r}; it takes architectures, as in 80;90, or one of "
+                f"{', '.join(_WHOLE)}."
+            )
+        major, minor, feature, ptx = found.groups()
+        wanted.append((int(major) * 10 + int(minor), feature, bool(ptx)))
+    newest = max(number for number, _, _ in wanted)
+    # Code for one GPU's own features ("90a") runs on no other, as PTX neither.
+    return ";".join(
+        f"{number}{feature}"
+        if (number == newest and not feature) or ptx
+        else f"{number}{feature}-real"
+        for number, feature, ptx in sorted(set(wanted))
+    )

@@ -1,0 +1,217 @@
+"""opsmith's own headers, precompiled once so many sources began with them that it pays.
+
+Most of the time in which a kernel is compiled goes into reading ``opsmith/kernel.h`` and what it
+includes of PyTorch's headers and the standard library's. To precompile it takes as long as four
+sources save by that, and 80 MB: so it is done after the first few sources that are compiled with
+the same flags, and for a few sets of flags only.
+
+A source is given the header before its first line, and so only where it begins with it anyway.
+One header serves sources with other include folders of their own, as long as these have no file
+that would be included in place of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opsmith.kernels.build import units
+from opsmith.kernels.build.cmake import RELEASE, options_of
+from opsmith.kernels.build.files import cache_folder, digest, key_of, once, write_atomically
+from opsmith.kernels.build.progress import run
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels.build.toolset import Toolset
+from opsmith.kernels.build.units import Unit
+
+_log = logging.getLogger("opsmith")
+
+#: How many sources are compiled without, before there is a precompiled header for their flags.
+AFTER = 4
+#: For so many sets of flags there is one.
+MOST = 6
+_HEADER = "opsmith/kernel.h"
+_BEGINS = re.compile(
+    r"""(?: \s | //[^\n]*(?<!\\)\n | /\*(?:[^*]|\*(?!/))*\*/ | \#pragma\ once\n )*
+        \#include\s*[<"]([^>"]+)[>"]""",
+    re.VERBOSE,
+)
+#: These come before what is included first, or say that the source is no C++.
+_BEFORE = ("-include", "-imacros", "-x")
+
+
+@dataclass(frozen=True)
+class Precompiled:
+    """A header that was precompiled.
+
+    Attributes:
+        header: what to include first: a file beside which the compiler finds the precompiled one.
+        included: what that holds, of the files that are neither the system's nor PyTorch's.
+        files: all that it holds.
+    """
+
+    header: Path
+    included: tuple[Path, ...]
+    files: tuple[Path, ...]
+
+    def is_same_with(self, include_dirs: Sequence[Path]) -> bool:
+        """Whether a compiler that looks into some folders too includes the same files."""
+        for folder in include_dirs:
+            try:
+                own = {path.name for path in folder.iterdir()}
+            except OSError:
+                continue
+            for path in self.files:
+                parts = path.parts
+                for first, name in enumerate(parts):
+                    if name in own and folder.joinpath(*parts[first:]).is_file():
+                        return False
+        return True
+
+    def given_to(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """Compiler flags, with which a source includes it first."""
+        return ("-include", str(self.header), *flags)
+
+
+def folder() -> Path:
+    """Where they are kept."""
+    return cache_folder() / "precompiled"
+
+
+def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
+    """The precompiled header for a unit that is going to be compiled, made if it is time.
+
+    Args:
+        unit: what is compiled; its generated files are written.
+        tools: what compiles it.
+
+    Returns:
+        `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
+        units have been compiled with the same flags so far, or its include folders have other files
+        of the same names.
+    """
+    if not _may_have(unit, tools):
+        return None
+    words = options_of(replace(unit, include_dirs=()), tools).words()
+    place = folder() / _key(words, tools)
+    known = _find(place)
+    if known is None:
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "compiled").open("ab") as compiled:
+            compiled.write(b".")
+            if compiled.tell() <= AFTER:
+                return None
+        known = once(place, lambda: _find(place), lambda: _make(place, words, tools))
+    if known is None or not known.is_same_with(unit.include_dirs):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(_built(place))
+    return known
+
+
+def _may_have(unit: Unit, tools: Toolset) -> bool:
+    others = unit.language or unit.compiler or unit.full_torch or tools.compiler.launcher
+    # Of other compilers' precompiled headers there is none that is passed over where it does not
+    # fit.
+    if others or not tools.compiler.is_gcc:
+        return False
+    if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
+        return False
+    generated = unit.generated.render()
+    if any((units.INCLUDE / name).exists() for name in generated):  # in place of opsmith's own
+        return False
+    try:
+        text = unit.path.read_text(errors="replace")
+    except OSError:
+        return False
+    return begins_with_header(text, generated)
+
+
+def begins_with_header(text: str, generated: Mapping[str, str]) -> bool:
+    """Whether the first thing in a source is that it includes opsmith's header.
+
+    Args:
+        text: the source.
+        generated: the files that opsmith writes, by name, one of which may include it.
+    """
+    for _ in range(len(generated) + 1):
+        first = _BEGINS.match(text)
+        if first is None:
+            return False
+        if first[1] in (_HEADER, "opsmith/detail/args.h"):
+            return True
+        text = generated.get(first[1], "")
+    return False
+
+
+def _key(words: Sequence[str], tools: Toolset) -> str:
+    headers = {
+        str(path.relative_to(units.INCLUDE)): digest(path)
+        for path in sorted(units.INCLUDE.rglob("*.h"))
+    }
+    return key_of([list(words), headers, tools.facts(full_torch=True), digest(Path(__file__))])
+
+
+def _built(place: Path) -> Path:
+    return place / "kernel.h.gch"
+
+
+def _find(place: Path) -> Precompiled | None:
+    try:
+        known = json.loads((place / "included.json").read_text())
+        included, files = (tuple(map(Path, known[name])) for name in ("included", "files"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not _built(place).is_file():
+        return None
+    return Precompiled(place / "kernel.h", included, files)
+
+
+def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | None:
+    header = place / "kernel.h"
+    write_atomically(header, f"#include <{_HEADER}>\n")
+    with scratch_folder("headers") as work:
+        made, depends = work / "kernel.h.gch", work / "kernel.d"
+        command = [
+            *(tools.compiler.path, *RELEASE, *words, "-MD", "-MF", str(depends)),
+            *("-x", "c++-header", str(header), "-o", str(made)),
+        ]
+        done = run(command, os.environ, f"precompiling {_HEADER}")
+        if done.returncode != 0:
+            # What is wrong, compiling the source says too.
+            _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stdout)
+            (place / "compiled").unlink(missing_ok=True)
+            return None
+        files = sorted({path for path in _files(depends.read_text()) if path != header})
+        found = {
+            "included": [str(path) for path in files if not tools.owns(path)],
+            "files": [str(path) for path in files],
+        }
+        write_atomically(_built(place), made.read_bytes())
+        write_atomically(place / "included.json", json.dumps(found))
+    _keep_few()
+    return _find(place)
+
+
+def _files(rule: str) -> list[Path]:
+    """The files that a Makefile's rule depends on."""
+    _, _, after = rule.replace("\\\n", " ").partition(": ")
+    words = re.split(r"(?<!\\)\s+", after.strip())
+    return [Path(os.path.normpath(word.replace("\\ ", " "))) for word in words]
+
+
+def _keep_few() -> None:
+    """Remove those that were not used for longest."""
+    built = []
+    for place in folder().iterdir():
+        with contextlib.suppress(OSError):
+            built.append((_built(place).stat().st_mtime_ns, place))
+    for _, place in sorted(built, reverse=True)[MOST:]:
+        # The header stays: who is about to include it reads its text.
+        for gone in (_built(place), place / "included.json", place / "compiled"):
+            gone.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""From a folder with a CMakeLists.txt to a program, cached by what decides the result."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from opsmith.errors import BuildError
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.files import (
+    cache_folder,
+    digest,
+    key_of,
+    needing_space,
+    once,
+    write_atomically,
+)
+from opsmith.kernels.build.progress import run
+from opsmith.kernels.build.scratch import scratch_folder
+from opsmith.kernels.build.toolchain import Compiler
+
+
+def build_program(
+    name: str,
+    sources: Path,
+    settings: Mapping[str, str],
+    *,
+    include_dirs: Sequence[Path] = (),
+    compiler: Compiler | None = None,
+) -> Path:
+    """Build a program, or find it in the cache.
+
+    Several processes may ask for the same program at once: one builds, the others wait.
+
+    Args:
+        name: the executable's, and the one that messages use.
+        sources: a folder with a ``CMakeLists.txt`` whose target is `name`. Files below it decide
+            the result, those below `include_dirs`, and nothing else but what `settings` name.
+        settings: CMake's cache entries.
+        include_dirs: folders of headers that it shares with others, given to CMake as
+            ``OPSMITH_INCLUDES``.
+        compiler: `toolchain.find_compiler`'s by default.
+
+    Returns:
+        The program's path, in the cache.
+
+    Raises:
+        BuildError: it does not compile; the message is the compiler's.
+        MissingError: there is no compiler.
+    """
+    compiler = compiler or toolchain.find_compiler(name)
+    if include_dirs:
+        settings = {**settings, "OPSMITH_INCLUDES": ";".join(map(str, include_dirs))}
+    files = sorted(
+        path for place in (sources, *include_dirs) for path in place.rglob("*") if path.is_file()
+    )
+    # What is built from the same headers later must fit it.
+    digests = [[str(path), digest(path)] for path in files]
+    folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), digests])
+    program, known = folder / name, folder / "sha256"
+
+    def find() -> Path | None:
+        try:
+            return program if known.read_text() == digest(program) else None
+        except OSError:
+            return None
+
+    def make() -> Path:
+        with scratch_folder(name) as work, needing_space(work):
+            _build(name, sources, work, settings, compiler)
+            partial = folder / f"{name}.partial"
+            shutil.copy2(work / name, partial)
+            write_atomically(known, str(digest(partial)))
+            os.replace(partial, program)
+        return program
+
+    return once(folder, find, make)
+
+
+def _build(
+    name: str, sources: Path, work: Path, settings: Mapping[str, str], compiler: Compiler
+) -> None:
+    cmake = toolchain.executable("cmake", name)
+    ninja = toolchain.executable("ninja", name)
+    defined = [f"-D{key}={value}" for key, value in settings.items()]
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    chosen = f"-DCMAKE_CXX_COMPILER={compiler.path}"
+    for command in (
+        [cmake, *generator, "-S", str(sources), "-B", str(work), chosen, *defined],
+        [ninja, "-C", str(work)],
+    ):
+        done = run(command, {**os.environ, "LC_ALL": "C"}, f"building {name}")
+        if done.returncode != 0:
+            raise BuildError(f"{name}: {sources} did not compile:\n\n{done.stdout}")

@@ -1,0 +1,61 @@
+"""Running a program that may take a while, with a sign of life on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from opsmith.kernels.build.scratch import watched_environment
+
+QUIET_SECONDS = 1.0
+"""What takes longer is shown."""
+
+
+def run(
+    command: Sequence[str], environment: Mapping[str, str], title: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `command`; its output comes back, and on a terminal `title` is shown meanwhile.
+
+    It ends, with all that it started, where this process does.
+    """
+    with (
+        watched_environment() as variables,
+        subprocess.Popen(
+            command,
+            env={**environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            try:
+                output, _ = process.communicate(timeout=QUIET_SECONDS)
+            except subprocess.TimeoutExpired:
+                output = _wait(process, title)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, "")
+
+
+def _wait(process: subprocess.Popen[str], title: str) -> str:
+    with status(title):
+        return process.communicate()[0]
+
+
+@contextlib.contextmanager
+def status(title: str) -> Iterator[None]:
+    """Show `title` on a terminal for the length of the block; there only the main thread may."""
+    if not sys.stderr.isatty() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{title} …"):
+        yield

@@ -1,0 +1,86 @@
+"""What a build is made with, as one value that cache keys can be made of."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels.build import machine, toolchain
+from opsmith.kernels.build.files import digest
+from opsmith.kernels.build.toolchain import Compiler
+from opsmith.kernels.build.torch_paths import TorchPaths, torch_paths
+from opsmith.kernels.build.version import version
+
+TARGET_VERSION = "0x020a000000000000"
+"""The oldest PyTorch whose stable ABI the libraries use: 2.10."""
+
+
+@dataclass(frozen=True)
+class Toolset:
+    """What compiles, for which processor, against which PyTorch.
+
+    Attributes:
+        compiler: for C++.
+        architecture: see `machine.architecture`.
+        paths: PyTorch's folders, where it is installed.
+    """
+
+    compiler: Compiler
+    architecture: str
+    paths: TorchPaths | None = field(compare=False)
+
+    def facts(self, *, full_torch: bool) -> list[Any]:
+        """All of this that decides what is built, as JSON takes it.
+
+        Args:
+            full_torch: whether PyTorch's C++ interface is used, and so this very version.
+        """
+        return [
+            compiler_facts(self.compiler),
+            self.architecture,
+            machine.processor() if self.architecture == "native" else platform.machine(),
+            self.paths.version if self.paths and full_torch else "",
+            TARGET_VERSION,
+            version(),
+            digest(Path(__file__).with_name("cmake.py")),
+        ]
+
+    def owns(self, path: Path, *compilers: Compiler) -> bool:
+        """Whether a header belongs to a compiler, the system or PyTorch.
+
+        Args:
+            path: the header.
+            compilers: those beside the host's.
+        """
+        folders = [Path("/usr/include"), Path("/usr/lib")]
+        for compiler in (self.compiler, *compilers):
+            # By its own name too: /usr/local/cuda is a link to the folder of a release.
+            for program in (Path(compiler.path), Path(compiler.path).resolve()):
+                prefix = program.parent.parent
+                folders += [prefix / "include", prefix / "lib", prefix / "targets"]
+        if self.paths is not None:
+            folders += self.paths.include
+        return any(path.is_relative_to(folder) for folder in folders)
+
+
+def compiler_facts(compiler: Compiler) -> list[Any]:
+    """What of a compiler decides what it makes."""
+    return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
+
+
+def find_toolset(what: str) -> Toolset:
+    """The tools of this environment.
+
+    Args:
+        what: what they are needed for, for the message.
+
+    Raises:
+        MissingError: there is no compiler.
+    """
+    return Toolset(
+        compiler=toolchain.find_compiler(what),
+        architecture=machine.architecture(),
+        paths=torch_paths(),
+    )

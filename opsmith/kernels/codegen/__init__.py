@@ -1,0 +1,1 @@
+"""From a signature to C++ text: argument headers, validation, the anatomy of adapters."""

@@ -1,0 +1,39 @@
+"""The key under which generated files, and what was built from them, are remembered."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from opsmith.kernels.build.version import version
+from opsmith.signature.model import Signature
+
+
+@cache
+def _generator_key() -> str:
+    """The digest of whatever writes generated files."""
+    folder = Path(__file__).parent
+    rooms = (folder, folder.parent, folder.parent / "build")
+    files = [file for room in rooms for file in sorted(room.glob("*.py"))]
+    files += sorted((folder / "templates").glob("*.j2"))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def generated_key(signature: Signature, *more: object) -> str:
+    """A digest that changes whenever what is generated from `signature` would.
+
+    Args:
+        signature: the operator's.
+        more: whatever else the generated text depends on, by its ``repr``.
+    """
+    facts = [
+        version(),
+        _generator_key(),
+        signature.qualname,
+        repr(signature.parameters),
+        repr(signature.results),
+        repr(signature.data_dependent),
+        *map(repr, more),
+    ]
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""The calls of the generated ``<op>.h`` that look at values on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opsmith.kernels.codegen.cpp_names import expression, identifier, quote
+from opsmith.kernels.codegen.validation import ValidationCode
+from opsmith.signature import expressions
+from opsmith.signature.constraints import ValueRange
+from opsmith.signature.expressions import Expression
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, TensorType
+
+
+@dataclass(frozen=True)
+class GuardCode:
+    """One tensor that is looked at.
+
+    Attributes:
+        name: the parameter's.
+        start: C++ for the name of the argument that says where its runs begin.
+        reasons: C++ for the expressions that its limits come from.
+        line: the call.
+    """
+
+    name: str
+    start: str
+    reasons: str
+    line: str
+
+
+def guards_of(signature: Signature) -> list[GuardCode]:
+    """The tensors of integers, as many as are read only, whose values have a range.
+
+    What floating-point numbers and the order of values must be is looked at by the host alone:
+    no kernel reads beside memory for it.
+    """
+    code = _InRawStruct(signature)
+    found: list[GuardCode] = []
+    for parameter in signature.parameters:
+        range_ = _range_of(signature, parameter)
+        if range_ is None:
+            continue
+        member = f"&{code.raw}::{identifier(parameter.name)}"
+        text = code.text(range_)
+        line = f"look({len(found)}, {member}, {text});"
+        if range_.start is not None:
+            start = next(p for p in signature.parameters if p.name == range_.start)
+            own = _range_of(signature, start)
+            whole = f"Whole({code.text(own)})" if own is not None else "Whole()"
+            starts = f"raw.{identifier(start.name)}"
+            line = f"look_at_runs({len(found)}, {member}, {starts}, {text}, {whole});"
+        reasons = ", ".join(b.reason for b in range_.bounds if b.reason is not None)
+        found.append(
+            GuardCode(
+                parameter.name,
+                "nullptr" if range_.start is None else quote(range_.start),
+                quote(reasons) if reasons else "nullptr",
+                line,
+            )
+        )
+    return found
+
+
+def _range_of(signature: Signature, parameter: Parameter) -> ValueRange | None:
+    type_ = parameter.type
+    if not isinstance(type_, TensorType) or type_.shape is None or parameter.mutated:
+        return None
+    if type_.dtypes.generic or not type_.dtypes.names[0].startswith(("int", "uint8")):
+        return None
+    ranges = [one for one in parameter.constraints if isinstance(one, ValueRange)]
+    ranges.sort(key=lambda one: not one.reads)
+    for one in ranges[:1]:
+        values = [bound.value for bound in one.bounds]
+        if all(
+            not isinstance(value, float)
+            and set(expressions.names(value)) <= set(signature.certain_dims)
+            for value in values
+        ):
+            return one
+    return None
+
+
+class _InRawStruct(ValidationCode):
+    """Ranges over the members of the ``_raw`` struct, where every dimension is bound."""
+
+    @property
+    def raw(self) -> str:
+        """The struct's name."""
+        return f"{self.signature.namespace}__{self.signature.name}_raw"
+
+    def text(self, range_: ValueRange) -> str:
+        """The C++ of a range."""
+        return self._constraint(range_)
+
+    def _cpp(self, value: Expression) -> str:
+        return expression(
+            value,
+            lambda name: f"raw.{identifier(name)}",
+            lambda parameter, index: (
+                f"raw.{identifier(parameter)}"
+                if index is None
+                else f"raw.{identifier(parameter)}.items[{index}]"
+            ),
+        )

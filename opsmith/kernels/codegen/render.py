@@ -1,0 +1,118 @@
+"""Renders what is generated from a signature, by the templates in ``templates``.
+
+Jinja2 is imported here and nowhere else, and only when something has to be built.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels.build.version import version
+from opsmith.kernels.codegen import cpp_names
+from opsmith.kernels.codegen.argument_struct import (
+    choices_of,
+    members_of,
+    outputs_of,
+    require_supported,
+)
+from opsmith.kernels.codegen.device_guards import guards_of
+from opsmith.kernels.codegen.symbols import raw_type
+from opsmith.kernels.codegen.validation import ValidationCode
+from opsmith.signature.model import Signature
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@cache
+def _environment(folder: Path) -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([str(folder), str(TEMPLATES)]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["quote"] = cpp_names.quote
+    return environment
+
+
+def render(template: Path, signature: Signature, **more: Any) -> str:
+    """Render a template.
+
+    Args:
+        template: a ``.j2`` file; it may extend one of ``templates``.
+        signature: the operator's.
+        more: further names for the template.
+
+    Returns:
+        The text. The template sees ``qualname``, ``namespace``, ``name``, ``schema``, ``version``,
+        ``raw`` (the plain C struct), ``call`` (the class in ``<op>_check.h``), ``signature`` and
+        the filter ``quote`` (a C++ string literal).
+    """
+    values: dict[str, Any] = {
+        "version": version(),
+        "signature": signature,
+        "qualname": signature.qualname,
+        "namespace": signature.namespace,
+        "name": signature.name,
+        "schema": signature.schema(),
+        "raw": raw_type(signature),
+        "call": f"{signature.namespace}__{signature.name}_call",
+        **more,
+    }
+    text: str = _environment(template.parent).get_template(template.name).render(values)
+    return text
+
+
+def argument_header(signature: Signature) -> str:
+    """The argument struct as the kernel sees it, ``<op>.h``."""
+    members, outputs = members_of(signature), outputs_of(signature)
+    initialisers = [f"{m.name}({m.convert})" for m in members]
+    initialisers += [f"{o.name}(opsmith_context, {o.position})" for o in outputs]
+    return render(
+        TEMPLATES / "header.h.j2",
+        signature,
+        generic=ValidationCode(signature).generic,
+        members=members,
+        outputs=outputs,
+        initialisers=initialisers,
+        choices=choices_of(signature),
+        guards=guards_of(signature),
+    )
+
+
+def validation_header(signature: Signature) -> str:
+    """The validation that all adapters share, ``<op>_check.h``."""
+    code = ValidationCode(signature)
+    return render(
+        TEMPLATES / "validation.h.j2",
+        signature,
+        generic=code.generic,
+        dims=code.dims,
+        variadics=code.variadics,
+        types=code.types,
+        bind=code.bind(),
+        values=code.values(),
+        results=code.results(),
+        allocations=code.allocations(),
+        dependent_dims=code.dependent_dims,
+    )
+
+
+def kernel_files(signature: Signature) -> dict[str, str]:
+    """What a kernel's source includes and every adapter needs, by file name.
+
+    Raises:
+        DeclarationError: a C++ kernel cannot take one of the parameters or results.
+    """
+    require_supported(signature)
+    name = signature.name
+    return {
+        f"{name}.h": argument_header(signature),
+        f"{name}_check.h": validation_header(signature),
+    }

@@ -1,0 +1,383 @@
+"""The statements of the generated ``<op>_check.h``: opsmith/signature/binding.py said in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from opsmith.kernels.build.devices import DEVICES
+from opsmith.kernels.codegen.argument_struct import is_dependent
+from opsmith.kernels.codegen.cpp_names import (
+    ELEMENT_TYPES,
+    dtype,
+    dtype_bits,
+    expression,
+    floating,
+    identifier,
+    quote,
+)
+from opsmith.signature.constraints import (
+    Bound,
+    Constraint,
+    Order,
+    PartStarts,
+    Sum,
+    ValueRange,
+)
+from opsmith.signature.expressions import Expression, Integer, Name
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
+from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
+
+
+@dataclass(frozen=True)
+class TypeText:
+    """A C++ constant that holds how messages write a type."""
+
+    constant: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ResultCode:
+    """A result and the statements that append its sizes."""
+
+    name: str
+    text: str
+    position: int
+    dependent: bool
+    lines: list[str]
+
+
+class ValidationCode:
+    """Writes the validation of one signature."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.variadics = tuple(d for d in signature.dims if d in signature.variadic_dims)
+        self.dims = tuple(d for d in signature.dims if d not in signature.variadic_dims)
+
+    @cached_property
+    def types(self) -> list[TypeText]:
+        """The type constants that the statements use."""
+        found = [
+            TypeText(f"{p.name}_type", str(p.tensor_type))
+            for p in self.signature.tensors
+            if p.tensor_type and p.tensor_type.shape
+        ]
+        return found + [
+            TypeText(f"{r.name}_type", str(r.type))
+            for r in self.signature.results
+            if r.tensor_type.shape
+        ]
+
+    @property
+    def generic(self) -> dict[str, object] | None:
+        """The generic dtypes as the template needs them."""
+        generic = self.signature.generic
+        if generic is None:
+            return None
+        return {
+            "bits": dtype_bits(generic.names),
+            "label": generic.label,
+            "names": generic.names,
+        }
+
+    def bind(self) -> list[str]:
+        """Lengths, then tensors, then expressions, then scalar ranges, as `signature.bind` goes."""
+        lines: list[str] = []
+        for parameter in self.signature.parameters:
+            type_ = parameter.type
+            if isinstance(type_, SequenceType) and type_.length is not None:
+                raw = f"raw.{identifier(parameter.name)}"
+                check = f"length({quote(parameter.name)}, {raw}.count, {type_.length});"
+                lines.append(f"if ({raw}.count >= 0) {check}" if parameter.optional else check)
+            if parameter.name in self.signature.nonempty:
+                fixed = " and ".join(self.signature.nonempty[parameter.name])
+                count = f"raw.{identifier(parameter.name)}.count"
+                lines.append(f"some({quote(parameter.name)}, {count}, {quote(fixed)});")
+        for parameter in self.signature.tensors:
+            if parameter.is_tensor and not parameter.optional:
+                raw, where = (
+                    f"raw.{identifier(parameter.name)}",
+                    f"Where{{{quote(parameter.name)}}}",
+                )
+                lines.append(f"if ({raw} == nullptr) absent({where}, {_type(parameter)});")
+            lines += self._tensors(parameter, self._tensor(parameter))
+        for parameter in self.signature.tensors:
+            deferred = self._expressions(parameter)
+            if deferred:
+                lines += self._tensors(parameter, deferred)
+        for parameter in self.signature.parameters:
+            if isinstance(parameter.type, ScalarType) and parameter.type.choices:
+                raw = f"raw.{identifier(parameter.name)}"
+                choices = ", ".join(map(quote, parameter.type.choices))
+                check = f"choice({quote(parameter.name)}, {raw}, {{{choices}}});"
+                lines.append(f"if ({raw}.data != nullptr) {check}" if parameter.optional else check)
+            if parameter.constraints and not parameter.is_tensor:
+                lines += self._scalar_constraints(parameter)
+        if self.signature.generic is not None:
+            lines.append("raw.opsmith_dtype = dtype();")
+        for index, dim in enumerate(self.dims):
+            lines.append(f"raw.{identifier(dim)} = dim({index});")
+        for index, dim in enumerate(self.variadics):
+            bound = f"variadic({index})"
+            lines.append(f"raw.{identifier(dim)} = {{{bound}.count, {bound}.sizes}};")
+        return lines
+
+    def _tensors(self, parameter: Parameter, statements: list[str]) -> list[str]:
+        """`statements` about ``tensor`` at ``where``, for a tensor or each of a list."""
+        raw = f"raw.{identifier(parameter.name)}"
+        name = quote(parameter.name)
+        inner = [f"  {line}" for line in statements]
+        if parameter.is_tensor_list:
+            return [
+                f"for (int64_t i = 0; i < {raw}.count; ++i) {{",
+                f"  const DLTensor& tensor = {raw}.items[i];",
+                f"  const Where where{{{name}, i}};",
+                *inner,
+                "}",
+            ]
+        return [
+            f"if ({raw} != nullptr) {{" if parameter.optional else "{",
+            f"  const DLTensor& tensor = *{raw};",
+            f"  constexpr Where where{{{name}}};",
+            *inner,
+            "}",
+        ]
+
+    def _tensor(self, parameter: Parameter) -> list[str]:
+        type_ = parameter.tensor_type
+        assert type_ is not None
+        lines = ["same_device(where, tensor);"]
+        if parameter.is_tensor_list:
+            lines.insert(0, f"if (tensor.ndim < 0) absent(where, {_type(parameter)});")
+        if type_.shape is None:
+            return lines
+        if type_.dtypes.generic:
+            lines.append("generic_dtype(where, tensor, generic);")
+        else:
+            lines.append(f"concrete_dtype(where, tensor, {dtype(type_.dtypes.names[0])});")
+        constant = f"{parameter.name}_type"
+        at_least = "true" if type_.shape.variadic is not None else "false"
+        lines.append(f"rank(where, tensor, {type_.shape.rank}, {at_least}, {constant});")
+        for axis, dim in _axes(type_.shape):
+            match dim:
+                case Fixed(Name(name)):
+                    index = self.dims.index(name)
+                    lines.append(f"named(where, tensor, {axis}, {index}, {constant});")
+                case Variadic(str(name)):
+                    index = self.variadics.index(name)
+                    count = f"tensor.ndim - {type_.shape.rank}"
+                    lines.append(f"variadic(where, tensor, {axis}, {count}, {index}, {constant});")
+        return lines
+
+    def _expressions(self, parameter: Parameter) -> list[str]:
+        type_ = parameter.tensor_type
+        assert type_ is not None
+        if type_.shape is None:
+            return []
+        lines = []
+        for axis, dim in _axes(type_.shape):
+            if isinstance(dim, Fixed) and not isinstance(dim.expression, Name):
+                text = "nullptr" if isinstance(dim.expression, Integer) else quote(str(dim))
+                expected = self._cpp(dim.expression)
+                lines.append(
+                    f"expression(where, tensor, {axis}, {expected}, {text}, {parameter.name}_type);"
+                )
+        return lines
+
+    def _scalar_constraints(self, parameter: Parameter) -> list[str]:
+        raw = f"raw.{identifier(parameter.name)}"
+        name = quote(parameter.name)
+        lines: list[str] = []
+        for constraint in parameter.constraints:
+            text = self._constraint(constraint)
+            present = f"if ({raw}.count >= 0) " if parameter.optional else ""
+            match constraint:
+                case Order():
+                    lines.append(f"{present}order({name}, {raw}.items, {raw}.count, {text});")
+                case Sum():
+                    lines.append(f"{present}sum({name}, {raw}.items, {raw}.count, {text});")
+                case _ if isinstance(parameter.type, SequenceType):
+                    lines.append(f"for (int64_t i = 0; i < {raw}.count; ++i) {{")
+                    lines.append(f"  scalar(Where{{{name}, i}}, {raw}.items[i], {text});")
+                    lines.append("}")
+                case _ if parameter.optional:
+                    lines.append(
+                        f"if ({raw}.present) scalar(Where{{{name}}}, {raw}.value, {text});"
+                    )
+                case _:
+                    lines.append(f"scalar(Where{{{name}}}, {raw}, {text});")
+        return lines
+
+    def values(self) -> list[str]:
+        """The scans of every tensor whose values are constrained."""
+        lines: list[str] = []
+        for parameter in self.signature.parameters:
+            type_ = parameter.type
+            if not parameter.constraints or not isinstance(type_, TensorType):
+                continue
+            raw = f"raw.{identifier(parameter.name)}"
+            present = f"{raw} != nullptr && " if parameter.optional else ""
+            readable = " || ".join(
+                f"{raw}->device.device_type == {device.dlpack}"
+                for device in DEVICES.values()
+                if device.host_reads
+            )
+            lines.append(f"if ({present}({readable})) {{")
+            for constraint in parameter.constraints:
+                lines += [f"  {line}" for line in self._scan(parameter, type_, constraint)]
+            lines.append("}")
+        return lines
+
+    def _scan(self, parameter: Parameter, type_: TensorType, constraint: Constraint) -> list[str]:
+        function = {
+            Order: "check_order",
+            Sum: "check_sum",
+            PartStarts: "check_starts",
+            ValueRange: "check_runs" if constraint.reads else "check_values",
+        }[type(constraint)]
+        tensors = ", ".join(f"*raw.{identifier(n)}" for n in (parameter.name, *constraint.reads))
+        name = quote(parameter.name)
+        rest = f"(context, *this, {name}, {tensors}, {self._constraint(constraint)});"
+        if not type_.dtypes.generic:
+            return [f"detail::{function}<{ELEMENT_TYPES[type_.dtypes.names[0]]}>{rest}"]
+        generic = self.signature.generic
+        assert generic is not None
+        elements = ", ".join(ELEMENT_TYPES[n] for n in generic.names)
+        return [
+            f'dispatch<{elements}>(raw.opsmith_dtype, "range", [&]<typename T>() {{',
+            f"  detail::{function}<T>{rest}",
+            "});",
+        ]
+
+    def results(self) -> list[ResultCode]:
+        """For each result the statements that append its sizes; none where the kernel allocates."""
+        return [
+            ResultCode(
+                identifier(result.name),
+                str(result.type),
+                position,
+                is_dependent(self.signature, result),
+                self._sizes(result) if not is_dependent(self.signature, result) else [],
+            )
+            for position, result in enumerate(self.signature.results)
+        ]
+
+    def _sizes(self, result: Result) -> list[str]:
+        constant = f"{result.name}_type"
+        lines = []
+        for dim in self.signature.result_dims(result):
+            if isinstance(dim, Variadic):
+                index = self.variadics.index(str(dim.name))
+                lines.append(f"this->result(sizes, variadic({index}), {constant});")
+            else:
+                size = self._cpp(dim.expression)
+                lines.append(f"this->result(sizes, {size}, {quote(str(dim))}, {constant});")
+        return lines
+
+    def allocations(self) -> list[ResultCode]:
+        """For each result that the kernel allocates the statements that compare its sizes."""
+        return [
+            ResultCode(
+                identifier(result.name), str(result.type), position, True, self._allocation(result)
+            )
+            for position, result in enumerate(self.signature.results)
+            if is_dependent(self.signature, result)
+        ]
+
+    def _allocation(self, result: Result) -> list[str]:
+        type_ = result.tensor_type
+        if type_.shape is None:
+            return []
+        name, constant = quote(result.name), f"{result.name}_type"
+        expected = "raw.opsmith_dtype" if type_.dtypes.generic else dtype(type_.dtypes.names[0])
+        lines = [f"allocated_dtype({name}, dtype, {expected});"]
+        dims = self.signature.result_dims(result)
+        more = [
+            f"variadic({self.variadics.index(str(d.name))})"
+            for d in dims
+            if isinstance(d, Variadic)
+        ]
+        rank = " + ".join([str(type_.shape.rank), *(f"{item}.count" for item in more)])
+        lines.append(f"allocated_rank({name}, {constant}, ndim, {rank});")
+        lines.append("int64_t axis = 0;")
+        for dim in dims:
+            if isinstance(dim, Variadic):
+                item = f"variadic({self.variadics.index(str(dim.name))})"
+                lines.append(f"for (int64_t i = 0; i < {item}.count; ++i) {{")
+                size = f"{item}.sizes[i]"
+                lines.append(f"  allocated({name}, {constant}, sizes, ndim, axis++, {size});")
+                lines.append("}")
+                continue
+            if isinstance(dim.expression, Name) and dim.expression.name in self.dependent_dims:
+                size = f"dependent_{dim.expression.name}_"
+                lines.append(f"if ({size} == detail::unbound) {size} = sizes[axis];")
+            else:
+                size = self._cpp(dim.expression)
+            lines.append(f"allocated({name}, {constant}, sizes, ndim, axis++, {size});")
+        return lines
+
+    @property
+    def dependent_dims(self) -> tuple[str, ...]:
+        """The dimensions that only the data decides."""
+        return self.signature.data_dependent
+
+    def _constraint(self, constraint: Constraint) -> str:
+        match constraint:
+            case ValueRange(low, high, exclusive, start, above):
+                reasons = [b.reason for b in constraint.bounds if b.reason is not None]
+                words = [
+                    self._limit(low),
+                    self._limit(high),
+                    _flag(exclusive),
+                    "nullptr" if start is None else quote(start),
+                    quote(", ".join(reasons)) if reasons else "nullptr",
+                    _flag(above),
+                ]
+                return f"Range{{{', '.join(words)}}}"
+            case Order(first, last, strict):
+                return f"detail::Order{{{self._end(first)}, {self._end(last)}, {_flag(strict)}}}"
+            case Sum(total, shapes):
+                return f"detail::Sum{{{self._end(total)}, {_flag(shapes)}}}"
+            case PartStarts(of, shapes):
+                return f"detail::Starts{{{quote(of)}, {_flag(shapes)}}}"
+        raise AssertionError(constraint)
+
+    def _end(self, bound: Bound | None) -> str:
+        reason = bound.reason if bound is not None else None
+        return f"{{{self._limit(bound)}, {'nullptr' if reason is None else quote(reason)}}}"
+
+    def _limit(self, bound: Bound | None) -> str:
+        if bound is None:
+            return "Limit()"
+        if isinstance(bound.value, float):
+            return f"Limit(double{{{floating(bound.value)}}})"
+        return f"Limit({self._cpp(bound.value)})"
+
+    def _cpp(self, value: Expression) -> str:
+        return expression(
+            value,
+            lambda name: f"dim({self.dims.index(name)})",
+            lambda parameter, index: (
+                f"raw.{identifier(parameter)}"
+                if index is None
+                else f"raw.{identifier(parameter)}.items[{index}]"
+            ),
+        )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _type(parameter: Parameter) -> str:
+    return quote(str(parameter.tensor_type))
+
+
+def _axes(shape: Shape) -> Iterator[tuple[str, Dim]]:
+    """Each dimension with the C++ text of its axis."""
+    for axis, dim in shape.axes():
+        yield str(axis) if axis >= 0 else f"tensor.ndim - {-axis}", dim

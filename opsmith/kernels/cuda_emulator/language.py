@@ -1,0 +1,150 @@
+"""The language: CUDA, compiled by the C++ compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsmith.errors import MissingError
+from opsmith.kernels.build import toolchain
+from opsmith.kernels.build.devices import DEVICES
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.units import Generated, Unit
+from opsmith.kernels.cuda_emulator.obstacles import find_obstacle
+from opsmith.kernels.cuda_emulator.rewriting import rewrite
+from opsmith.kernels.languages.cpp import argument_header, explainer, torch_adapter
+from opsmith.kernels.languages.cuda import Cuda
+
+if TYPE_CHECKING:
+    from opsmith.kernels.source import KernelSource
+
+_HERE = Path(__file__).parent
+_INCLUDE = _HERE / "include"
+_RUNTIME = _HERE / "runtime"
+_BEFORE = "#include <opsmith/emulated/cuda.h>\n"
+# nvcc has options of its own; these mean the same to both.
+_COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
+_SANITIZE = "-fsanitize="
+#: The compiler tells the runtime of every access, and of what is undefined; see runtime/hooks.cpp.
+_WATCHED = (
+    "-fsanitize=thread",
+    "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
+    "-fno-sanitize-recover=all",
+)
+
+
+class CudaOnCpu(Cuda):
+    """See `Language`."""
+
+    name = "CUDA on the CPU"
+
+    def __init__(self, *, watched: bool) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def require(self, source: KernelSource, *, torch: bool = True) -> None:
+        """See `Language.require`."""
+        del torch
+        toolchain.find_compiler(source.what)
+        obstacle = find_obstacle(source.path)
+        if obstacle is not None:
+            raise MissingError(f"{source.what}: opsmith does not emulate this kernel: {obstacle}")
+
+    def unit(self, source: KernelSource) -> Unit:
+        """See `Language.unit`."""
+        name = f"{source.signature.name}_cuda.cpp"
+        rewritten = rewrite(source.path, name)
+        files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
+        return Unit(
+            name=f"{source.signature.namespace}__{source.signature.name}",
+            source=name,
+            generated=Generated.of(files).beside(argument_header(source)),
+            include_dirs=(_INCLUDE, *source.include_dirs),
+            defines=DEVICES["cpu"].compile_definitions,
+            flags=(
+                # CUDA's code looks at memory as other types, and nvcc lets it.
+                "-fno-strict-aliasing",
+                "-O1" if self._watches(source) else "-O2",
+                "-g",
+                "-iquote",
+                str(source.path.parent),
+                *_common(source.flags),
+                *self._watches(source),
+            ),
+            explain=explainer(source),
+        )
+
+    def beside(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.beside`."""
+        library = _runtime(_sanitizers(source))
+        return {
+            "include_dirs": (_INCLUDE,),
+            "defines": DEVICES["cpu"].compile_definitions,
+            "link_libraries": (
+                *source.link_libraries,
+                str(library),
+                f"-Wl,-rpath,{library.parent}",
+            ),
+        }
+
+    def _watches(self, source: KernelSource) -> tuple[str, ...]:
+        return _WATCHED if self._watched and not _sanitizers(source) else ()
+
+    def library(self, source: KernelSource) -> dict[str, Any]:
+        """See `Language.library`: registers the kernel for tensors of the CPU."""
+        signature = source.signature
+        return {
+            **self.beside(source),
+            "name": f"{signature.namespace}__{signature.name}__cuda_on_cpu",
+            "objects": [self.unit(source)],
+            "generated": torch_adapter(source, "cpu"),
+            "torch": "stable",
+            "what": f"{signature.qualname} (cuda, on the CPU)",
+        }
+
+
+def _sanitizers(source: KernelSource) -> tuple[str, ...]:
+    return tuple(flag for flag in source.flags if flag.startswith(_SANITIZE))
+
+
+def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags that a C++ compiler takes as nvcc does; what follows one by itself goes along."""
+    kept = []
+    own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
+    for position, flag in enumerate(flags):
+        follows = position > 0 and flags[position - 1] in ("-D", "-U", "-I", "-include")
+        if follows or flag == "-include" or flag.startswith(own):
+            kept.append(flag)
+    return tuple(kept)
+
+
+def _runtime(sanitizers: tuple[str, ...]) -> Path:
+    """The library that all emulated kernels share."""
+    kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
+    # One unit: what they include takes as long to compile as they do.
+    sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
+    return Recipe(
+        f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
+        generated={"emulation.cpp": sources},
+        include_dirs=[_INCLUDE, _RUNTIME],
+        # Backtraces need lines; more takes a quarter longer to compile.
+        flags=("-O2", "-g1", *sanitizers),
+        link_libraries=sanitizers,
+        torch="none",
+        what="the emulation of CUDA",
+    ).build()
+
+
+CUDA_ON_CPU = CudaOnCpu(watched=False)
+_WATCHED_ON_CPU = CudaOnCpu(watched=True)
+
+
+def emulated(source: KernelSource, *, watched: bool = False) -> KernelSource:
+    """A CUDA source that is compiled for the CPU.
+
+    Args:
+        source: the kernel.
+        watched: whether the runtime is told of every access; for checks.
+    """
+    return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)

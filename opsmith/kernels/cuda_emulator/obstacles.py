@@ -1,0 +1,103 @@
+"""What a CUDA source uses that has no counterpart on the CPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith.kernels.cuda_emulator.rewriting import UnreadableError, masked, own_headers, rewrite
+
+_HEADERS = (
+    (r"cub/", "CUB"),
+    (r"thrust/(?!complex\.h)", "Thrust"),
+    (r"cuda/", "libcu++"),
+    (r"cuda_pipeline", "asynchronous copies (cuda_pipeline)"),
+    (r"mma\.h|crt/mma", "tensor cores (mma.h)"),
+    (r"cute/|cutlass/", "CUTLASS"),
+    (r"cublas|cudnn|cusparse|cufft|cusolver|curand|nccl|nvshmem", "a library of NVIDIA's"),
+    (r"cuda_fp8|cuda_fp6|cuda_fp4", "numbers of 8 bits and less"),
+    (r"cooperative_groups/(?!reduce\.h)", "cooperative groups' scans and copies"),
+    (r"torch/(?!headeronly)|ATen/|c10/", "PyTorch's C++ interface"),
+)
+_WORDS = (
+    (r"\basm\b|\b__asm__\b", "inline PTX"),
+    (r"\bnvcuda\s*::|\bwmma\s*::|\b__(?:mma|wmma)\w*", "tensor cores"),
+    (r"\bthis_(?:multi_)?grid\s*\(|\b(?:multi_)?grid_group\b", "groups over the grid"),
+    (
+        r"\bcoalesced_(?:threads\s*\(|group\b)|\b(?:binary|labeled)_partition\s*\(",
+        "groups of the threads that happen to be active",
+    ),
+    (
+        r"\b(?:tiled_partition|thread_block_tile)\s*<\s*(?:64|128|256|512)\b",
+        "cooperative groups of several warps",
+    ),
+    (r"\bthis_cluster\s*\(|\bcluster_group\b", "clusters of blocks"),
+    (r"\bcudaLaunchCooperative\w+", "a cooperative launch over the grid"),
+    (r"\bcub\s*::", "CUB"),
+    (r"\bthrust\s*::", "Thrust"),
+    (r"\b__cluster_dims__\b|\bcudaLaunchKernelEx\w*", "clusters of blocks"),
+    (r"\bcuda\s*::\s*(?!std\b)\w+", "libcu++"),
+    (r"\btex(?:1D|2D|3D)\w*\s*[<(]|\btexture\s*<|\bcudaTextureObject_t\b", "textures"),
+    (r"\b__pipeline_\w+|\b__cp_async\w*", "asynchronous copies"),
+    (r"\bcudaGraph\w+|\bcudaStreamBeginCapture\b", "CUDA graphs"),
+)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a source is not emulated.
+
+    Attributes:
+        what: what it uses.
+        path: the file.
+        line: the line, from 1.
+    """
+
+    what: str
+    path: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.what}, at {self.path.name}:{self.line}"
+
+
+def find_obstacle(source: Path) -> Obstacle | None:
+    """The first thing that a source, or a header beside it, uses and that is not emulated."""
+    seen: set[Path] = set()
+    waiting = [source.resolve()]
+    while waiting:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        text = path.read_text(errors="replace")
+        found = _first(path, text)
+        if found is not None:
+            return found
+        waiting += [header for _, header in own_headers(path, text)]
+    try:
+        rewrite(source, "source.cpp")
+    except UnreadableError as error:
+        return Obstacle(f"it has {error}", error.path, error.line)
+    return None
+
+
+def _first(path: Path, text: str) -> Obstacle | None:
+    code = masked(text)
+    found = []
+    for include in _INCLUDE.finditer(text):
+        if not code[include.start() : include.start(1) - 1].strip():
+            continue  # in a comment
+        for pattern, what in _HEADERS:
+            if re.match(pattern, include[1]):
+                found.append((include.start(1), what))
+    for pattern, what in _WORDS:
+        match = re.search(pattern, code)
+        if match is not None:
+            found.append((match.start(), what))
+    if not found:
+        return None
+    at, what = min(found)
+    return Obstacle(f"it uses {what}", path, text.count("\n", 0, at) + 1)

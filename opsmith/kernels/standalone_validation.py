@@ -1,0 +1,98 @@
+"""A function that compares a call's arguments with the declaration, and does nothing else.
+
+It is for kernels without an adapter of opsmith's, those with a ``TORCH_LIBRARY`` block of their
+own: see ``include/opsmith/detail/arguments.h`` for how it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from opsmith.kernels.build.devices import DEVICES, HOST
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.build.units import Generated
+from opsmith.kernels.codegen import cpp_names
+from opsmith.kernels.codegen.cache_key import generated_key
+from opsmith.kernels.codegen.symbols import arguments_symbol
+from opsmith.signature.model import Signature
+from opsmith.signature.parameters import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    TensorListType,
+    TensorType,
+)
+
+_ELEMENTS = {"int": "int64_t", "float": "double", "bool": "uint8_t"}
+
+
+def build_arguments_check(signature: Signature) -> Path:
+    """The path of the library that exports the function; it needs nothing of PyTorch.
+
+    Raises:
+        BuildError: it does not compile.
+        MissingError: there is no compiler.
+    """
+    return Recipe(
+        f"{signature.namespace}__{signature.name}__arguments",
+        generated=Generated(generated_key(signature, "arguments"), lambda: files(signature)),
+        defines=DEVICES[HOST].compile_definitions,
+        torch="none",
+        what=f"the validation of {signature.qualname}",
+    ).build()
+
+
+def files(signature: Signature) -> dict[str, str]:
+    """What is compiled, by file name.
+
+    Results are left out; so are sequences of strings, but for their lengths.
+    """
+    from opsmith.kernels.codegen import render
+
+    kept = tuple(p for p in signature.parameters if not _is_texts(p))
+    checked = replace(signature, parameters=kept, results=(), data_dependent=())
+    name = signature.name
+    return {
+        f"{name}.h": render.argument_header(checked),
+        f"{name}_check.h": render.validation_header(checked),
+        f"{name}_arguments.cpp": render.render(
+            render.TEMPLATES / "arguments.cpp.j2",
+            checked,
+            symbol=arguments_symbol(signature),
+            fill=[line for i, p in enumerate(signature.parameters) for line in _fill(p, i)],
+        ),
+    }
+
+
+def _is_texts(parameter: Parameter) -> bool:
+    return isinstance(parameter.type, SequenceType) and parameter.type.kind == "str"
+
+
+def _fill(parameter: Parameter, position: int) -> Iterator[str]:
+    """The statements that take one argument out of an array of ``opsmith_argument``."""
+    raw, given = f"raw.{cpp_names.identifier(parameter.name)}", f"given[{position}]"
+    name = cpp_names.quote(parameter.name)
+    if not parameter.optional and not parameter.is_tensor:  # a missing tensor is named by `bind`
+        wanted = cpp_names.quote(str(parameter.type))
+        yield f"if ({given}.count < 0) arguments.absent(detail::Where{{{name}}}, {wanted});"
+    match parameter.type:
+        case TensorType():
+            yield f"{raw} = detail::items<DLTensor>({given});"
+        case TensorListType():
+            yield f"{raw} = {{{given}.count, detail::items<DLTensor>({given})}};"
+        case ScalarType("str"):
+            yield f"{raw} = {{detail::items<char>({given}), {given}.count}};"
+        case ScalarType(kind):
+            value = f"*detail::items<{_ELEMENTS[kind]}>({given})"
+            if parameter.optional:
+                yield f"if ({given}.count >= 0) {raw} = {{1, {value}}};"
+            else:
+                yield f"{raw} = {value};"
+        case SequenceType("str", length):
+            if length is not None:
+                present = f"if ({given}.count >= 0) " if parameter.optional else ""
+                yield f"{present}arguments.length({name}, {given}.count, {length});"
+        case SequenceType(kind, _):
+            yield f"{raw} = {{{given}.count, detail::items<{_ELEMENTS[kind]}>({given})}};"

@@ -1,0 +1,1 @@
+"""What an operator is: its data, its arguments and their validation. Knows no dispatcher."""

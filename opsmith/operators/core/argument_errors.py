@@ -1,0 +1,176 @@
+"""What a failed call failed of, in opsmith's words and exceptions.
+
+PyTorch's schema parser speaks before any kernel does, and what C++ throws arrives as a
+``RuntimeError``, whatever it was. A call that failed is looked at once more here, so that calls
+which are fine pay nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_dispatch import subclasses_as_tensors
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.core.arguments import dtype_name
+from opsmith.operators.core.unusable import unusable, unusable_here
+from opsmith.operators.core.validation import Validator
+from opsmith.signature import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorListType,
+    TensorType,
+)
+from opsmith.signature.binding import show_sizes
+from opsmith.signature.calls import named
+
+
+def refusal(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+) -> OpsmithError | None:
+    """The error to raise in place of `error`, which a call with these arguments raised.
+
+    Returns:
+        An `ArgumentError` where an argument does not fit the declaration, an `OpsmithError` with
+        the same words where a C++ kernel failed, `None` where `error` says best what happened.
+    """
+    # A subclass of Tensor may refuse whatever is asked of it.
+    with subclasses_as_tensors():
+        return _refusal(signature, args, kwargs, error)
+
+
+def _refusal(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+) -> OpsmithError | None:
+    try:
+        arguments = named(signature)(args, kwargs)
+    except ArgumentError as refused:
+        return refused
+    for parameter in signature.parameters:
+        value = arguments[parameter.name]
+        problem = _problem(parameter, value)
+        if problem is not None:
+            # What is missing is named as validation does it, with the sizes that were bound.
+            items = value if isinstance(value, list | tuple) else (value,)
+            missing = any(item is None for item in items)
+            better = _refused(signature, arguments) if missing else None
+            return better or ArgumentError(f"{signature.qualname}: argument {problem}")
+    message = str(error)
+    problem = unusable_here(signature, arguments, error)
+    if problem is not None:
+        return ArgumentError(f"{signature.qualname}: argument {problem}")
+    if type(error) is not RuntimeError or not message.startswith(f"{signature.qualname}: "):
+        return None
+    in_python = _refused(signature, arguments)
+    is_argument = in_python is not None and str(in_python) == message
+    return (ArgumentError if is_argument else OpsmithError)(message)
+
+
+def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError | None:
+    """Why validation in Python refuses the arguments; `None` where it does not, or cannot say."""
+    try:
+        Validator(signature)(arguments)
+    except ArgumentError as refused:
+        return refused
+    except Exception:  # under a transform there may be no values to look at
+        return None
+    return None
+
+
+def _problem(parameter: Parameter, value: Any) -> str | None:
+    name, type_ = parameter.name, parameter.type
+    if value is None and parameter.optional:
+        return None
+    expected = f"{type_} or None" if parameter.optional else str(type_)
+    match type_:
+        case TensorType():
+            return _tensor_problem(name, value, expected)
+        case ScalarType(kind):
+            return _scalar_problem(name, value, kind, expected)
+        case TensorListType() | SequenceType():
+            if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+                return f"{name!r} is {_show(value)}, expected {expected}."
+    if isinstance(type_, SequenceType) and type_.length not in (None, len(value)):
+        return f"{name!r} has {len(value)} elements, expected {type_.length}."
+    for position, item in enumerate(value):
+        place = f"{name}[{position}]"
+        problem = (
+            _tensor_problem(place, item, str(type_.element))
+            if isinstance(type_, TensorListType)
+            else _scalar_problem(place, item, type_.kind, type_.kind)
+        )
+        if problem is not None:
+            return problem
+    return None
+
+
+def _tensor_problem(name: str, value: Any, expected: str) -> str | None:
+    if not isinstance(value, Tensor):
+        return f"{name!r} is {_show(value)}, expected {expected}."
+    problem = unusable(value)
+    return None if problem is None else f"{name!r} {problem}"
+
+
+def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | None:
+    wrong = f"{name!r} is {_show(value)}, expected {expected}."
+    if kind == "str":
+        return _text_problem(name, value) if isinstance(value, str) else wrong
+    if isinstance(value, Tensor):
+        return wrong if value.numel() != 1 else _no_number(name, value, kind)
+    if kind == "int":
+        if isinstance(value, torch.SymInt):
+            return None
+        try:
+            number = operator.index(value)
+        except Exception:  # whatever its class raises
+            return wrong
+        fits = -(2**63) <= number < 2**63
+        return None if fits else f"{name!r} is {number}, expected an int of 64 bits."
+    if isinstance(value, str):
+        return wrong
+    try:
+        float(value)
+    except Exception:
+        return wrong
+    return None
+
+
+def _text_problem(name: str, value: str) -> str | None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return f"{name!r} is {value!r}, expected a str that UTF-8 can encode."
+    return None
+
+
+def _no_number(name: str, value: Tensor, kind: str) -> str | None:
+    """Return what a tensor with one element lacks to be given for a number; else `None`."""
+    problem = unusable(value)
+    if problem is not None:
+        return f"{name!r} {problem}"
+    if value.is_meta:
+        return f"{name!r} is a tensor on meta, which has no value, expected {kind}."
+    if kind == "int" and (value.is_floating_point() or value.dtype is torch.bool):
+        return f"{name!r} is a tensor of dtype {dtype_name(value.dtype)}, expected int."
+    if value.is_complex() and kind != "bool":
+        return f"{name!r} is a complex tensor, expected {kind}."
+    return None
+
+
+def _show(value: Any) -> str:
+    """What came, short enough for a message."""
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {show_sizes(value.shape)}"
+    kind = type(value).__name__
+    if isinstance(value, bool | int | float | complex | str):
+        text = repr(value)
+        return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind})"
+    return f"of type {kind}"

@@ -1,0 +1,60 @@
+"""Choose the ONNX translation of an operator for an export."""
+
+from __future__ import annotations
+
+from opsmith.compat.torch_onnx import registered_symbolics
+from opsmith.errors import ExportError
+from opsmith.operators.core.onnx_translation import OnnxTranslation
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.source_location import where_written
+
+
+def translations(operator: Operator) -> list[OnnxTranslation]:
+    """Return all that is known: of ``torch.onnx.register_custom_op_symbolic``, and of opsmith."""
+    return [*_of_torch(operator), *operator.onnx_translations]
+
+
+_REGISTERED = "torch.onnx.register_custom_op_symbolic"
+
+
+def _of_torch(operator: Operator) -> list[OnnxTranslation]:
+    return [
+        OnnxTranslation(
+            function, opset, symbolic=True, where=where_written(function), note=_REGISTERED
+        )
+        for opset, function in registered_symbolics(operator.overload._schema.name).items()
+    ]
+
+
+def latest(operator: Operator, opset: int) -> OnnxTranslation | None:
+    """Return the translation that an export of `opset` takes: the latest that holds there.
+
+    What was registered with torch.onnx comes first, as it does there before PyTorch's own.
+    """
+    for known in (_of_torch(operator), operator.onnx_translations):
+        usable = [one for one in known if one.opset <= opset]
+        if usable:
+            return max(usable, key=lambda one: one.opset)
+    return None
+
+
+def translation_of(operator: Operator, opset: int) -> OnnxTranslation:
+    """Return the translation of an operator that must have one; see `latest`.
+
+    Raises:
+        ExportError: it has none, or none in this opset.
+    """
+    known = translations(operator)
+    if not known:
+        raise ExportError(
+            f"{operator.name}: says nothing of standard ONNX operators; "
+            f"{operator.signature.name}.register_onnx is the way to say it"
+        )
+    best = latest(operator, opset)
+    if best is None:
+        first = min(one.opset for one in known)
+        raise ExportError(
+            f"{operator.name}: its standard form needs opset {first}, and the export is of "
+            f"opset {opset}. Pass opset={first} or higher."
+        )
+    return best

@@ -1,0 +1,92 @@
+"""Say why PyTorch did not take a tensor to an operator, where its own words name no argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from opsmith.compat.functorch import outlived_its_transform, unwrapped
+from opsmith.operators.core.arguments import dtype_name, every_tensor_in
+from opsmith.signature import Signature
+
+
+def unusable(tensor: Tensor) -> str | None:
+    """Return why no operator can compute with a tensor, as the end of a sentence; else `None`."""
+    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+        return "is a parameter without a shape. Call the lazy module that it is of once before."
+    if outlived_its_transform(tensor):
+        return (
+            "belongs to a transform of torch.func that has ended. Return it from the function that "
+            "is transformed, in place of keeping it."
+        )
+    tensor = unwrapped(tensor)
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        return f"is a tensor of layout {layout}, expected a dense one."
+    return None
+
+
+def unusable_here(
+    signature: Signature, arguments: Mapping[str, Any], error: Exception
+) -> str | None:
+    """Return which tensor PyTorch means by `error`, and why, as the end of a sentence; else `None`.
+
+    Most operators take such tensors, so the error has to speak of their kind.
+    """
+    for name, tensor in every_tensor_in(arguments):
+        parameter = signature.by_name[name.partition("[")[0]]
+        unread = "Cannot access storage of", f"for argument {name!r} but instead found type"
+        if parameter.tensor_type is None and any(words in str(error) for words in unread):
+            return f"{name!r} is a tensor, of which torch.func knows no number here. Pass a number."
+        message = f"{type(error).__name__}: {error}"
+        problem = _problem(unwrapped(tensor), parameter.mutated, message)
+        if problem is not None:
+            return f"{name!r} {problem}"
+    return None
+
+
+def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
+    kind = type(tensor).__name__
+    if "nference tensors cannot be saved" in message and tensor.is_inference():
+        return (
+            "was made in inference mode, and autograd cannot save it. Pass a clone, or call the "
+            "operator under torch.no_grad()."
+        )
+    if ("setStorage" in message or "not allocated yet" in message) and _lacks_memory(tensor):
+        return "has a storage that was resized to less than the tensor takes."
+    if "MathBitsFallback" in message and written and (tensor.is_neg() or tensor.is_conj()):
+        return "is written, and is a negated or conjugated view. Pass a clone."
+    if "alias annotations" in message and written:
+        return (
+            "is written, which PyTorch functionalises for its own operators alone. Call the "
+            "operator outside of torch.func.functionalize."
+        )
+    if "Multiple dispatch failed" in message and type(tensor) is not Tensor and kind in message:
+        return f"is a {kind}, which does not implement this operator. Pass a plain tensor."
+    unknown = "DynamicOutputShape" in message or "data-dependent shape" in message
+    if unknown and (tensor.is_meta or kind == "FakeTensor"):
+        return (
+            "has no values, by which the sizes of the results are decided. Pass a tensor that has "
+            "them, or trace by torch.export or torch.compile."
+        )
+    if kind == "FakeTensor" and ("FakeTensor" in message or "INTERNAL ASSERT" in message):
+        return (
+            "is a FakeTensor, and other arguments are none. Pass tensors of one kind, or call the "
+            "operator in the FakeTensorMode."
+        )
+    if f"kernel has no {dtype_name(tensor.dtype)};" in message:
+        said = message.rpartition(": ")[2]
+        return f"has dtype {dtype_name(tensor.dtype)}: {said}"
+    return None
+
+
+def _lacks_memory(tensor: Tensor) -> bool:
+    if not tensor.numel():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps) + 1
+    return tensor.untyped_storage().nbytes() < end * tensor.element_size()

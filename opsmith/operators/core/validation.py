@@ -1,0 +1,235 @@
+"""Checking a call in Python, for kernels that are Python; C++ kernels have this generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_dispatch import share_memory
+from opsmith.errors import ArgumentError
+from opsmith.operators.core.arguments import DTYPES, describe, dtype_name, each_tensor
+from opsmith.operators.core.overlap import refuse_overlap
+from opsmith.operators.core.value_checks import check_values
+from opsmith.signature import (
+    Bindings,
+    Signature,
+    TensorType,
+    bind,
+    result_shapes,
+)
+from opsmith.signature.binding import show_sizes
+
+
+@dataclass(frozen=True)
+class Valid:
+    """What is known of a call whose shapes, dtypes and scalars fit.
+
+    Attributes:
+        bindings: what the call fixed.
+        shapes: of the results; `None` where the declaration or the arguments do not say.
+        dtypes: of the results; `None` where their shapes are.
+    """
+
+    bindings: Bindings
+    shapes: list[tuple[int, ...] | None]
+    dtypes: list[torch.dtype | None]
+
+
+class Validator:
+    """Checks the calls of one operator.
+
+    What depends on shapes, dtypes, devices and scalars alone is worked out once for each
+    combination that comes: a model calls an operator with the same few over and over.
+    """
+
+    _REMEMBERED = 256
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._valid: dict[Any, Valid] = {}
+        self._keys = [
+            _list_key if p.is_tensor_list else _tensor_key if p.is_tensor else _scalar_key
+            for p in signature.parameters
+        ]
+        self._constrained = [p for p in signature.tensors if p.constraints]
+        self._mutated = [p for p in signature.mutated if p.is_tensor]
+        self._known_shapes = signature.shaped and not signature.data_dependent
+        # Values are looked at in each call.
+        positional = not any(parameter.keyword_only for parameter in signature.parameters)
+        self._by_key = positional and not self._constrained and not self._mutated
+
+    def remembered(self, values: tuple[Any, ...]) -> Valid | None:
+        """What is known of a call like one before; `None` where there is more to compare.
+
+        Args:
+            values: the call's arguments, in the declaration's order, perhaps not all.
+        """
+        if not self._by_key or len(values) != len(self._keys):
+            return None
+        return self._valid.get(self._key(values))
+
+    def _key(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple([of(value) for of, value in zip(self._keys, values, strict=True)])
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Valid:
+        """Check shapes, dtypes, devices, scalars and values.
+
+        Args:
+            arguments: every argument by name, in the declaration's order.
+
+        Raises:
+            ArgumentError: in the words that the C++ adapters use too.
+        """
+        key = self._key(arguments.values())
+        valid = self._valid.get(key)
+        if valid is None:
+            valid = self._bind(arguments)
+            if len(self._valid) >= self._REMEMBERED:
+                self._valid.clear()
+            self._valid[key] = valid
+        for parameter in self._mutated:
+            refuse_overlap(self._signature, parameter.name, arguments[parameter.name])
+        for parameter in self._constrained:
+            check_values(self._signature, parameter, arguments, valid.bindings)
+        return valid
+
+    def _bind(self, arguments: Mapping[str, Any]) -> Valid:
+        signature = self._signature
+        bindings = bind(signature, describe(arguments, signature))
+        if not self._known_shapes:
+            unknown = [None] * len(signature.results)
+            return Valid(bindings, [*unknown], [*unknown])
+        dtypes = [result_dtype(result.tensor_type, bindings) for result in signature.results]
+        return Valid(bindings, list(result_shapes(signature, bindings, arguments)), [*dtypes])
+
+
+def _tensor_key(value: Any) -> Any:
+    return value if value is None else (value.shape, value.dtype, value.device, value.layout)
+
+
+def _list_key(value: Any) -> Any:
+    return value if value is None else tuple([_tensor_key(item) for item in value])
+
+
+def _scalar_key(value: Any) -> Any:
+    # 1, 1.0 and True are one key to a dictionary.
+    if isinstance(value, list | tuple):
+        return tuple(value), type(value[0]) if value else None
+    return value, type(value)
+
+
+def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any], bool]:
+    """A quick test of what a Python kernel returned, by a call's arguments and what is known of it.
+
+    Where it does not hold, `checked_results` has to look: something may be wrong.
+    """
+    count = len(signature.results)
+
+    def fits(arguments: tuple[Any, ...], valid: Valid, returned: Any) -> bool:
+        many = (returned,) if count == 1 else returned
+        if type(many) is not tuple or len(many) != count or share_memory is None:
+            return False
+        for value, shape, dtype in zip(many, valid.shapes, valid.dtypes, strict=True):
+            if (
+                type(value) is not Tensor
+                or value.dtype is not dtype
+                or value.shape != shape
+                or not value.is_contiguous()
+                or value.is_neg()
+                or value.is_conj()
+            ):
+                return False
+        return not share_memory(arguments, {}, many)
+
+    return fits
+
+
+def checked_results(
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    valid: Valid,
+    returned: Any,
+    kernel: str,
+) -> Any:
+    """What a Python kernel returned, compared with the declaration and made contiguous.
+
+    The fake kernel promises contiguous results that share no memory with the arguments, so that is
+    what callers get.
+
+    Raises:
+        ArgumentError: the kernel returned something else than it declared.
+    """
+    results = signature.results
+    name = signature.qualname
+    bindings = valid.bindings
+    if not results:
+        if returned is not None:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {type(returned).__name__}, declared is None."
+            )
+        return None
+    many = returned if len(results) > 1 else (returned,)
+    if not isinstance(many, tuple | list) or len(many) != len(results):
+        raise ArgumentError(
+            f"{name}: {kernel} returned {type(returned).__name__}, declared are "
+            f"{len(results)} results."
+        )
+    shapes: list[Any] = valid.shapes
+    if signature.data_dependent and signature.shaped:
+        sizes = _data_dependent_sizes(signature, many)
+        shapes = list(result_shapes(signature, bindings, arguments, data_dependent=sizes))
+    inputs = {
+        tensor.untyped_storage().data_ptr()
+        for parameter in signature.tensors
+        for tensor in each_tensor(arguments[parameter.name])
+        if tensor.numel()
+    }
+    checked = []
+    for result, value, shape in zip(results, many, shapes, strict=True):
+        which = "its result" if len(results) == 1 else f"its result {result.name!r}"
+        if shape is None:
+            checked.append(value)
+            continue
+        type_ = result.type
+        assert isinstance(type_, TensorType)
+        wanted = type_.dtypes.names[0] if not type_.dtypes.generic else bindings.dtype
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name}: {kernel} returned {type(value).__name__} as {which}, declared is {type_}."
+            )
+        if value.shape != shape or dtype_name(value.dtype) != wanted:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {which} with shape {show_sizes(value.shape)} and dtype "
+                f"{dtype_name(value.dtype)}, declared is {type_}: {show_sizes(shape)} and {wanted}."
+                f"\n  bound so far: {bindings.text()}"
+            )
+        if value.numel() and value.untyped_storage().data_ptr() in inputs:
+            raise ArgumentError(
+                f"{name}: {kernel} returned {which} in the memory of an argument; return a copy "
+                "(.clone()), or name the argument in mutates_args."
+            )
+        checked.append(value.contiguous())
+    return checked[0] if len(results) == 1 else tuple(checked)
+
+
+def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for result, value in zip(signature.results, returned, strict=True):
+        dims = signature.result_dims(result)
+        if not isinstance(value, Tensor) or value.dim() != len(dims):
+            continue
+        for dim, size in zip(dims, value.shape, strict=True):
+            if str(dim) in signature.data_dependent:
+                sizes.setdefault(str(dim), size)
+    return {name: sizes.get(name, 0) for name in signature.data_dependent}
+
+
+def result_dtype(type_: TensorType, bindings: Bindings) -> torch.dtype:
+    """The dtype of a declared result in a call."""
+    name = bindings.dtype if type_.dtypes.generic else type_.dtypes.names[0]
+    assert name is not None
+    return DTYPES[name]

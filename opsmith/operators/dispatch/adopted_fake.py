@@ -1,0 +1,42 @@
+"""A fake kernel for an adopted operator whose own library has none."""
+
+from __future__ import annotations
+
+import torch
+from torch.library import Library
+
+from opsmith.compat.torch_dispatch import META, has_kernel
+from opsmith.compat.torch_library import has_fake_kernel
+from opsmith.compat.torch_ops import OpOverload, is_builtin
+from opsmith.operators.dispatch.fake import fake_kernel
+from opsmith.signature import Signature
+
+_TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+# A registration lasts as long as its Library, and an operator may be adopted again.
+_GIVEN: dict[str, Library] = {}
+
+
+def give_fake(signature: Signature, overload: OpOverload) -> None:
+    """Derive a fake kernel from the declaration, where tracing would find none.
+
+    Nothing is done where the declaration says no shapes, or the operator can be traced already.
+    """
+    name = overload.name()
+    given = _GIVEN.pop(name, None)
+    if given is not None:
+        given._destroy()
+    if not signature.shaped or _has_fake(overload):
+        return
+    library = Library(overload.namespace, "FRAGMENT")
+    torch.library.register_fake(name, fake_kernel(signature), lib=library)
+    _GIVEN[name] = library
+
+
+def _has_fake(overload: OpOverload) -> bool:
+    name = overload.name()
+    if is_builtin(overload) or META in overload.py_kernels:
+        return True
+    # The others are kernels for every device, made of other operators.
+    if any(has_kernel(name, key) for key in _TRACED):
+        return True
+    return has_fake_kernel(name)

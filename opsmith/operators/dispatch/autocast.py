@@ -1,0 +1,95 @@
+"""What an operator does under ``torch.autocast``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith import kernels
+from opsmith.compat.torch_dispatch import key_set, passing_over
+from opsmith.signature import Signature
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import Operator
+
+
+def autocast_keys() -> list[str]:
+    """Each autocast key that some device type has."""
+    keys = (row.autocast_key for row in kernels.DEVICES.values())
+    return list(dict.fromkeys(key for key in keys if key is not None))
+
+
+def needs_promotion(signature: Signature) -> bool:
+    """Whether autocast can hand the operator generic tensors of different dtypes."""
+    generic = [
+        p
+        for p in signature.tensors
+        if p.tensor_type and p.tensor_type.shape and p.tensor_type.dtypes.generic
+    ]
+    return len(generic) > 1 or any(p.is_tensor_list for p in generic)
+
+
+def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
+    """The autocast kernel that follows from one generic dtype: the widest dtype that came.
+
+    Under autocast some inputs are already half precision and others are not. The signature wants
+    one dtype, and the widest loses nothing.
+    """
+    names = [
+        p.name
+        for p in operator.signature.tensors
+        if p.tensor_type and p.tensor_type.shape and p.tensor_type.dtypes.generic and not p.mutated
+    ]
+
+    def target(arguments: dict[str, Any]) -> torch.dtype | None:
+        from opsmith.operators.core.arguments import each_tensor
+
+        dtypes = [
+            tensor.dtype
+            for name in names
+            for tensor in each_tensor(arguments[name])
+            if tensor.is_floating_point()
+        ]
+        widest: torch.dtype | None = None
+        for dtype in dtypes:
+            widest = dtype if widest is None else torch.promote_types(widest, dtype)
+        return widest
+
+    return _casting_kernel(operator, key, names, target)
+
+
+def casting_kernel(operator: Operator, key: str, dtype: torch.dtype) -> Callable[..., Any]:
+    """The autocast kernel that casts every floating tensor to `dtype`."""
+    names = [p.name for p in operator.signature.tensors if not p.mutated]
+    return _casting_kernel(operator, key, names, lambda _: dtype)
+
+
+def _casting_kernel(
+    operator: Operator,
+    key: str,
+    names: list[str],
+    target: Callable[[dict[str, Any]], torch.dtype | None],
+) -> Callable[..., Any]:
+    exclude = key_set(key)
+
+    def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = operator.arguments(args, kwargs)
+        dtype = target(arguments)
+        if dtype is not None:
+            for name in names:
+                value = arguments[name]
+                if isinstance(value, list | tuple):
+                    arguments[name] = [_cast(item, dtype) for item in value]
+                elif value is not None:
+                    arguments[name] = _cast(value, dtype)
+        with passing_over(exclude):
+            return operator(**arguments)
+
+    return kernel
+
+
+def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value

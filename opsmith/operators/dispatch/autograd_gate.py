@@ -1,0 +1,139 @@
+"""The autograd gate: lets calls that need no derivative pass PyTorch's own keys in C++.
+
+See ``autograd_gate.cpp`` for why it exists. Everything works without it, one Python call slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from torch.library import Library
+
+from opsmith.errors import OpsmithError
+from opsmith.operators.dispatch import gate_libraries
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import Operator, RegisteredOperator
+    from opsmith.operators.dispatch.declared_backward import DeclaredBackward
+
+_NAMESPACE = "opsmith_derivative"
+
+
+def built_beside(operators: Iterable[RegisteredOperator] = ()) -> AbstractContextManager[None]:
+    """Build the operators' gates, by default the plain one, while a block builds something else."""
+    wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
+    return gate_libraries.loaded_beside(
+        [loader for loader in wanted if not loader.cache_info().currsize]
+    )
+
+
+def is_recorded(operator: RegisteredOperator) -> bool:
+    """Whether calls that need a gradient are recorded in C++, where there is a library for it."""
+    declared = operator.declared_backward
+    return declared is not None and declared.recordable
+
+
+@functools.cache
+def load() -> ctypes.CDLL | None:
+    """The library of the gate, or `None` where there is none."""
+    library = _loaded("autograd_gate")
+    if library is not None:
+        library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        library.opsmith_gate_open.restype = ctypes.c_void_p
+        library.opsmith_versions_open.argtypes = [ctypes.c_char_p]
+        library.opsmith_versions_open.restype = ctypes.c_void_p
+    return library
+
+
+@functools.cache
+def load_recorder() -> ctypes.CDLL | None:
+    """The library of the gate that records declared backwards, or `None` where there is none."""
+    library = _loaded("recorder")
+    if library is not None:
+        text, count = ctypes.c_char_p, ctypes.c_uint64
+        positions = ctypes.POINTER(ctypes.c_int64)
+        library.opsmith_recorder_open.argtypes = [
+            *(text, text, text, text, positions, count),
+            *(positions, text, count, text),
+        ]
+        library.opsmith_recorder_open.restype = ctypes.c_void_p
+    return library
+
+
+def _loaded(name: str) -> ctypes.CDLL | None:
+    library = gate_libraries.load(name)
+    if library is not None:
+        library.opsmith_gate_close.argtypes = [ctypes.c_void_p]
+        library.opsmith_gate_error.restype = ctypes.c_char_p
+    return library
+
+
+class Gate:
+    """The gate before one operator, open until `close`; it raises version counters, too.
+
+    Args:
+        library: what `load` gave; what `load_recorder` gave, for a declared backward.
+        operator: the operator.
+        derivative: the Python function for calls that need a derivative.
+        declared: the backward to record, if it is declared.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        operator: Operator,
+        derivative: Callable[..., Any],
+        declared: DeclaredBackward | None = None,
+    ) -> None:
+        signature = operator.signature
+        self._library = library
+        # The gate hands calls that need a derivative to an operator of the same schema, whose
+        # only kernel is the Python function.
+        name = f"{signature.namespace}__{signature.name}"
+        self._derivative = Library(_NAMESPACE, "FRAGMENT")
+        self._derivative.define(name + signature.schema().removeprefix(signature.name))
+        self._derivative.impl(name, derivative, "Autograd", with_keyset=True)
+        names = signature.qualname.encode(), f"{_NAMESPACE}::{name}".encode()
+        if declared is None:
+            opened = [library.opsmith_gate_open(*names)]
+        else:
+            opened = [library.opsmith_recorder_open(*names, *_plan(declared))]
+        if signature.mutated:
+            opened.append(library.opsmith_versions_open(names[0]))
+        self._handles = [handle for handle in opened if handle]
+        if len(self._handles) < len(opened):
+            message = library.opsmith_gate_error().decode()
+            self.close()
+            raise OpsmithError(f"{signature.qualname}: {message}")
+
+    def close(self) -> None:
+        """Take the gate away."""
+        for handle in self._handles:
+            self._library.opsmith_gate_close(handle)
+        self._derivative._destroy()
+
+
+def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:
+    """A declared backward as ``opsmith_recorder_open`` takes it."""
+    signature = declared.forward.signature
+    known = {one.name: one for one in declared.given}
+    given = [known.get(parameter.name) for parameter in declared.backward.signature.parameters]
+    gradients = [-1 if place is None else place for place in declared.gradients]
+    differentiable = "".join(
+        "d" if parameter.name not in signature.nondifferentiable else "-"
+        for parameter in signature.parameters
+    )
+    return (
+        declared.backward.name.encode(),
+        "".join("d" if one is None else one.kind[0] for one in given).encode(),
+        (ctypes.c_int64 * len(given))(*(0 if one is None else one.position for one in given)),
+        len(given),
+        (ctypes.c_int64 * len(gradients))(*gradients),
+        differentiable.encode(),
+        len(gradients),
+        "".join("d" if one.differentiable else "-" for one in signature.results).encode(),
+    )

@@ -1,0 +1,288 @@
+"""A backward that is an operator: which of its arguments is what of the call, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from opsmith.errors import DeclarationError
+from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.rule import Rule
+from opsmith.signature import Signature, checking
+from opsmith.signature.dtypes import COMPLEX, FLOATING
+from opsmith.signature.parameters import NO_DEFAULT, Parameter, TensorListType, TensorType
+
+_GRAD, _RESULT = "grad", "result"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one argument of the backward is given.
+
+    Attributes:
+        name: the backward's parameter.
+        kind: an ``"argument"`` or ``"result"`` of the call, or the ``"gradient"`` of a result.
+        position: which of them.
+    """
+
+    name: str
+    kind: Literal["argument", "result", "gradient"]
+    position: int
+
+
+@dataclass(frozen=True)
+class DeclaredBackward:
+    """What an operator's backward is.
+
+    Attributes:
+        forward: the operator that is differentiated.
+        backward: the operator that gives the gradients.
+        given: its arguments.
+        gradients: for each argument of `forward`, the result of `backward` that is its gradient, or
+            `None`.
+
+    Raises:
+        DeclarationError: the two do not fit each other; says where.
+    """
+
+    forward: Operator
+    backward: Operator
+    given: tuple[Given, ...]
+    gradients: tuple[int | None, ...]
+
+    @property
+    def recordable(self) -> bool:
+        """Whether calls can be recorded without Python; else the same is done in it."""
+        signature = self.forward.signature
+        results = [result.type for result in signature.results]
+        lists = [
+            parameter.is_tensor_list
+            for parameter, place in zip(signature.parameters, self.gradients, strict=True)
+            if place is not None
+        ]
+        wanted = [results[one.position] for one in self.given if one.kind == "gradient"]
+        return not any(lists) and all(
+            isinstance(type_, TensorType) and set(type_.dtypes.names) <= set(FLOATING + COMPLEX)
+            for type_ in [*wanted, *results]
+        )
+
+    def rule(self, before: Rule) -> Rule:
+        """The same in the contract of ``torch.library.register_autograd``."""
+        signature = self.forward.signature
+        # torch.library counts arguments by position; those by name have no gradient.
+        positional = [p for p in signature.parameters if not p.keyword_only]
+        kept = [one for one in self.given if one.kind != "gradient"]
+
+        def setup_context(
+            ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Mapping[str, Any] | None = None
+        ) -> None:
+            from opsmith.operators.core.arguments import holds_tensors
+
+            values = dict(zip((p.name for p in positional), inputs, strict=True))
+            values.update(keyword_only_inputs or {})
+            arguments = [values[p.name] for p in signature.parameters]
+            results = list(output) if isinstance(output, list | tuple) else [output]
+            sources = {"argument": arguments, "result": results}
+            saved: list[Any] = []
+            ctx.opsmith_plain = {}
+            for one in kept:
+                value = sources[one.kind][one.position]
+                if isinstance(value, Tensor):
+                    saved.append(value)
+                    ctx.opsmith_plain[one.name] = _Saved(None)
+                elif holds_tensors(value):
+                    saved += value
+                    ctx.opsmith_plain[one.name] = _Saved(len(value))
+                else:
+                    ctx.opsmith_plain[one.name] = value
+            ctx.save_for_backward(*saved)
+
+        def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+            tensors = iter(ctx.saved_tensors)
+            values = {}
+            for name, value in ctx.opsmith_plain.items():
+                values[name] = value.taken(tensors) if isinstance(value, _Saved) else value
+            for one in self.given:
+                if one.kind == "gradient":
+                    values[one.name] = grads[one.position]
+            returned = self.backward(**values)
+            results = list(returned) if isinstance(returned, list | tuple) else [returned]
+            places = zip(signature.parameters, self.gradients, strict=True)
+            return tuple(
+                None if place is None else results[place]
+                for parameter, place in places
+                if not parameter.keyword_only
+            )
+
+        # What messages say of where the backward is written.
+        backward.__wrapped__ = self.backward.reference  # type: ignore[attr-defined]
+        return Rule(backward, setup_context, before.reference)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """Where tensors stand that autograd keeps: one, or a list of `count`."""
+
+    count: int | None
+
+    def taken(self, tensors: Any) -> Any:
+        """The next of `tensors` that this stands for."""
+        return next(tensors) if self.count is None else [next(tensors) for _ in range(self.count)]
+
+
+def declared(
+    forward: Operator, backward: Any, saves: Sequence[str] | None, grads: Mapping[str, int | str]
+) -> DeclaredBackward:
+    """Match an operator with the one that gives its gradients.
+
+    Args:
+        forward: the operator that is differentiated.
+        backward: an operator of opsmith's. Its parameters are found by name: an argument of
+            `forward`, ``result``, or ``grad``, the result's gradient (``result_NAME`` and
+            ``grad_NAME`` where there are several). One with a default that is not one of these is
+            left out.
+        saves: the names of what is kept for it, to be compared with what it takes.
+        grads: for each argument that has a gradient, which result of `backward` it is, by position
+            or by name.
+
+    Raises:
+        DeclarationError: they do not fit; says where.
+    """
+    name = forward.name
+    if not isinstance(backward, Operator):
+        raise DeclarationError(
+            f"{name}: register_backward takes an operator, got {backward!r}. A function is "
+            "registered by register_autograd."
+        )
+    theirs = backward.signature
+    # Of what was checked before, no shape is parsed to compare it.
+    known = checking.was_checked(name) and checking.was_checked(backward.name)
+    given = tuple(
+        one
+        for parameter in theirs.parameters
+        if (one := _given(forward.signature, parameter, backward.name, known)) is not None
+    )
+    kept = [one.name for one in given if one.kind != "gradient"]
+    if saves is not None and sorted(saves) != sorted(kept):
+        raise DeclarationError(
+            f"{name}: register_backward: saves is {tuple(saves)}, and {backward.name} takes "
+            f"{', '.join(kept) or 'none'} of the call"
+        )
+    if not any(one.kind == "gradient" for one in given):
+        raise DeclarationError(
+            f"{name}: register_backward: {backward.name} takes no gradient; call the parameter "
+            f"{' or '.join(_names_for(_GRAD, forward.signature))}"
+        )
+    found: dict[str, int] = {}
+    for argument, result in grads.items():
+        found[argument] = _result(forward.signature, backward, argument, result, known)
+    _compare_gradients(forward.signature, backward.name, given)
+    gradients = tuple(found.get(p.name) for p in forward.signature.parameters)
+    return DeclaredBackward(forward, backward, given, gradients)
+
+
+def _compare_gradients(signature: Signature, backward: str, given: Sequence[Given]) -> None:
+    """Refuse a backward that does not take the gradient of each result that has one, and no other.
+
+    What it does not take would be zeros that nobody asked for.
+    """
+    what = f"{signature.qualname}: register_backward: {backward}"
+    taken = {one.position for one in given if one.kind == "gradient"}
+    names = _names_for(_GRAD, signature)
+    for position, result in enumerate(signature.results):
+        inexact = set(result.tensor_type.dtypes.names) & {*FLOATING, *COMPLEX}
+        if position in taken and not result.differentiable:
+            raise DeclarationError(
+                f"{what} takes {names[position]!r}, and the result {result.name!r} is declared "
+                "NonDifferentiable. Leave out the parameter, or the mark."
+            )
+        if position not in taken and result.differentiable and inexact:
+            raise DeclarationError(
+                f"{what} does not take {names[position]!r}, so that a gradient of the result "
+                f"{result.name!r} would be lost. Take it, or declare that there is none: "
+                f"Annotated[{result.type}, NonDifferentiable()]."
+            )
+
+
+def _names_for(kind: str, signature: Signature) -> list[str]:
+    """What the backward calls each result, or its gradient: its own results have their names."""
+    several = [f"{kind}_{result.name}" for result in signature.results]
+    return [kind] if len(several) == 1 else several
+
+
+def _given(signature: Signature, parameter: Parameter, backward: str, known: bool) -> Given | None:
+    """What of a call one parameter of the backward is given."""
+    what = f"{signature.qualname}: register_backward: {backward} takes {parameter.name!r}"
+    names = [p.name for p in signature.parameters]
+    results, gradients = _names_for(_RESULT, signature), _names_for(_GRAD, signature)
+
+    def compare(type_: Any, whose: str) -> None:
+        if not known and not _fits(parameter.type, type_):
+            raise DeclarationError(f"{what} as {parameter.type}, and {whose} is {type_}")
+
+    if parameter.name in names:
+        position = names.index(parameter.name)
+        compare(signature.parameters[position].type, "the argument")
+        return Given(parameter.name, "argument", position)
+    if parameter.name in gradients:
+        position = gradients.index(parameter.name)
+        compare(signature.results[position].type, "the result")
+        return Given(parameter.name, "gradient", position)
+    if parameter.name in results:
+        position = results.index(parameter.name)
+        compare(signature.results[position].type, "the result")
+        return Given(parameter.name, "result", position)
+    if parameter.default is not NO_DEFAULT:
+        return None
+    there = ", ".join([*names, *results, *gradients])
+    raise DeclarationError(f"{what}, and a call has nothing of that name; there are {there}")
+
+
+def _fits(one: Any, other: Any) -> bool:
+    """Whether values of a type may be given where the other is declared."""
+    if isinstance(one, TensorListType) and isinstance(other, TensorListType):
+        one, other = one.element, other.element
+    if isinstance(one, TensorType) and isinstance(other, TensorType):
+        ranks = {_rank(one), _rank(other)}
+        return bool(set(one.dtypes.names) & set(other.dtypes.names)) and (
+            None in ranks or len(ranks) == 1
+        )
+    return bool(one == other)
+
+
+def _rank(type_: TensorType) -> int | None:
+    """How many dimensions a tensor has; `None` where that is left open."""
+    shape = type_.shape
+    return None if shape is None or shape.variadic is not None else shape.rank
+
+
+def _result(
+    forward: Signature, backward: Operator, argument: str, result: int | str, known: bool
+) -> int:
+    """The position of the backward's result that is an argument's gradient."""
+    what = f"{forward.qualname}: register_backward: grads"
+    results = backward.signature.results
+    names = [one.name for one in results]
+    if argument not in forward.by_name:
+        raise DeclarationError(
+            f"{what} names {argument!r}, which is not an argument; there are "
+            f"{', '.join(forward.by_name)}"
+        )
+    parameter = forward.parameter(argument)
+    if parameter.tensor_type is None or parameter.keyword_only or not parameter.differentiable:
+        raise DeclarationError(f"{what} names {argument!r}, which has no gradient")
+    if isinstance(result, str) and result in names:
+        result = names.index(result)
+    if not isinstance(result, int) or not 0 <= result < len(results):
+        raise DeclarationError(
+            f"{what}[{argument!r}] is {result!r}, and {backward.name} gives "
+            f"{', '.join(f'{i} ({name})' for i, name in enumerate(names))}"
+        )
+    if not known and not _fits(results[result].type, parameter.type):
+        raise DeclarationError(
+            f"{what}[{argument!r}] is {results[result].type}, and the argument is {parameter.type}"
+        )
+    return result

@@ -1,0 +1,107 @@
+"""The fake kernel that follows from a signature: shapes, dtypes and strides without data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_tracing import demand
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.kernels import HOST
+from opsmith.operators.core.arguments import describe
+from opsmith.operators.core.validation import result_dtype
+from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
+from opsmith.signature.calls import named
+
+
+def fake_kernel(signature: Signature) -> Callable[..., Any]:
+    """The fake kernel of an operator, for ``torch.library.register_fake``.
+
+    Sizes are compared with ``torch._check``, which guards on a symbolic size that has a value and
+    leaves a runtime assertion where it has none; no size becomes an int, so none is specialised.
+    """
+    arguments_of = named(signature)
+    results = signature.results
+    if not signature.shaped:
+        types = ", ".join(str(result.type) for result in results)
+
+        def missing(*_args: Any, **_kwargs: Any) -> Any:
+            raise OpsmithError(
+                f"{signature.qualname}: has no fake kernel, which tracing (torch.compile, "
+                f"torch.export) needs: the declared result {types} says no shape. Write one, as in "
+                'Float[Tensor, "N C"], or register_fake.'
+            )
+
+        return missing
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        bindings = bind(signature, describe(arguments, signature), check_size)
+        sizes: dict[str, Any] = {}
+        if signature.data_dependent:
+            context = torch.library.get_ctx()
+            sizes = {name: context.new_dynamic_size() for name in signature.data_dependent}
+        return as_returned(empty_results(signature, bindings, arguments, sizes))
+
+    return fake
+
+
+def empty_results(
+    signature: Signature,
+    bindings: Bindings,
+    arguments: Mapping[str, Any],
+    sizes: Mapping[str, Any] | None = None,
+) -> list[Tensor]:
+    """The results of a call, allocated and not computed.
+
+    Args:
+        signature: the operator's, which is `shaped`.
+        bindings: what the call fixed.
+        arguments: the call's, by name.
+        sizes: those of data-dependent dimensions.
+    """
+    made = []
+    for result, shape in zip(
+        signature.results,
+        result_shapes(signature, bindings, arguments, check_size, sizes),
+        strict=True,
+    ):
+        assert isinstance(result.type, TensorType)
+        dtype = result_dtype(result.type, bindings)
+        made.append(torch.empty(shape, dtype=dtype, device=bindings.device or HOST))
+    return made
+
+
+def as_returned(results: list[Tensor]) -> Any:
+    """Results as a call returns them: none, one, or several."""
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A fake kernel that an author wrote, called when the arguments fit the signature.
+
+    So tracing refuses what a call refuses, whoever wrote the fake kernel.
+    """
+    arguments_of = named(signature)
+
+    @functools.wraps(function)
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        bind(signature, describe(arguments_of(args, kwargs), signature), check_size)
+        return function(*args, **kwargs)
+
+    return fake
+
+
+def check_size(condition: Any, message: Callable[[], str]) -> None:
+    """Demand a condition on sizes, of which some may be symbols."""
+    if isinstance(condition, bool):
+        if not condition:
+            raise ArgumentError(message())
+        return
+    demand(condition, message)

@@ -1,0 +1,92 @@
+"""Forward mode: the results are the operator's own, their tangents those of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from opsmith.errors import DifferentiationError
+from opsmith.operators.core.arguments import map_tensors
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import Operator
+
+
+#: PyTorch has one level. What it keeps in Python is not told of those that compiled graphs enter.
+_LEVEL = 0
+
+
+def has_tangent(values: Sequence[Any]) -> bool:
+    """Return whether a tensor among `values`, or in a list among them, carries a tangent."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if forward_ad.unpack_dual(value, level=_LEVEL).tangent is not None:
+                return True
+        elif isinstance(value, list | tuple) and has_tangent(value):
+            return True
+    return False
+
+
+def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
+    """Return the results of a call whose arguments carry tangents, with their own tangents.
+
+    Args:
+        operator: what is called.
+        args: the call's, as `kwargs`.
+        kwargs: ditto.
+        call: makes a call without tangents. It reaches the kernel, which compares the arguments
+            with the declaration; the reference does not.
+
+    Raises:
+        DifferentiationError: the operator has no derivative in forward mode.
+    """
+    if operator.signature.mutated:
+        raise DifferentiationError(
+            f"{operator.name}: writes into {written_names(operator)}, and a mutating operator has "
+            "no derivative, but an argument carries a tangent (jvp, jacfwd, hessian). Declare a "
+            "functional one, and mutate around it."
+        )
+    if not operator.rule.reference:
+        raise DifferentiationError(
+            f"{operator.name}: has no forward-mode derivative (jvp, jacfwd, hessian). If its "
+            'reference is differentiable PyTorch, declare it with autograd="reference"; a '
+            "backward registered by hand is still used for reverse mode."
+        )
+    arguments = operator.arguments(args, kwargs)
+    positional, keywords = operator.split(
+        {name: map_tensors(value, _primal) for name, value in arguments.items()}
+    )
+    returned = call(*positional, **keywords)
+    dual = operator.reference(**arguments)
+    results = operator.signature.results
+    if all(result.differentiable for result in results):
+        return _with_tangents(returned, dual)
+    if len(results) == 1:
+        return returned
+    each = zip(results, returned, dual, strict=True)
+    return tuple(
+        _with_tangents(one, other) if result.differentiable else one for result, one, other in each
+    )
+
+
+def written_names(operator: Operator) -> str:
+    """Return the names of the arguments that an operator writes, quoted, for messages."""
+    return ", ".join(repr(parameter.name) for parameter in operator.signature.mutated)
+
+
+def _primal(tensor: Tensor) -> Tensor:
+    unpacked = forward_ad.unpack_dual(tensor, level=_LEVEL)
+    return tensor if unpacked.tangent is None else unpacked.primal
+
+
+def _with_tangents(returned: Any, dual: Any) -> Any:
+    """Return `returned` with the tangents of `dual`, which has the same structure."""
+    if not isinstance(returned, Tensor):
+        return type(returned)(
+            _with_tangents(one, other) for one, other in zip(returned, dual, strict=True)
+        )
+    tangent = forward_ad.unpack_dual(dual, level=_LEVEL).tangent
+    return returned if tangent is None else forward_ad.make_dual(returned, tangent, level=_LEVEL)

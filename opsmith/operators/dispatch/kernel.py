@@ -1,0 +1,285 @@
+"""Kernels as an operator knows them: a Python function, or C++ that is built when first needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from opsmith import kernels
+from opsmith.compat.torch_dispatch import CONJUGATE, NEGATIVE, is_passed_over, set_passed_over
+from opsmith.errors import DeclarationError
+from opsmith.operators.core import registry
+from opsmith.operators.core.lazy import late
+from opsmith.operators.core.operator import RegisteredOperator
+from opsmith.operators.core.source_location import where_written
+
+if TYPE_CHECKING:
+    from opsmith.signature import Signature
+
+
+def dispatch_key(device: str, signature: Signature) -> str:
+    """The dispatch key of an operator's kernel for a device type.
+
+    Raises:
+        DeclarationError: PyTorch has no such device type, or no call would reach its kernel.
+    """
+    what = f"{signature.qualname}: register_kernel({device!r})"
+    return kernels.dispatch_key(device, signature, what)
+
+
+@dataclass
+class PythonKernel:
+    """A kernel that is a Python function.
+
+    Attributes:
+        device: the device type, or ``"reference"`` for the decorated function itself.
+        function: takes the operator's arguments, returns its results.
+        ran: how often the function ran in this process.
+    """
+
+    device: str
+    function: Callable[..., Any]
+    ran: int = 0
+
+    @property
+    def calls(self) -> int:
+        """See `Kernel.calls`."""
+        return self.ran
+
+    @property
+    def source(self) -> None:
+        """See `Kernel.source`."""
+        return None
+
+    @property
+    def entry(self) -> None:
+        """See `Kernel.entry`."""
+        return None
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return ()
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return False
+
+    @property
+    def where(self) -> str:
+        """Where its source is, for messages."""
+        return where_written(self.function) or repr(self.function)
+
+    def build(self, operator: RegisteredOperator) -> Path | None:
+        """See `Kernel.build`."""
+        del operator
+        return None
+
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`: validates, runs, compares results with the signature."""
+        return late(lambda: self._implementation(operator))
+
+    def _implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        from opsmith.operators.core.overlap import keep_apart
+        from opsmith.operators.core.validation import Validator, checked_results, result_test
+
+        signature, function = operator.signature, self.function
+        validate, apart = Validator(signature), keep_apart(signature)
+        arguments_of, split = operator.arguments, operator.split
+        label = "the reference" if self.device == "reference" else f"the {self.device} kernel"
+        fits = result_test(signature)
+
+        def compute(arguments: Mapping[str, Any]) -> Any:
+            positional, keywords = split(apart(arguments))
+            return _materialised(function(*positional, **keywords))
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            # Compiled code calls kernels with these keys excluded, where a tensor that is to be
+            # conjugated, or negated, when it is read is read as it lies in memory.
+            lazy = not (is_passed_over(CONJUGATE) or is_passed_over(NEGATIVE))
+            valid = None if kwargs else validate.remembered(args)
+            if valid is not None and lazy:
+                self.ran += 1
+                returned = function(*args)
+                if fits(args, valid, returned):
+                    return returned
+                returned = _materialised(returned)
+                return checked_results(signature, arguments_of(args, {}), valid, returned, label)
+            arguments = arguments_of(args, kwargs)
+            valid = validate(arguments)
+            self.ran += 1
+            if lazy:
+                returned = compute(arguments)
+            else:
+                with set_passed_over(CONJUGATE, False), set_passed_over(NEGATIVE, False):
+                    returned = compute(arguments)
+            return checked_results(signature, arguments, valid, returned, label)
+
+        return run
+
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """See `Kernel.emulated`."""
+        del operator, seed
+        return None
+
+
+def _materialised(returned: Any) -> Any:
+    """Results without lazy conjugation: nobody who reads their memory asks for it."""
+    if isinstance(returned, torch.Tensor):
+        return returned.resolve_conj().resolve_neg()
+    if isinstance(returned, list | tuple):
+        items = [_materialised(item) for item in returned]
+        return items if isinstance(returned, list) else tuple(items)
+    return returned
+
+
+@dataclass
+class NativeKernel:
+    """A kernel that is compiled from source.
+
+    Attributes:
+        source: what is compiled, and how.
+        count: how often it was called, asked of whoever counts for it.
+        library: the loaded library, `None` until it was needed.
+    """
+
+    source: kernels.KernelSource
+    count: Callable[[], int]
+    library: kernels.Library | None = None
+
+    @property
+    def device(self) -> str:
+        """See `Kernel.device`."""
+        return self.source.device
+
+    @property
+    def validates(self) -> bool:
+        """Whether what it is compiled to compares arguments with the declaration itself."""
+        return self.source.language.has_entry
+
+    @property
+    def entry(self) -> kernels.KernelSource | None:
+        """See `Kernel.entry`."""
+        return self.source if self.source.language.has_entry else None
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return False
+
+    @property
+    def where(self) -> str:
+        """See `Kernel.where`."""
+        return str(self.source.path)
+
+    @property
+    def calls(self) -> int:
+        """See `Kernel.calls`."""
+        if self.library is None:
+            return 0
+        return self.library.calls() if self.validates else self.count()
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return () if self.library is None else self.library.dtypes()
+
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`: it builds first, so that importing operators is cheap."""
+        self.library = None
+
+        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+            self.build(operator)
+            return operator.overload(*args, **kwargs)
+
+        return build_then_run
+
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
+        """See `Kernel.emulated`: compiled for the CPU when it is first called."""
+        del seed
+        source = self.source.language.emulated(self.source)
+        if source is None:
+            return None
+        key = dispatch_key(kernels.HOST, operator.signature)
+        registration, kernel = operator._registration, NativeKernel(source, lambda: 0)
+
+        def build_then_run(*args: Any, **kwargs: Any) -> Any:
+            source.build()  # which may fail; what is registered stays until it has not
+            registration.withdraw_kernel(key)
+            kernel.library = registration.native(key, kernel)
+            registration.native_autograd(operator)
+            return operator.overload(*args, **kwargs)
+
+        return build_then_run
+
+    def build(self, operator: RegisteredOperator) -> Path:
+        """See `Kernel.build`."""
+        if self.library is None:
+            _load([(operator, self), *self._sharing(operator)])
+        assert self.library is not None
+        return self.library.path
+
+    def _sharing(
+        self, operator: RegisteredOperator
+    ) -> list[tuple[RegisteredOperator, NativeKernel]]:
+        """The other operators whose kernels the same library holds, with these."""
+        found = []
+        for other in registry.all_operators():
+            kernel = other.kernels.get(self.device)
+            if (
+                other is not operator
+                and isinstance(kernel, NativeKernel)
+                and self.source.shares_library(kernel.source)
+            ):
+                found.append((other, kernel))
+        return found
+
+
+def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
+    """Build kernels that one library holds, load it, and make each its operator's."""
+    from opsmith.operators.dispatch import argument_gate, autograd_gate
+
+    with autograd_gate.built_beside([operator for operator, _ in loading]):
+        # Which may fail; whatever is registered stays until it has not.
+        for operator, kernel in loading:
+            kernel.source.build()
+            if not kernel.validates:
+                argument_gate.build(operator.signature)
+    keys = [(o, k, dispatch_key(k.device, o.signature)) for o, k in loading]
+    for operator, _, key in keys:
+        operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
+    try:
+        for operator, kernel, key in keys:
+            kernel.library = operator._registration.native(key, kernel)
+            operator._registration.native_autograd(operator)
+    finally:
+        for operator, kernel, _ in keys:
+            # The library registered the kernels of disabled operators as well.
+            if kernel.library is None or not operator.is_enabled(kernel.device):
+                operator.install_kernel(kernel.device)
+
+
+def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:
+    """The path of a kernel's source, relative to the file that declares the operator.
+
+    Raises:
+        DeclarationError: there is no such file.
+    """
+    path = os.path.expanduser(source)
+    if not os.path.isabs(path):
+        code = getattr(function, "__code__", None)
+        here = os.path.dirname(code.co_filename) if code is not None else ""
+        # A notebook's cell has no folder of its own.
+        known = os.path.isdir(here) and not here.startswith("<")
+        path = os.path.join(here if known else os.getcwd(), path)
+    if not os.path.isfile(path):
+        raise DeclarationError(
+            f"{qualname}: register_kernel(source={str(source)!r}): there is no file {path}"
+        )
+    return Path(os.path.realpath(path))

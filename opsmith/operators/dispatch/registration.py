@@ -1,0 +1,255 @@
+"""What one operator has registered with PyTorch, so that declaring it again can take it back."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.library import Library
+
+from opsmith import kernels
+from opsmith.compat.torch_dispatch import is_defined, parse_schema
+from opsmith.compat.torch_library import let_an_argument_be_called_mode
+from opsmith.compat.torch_ops import OpOverload
+from opsmith.errors import DeclarationError
+from opsmith.operators.core import registry
+from opsmith.operators.core.source_location import where_written
+from opsmith.operators.dispatch import autograd
+from opsmith.signature import Signature
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import Operator, RegisteredOperator
+    from opsmith.operators.dispatch.argument_gate import ArgumentGate
+    from opsmith.operators.dispatch.autograd_gate import Gate
+    from opsmith.operators.dispatch.kernel import NativeKernel
+
+_CURRENT: dict[str, Registration] = {}
+
+
+class Registration:
+    """The registrations of one operator: its schema and one kernel per dispatch key.
+
+    Every kernel has a `Library` of its own, since PyTorch takes registrations back by library.
+
+    Args:
+        signature: the operator's.
+        tags: further ones of PyTorch's.
+        where: the file and line that declare it, for messages.
+
+    Attributes:
+        overload: the ``OpOverload`` that calls go through.
+    """
+
+    def __init__(self, signature: Signature, tags: Sequence[torch.Tag], where: str = "") -> None:
+        self.signature = signature
+        earlier = _CURRENT.pop(signature.qualname, None)
+        if earlier is not None:
+            earlier.withdraw()
+        # A source that registers itself may have been loaded for another of its operators.
+        kernels.forget_definition(signature.qualname)
+        if is_defined(signature.qualname):
+            raise DeclarationError(
+                f"{signature.qualname}: PyTorch already has an operator of this name, "
+                f"{_definer(signature.qualname)}. Give yours"
+                f"{f', declared in {where},' if where else ''} another name."
+            )
+        if signature.mutated and "mode" in signature.by_name:
+            let_an_argument_be_called_mode()
+        self._libraries: dict[str, Library] = {}
+        self._native: dict[str, kernels.Library] = {}
+        self._gate: Gate | None = None
+        self._argument_gate: ArgumentGate | None = None
+        definition = Library(signature.namespace, "FRAGMENT")
+        definition.define(signature.schema(), tags=_tags(signature, tags))
+        self._libraries["define"] = definition
+        packet = getattr(getattr(torch.ops, signature.namespace), signature.name)
+        self.overload: OpOverload = packet.default
+        _CURRENT[signature.qualname] = self
+
+    def implement(
+        self, key: str, function: Callable[..., Any], *, with_keyset: bool = False
+    ) -> None:
+        """Make `function` the kernel at `key`, in place of any other."""
+        self._withdraw(key)
+        library = Library(self.signature.namespace, "FRAGMENT")
+        library.impl(self.signature.name, function, key, with_keyset=with_keyset)
+        self._libraries[key] = library
+
+    def native(self, key: str, kernel: NativeKernel) -> kernels.Library:
+        """Load a compiled kernel, which was built, and make it the one at `key`.
+
+        Raises:
+            BuildError: it does not load.
+            DeclarationError: the source defines the operator, with another schema.
+        """
+        library = kernel.source.load()
+        self._compare_schemas(library.schema())
+        library.register()
+        self._native[key] = library
+        if not kernel.validates:
+            self._guard_arguments(key, kernel.source)
+        return library
+
+    def _guard_arguments(self, key: str, source: kernels.KernelSource) -> None:
+        from opsmith.operators.dispatch import argument_gate
+
+        before = {}
+        if self._argument_gate is not None:
+            before = self._argument_gate.kernels
+            self._argument_gate.close()
+        self._argument_gate = argument_gate.ArgumentGate(self.signature, {**before, key: source})
+
+    def guarded_calls(self, key: str) -> int:
+        """How often a kernel was called that does not count its calls itself."""
+        guarded = self._argument_gate
+        return 0 if guarded is None or key not in guarded.kernels else guarded.calls(key)
+
+    def _compare_schemas(self, schema: str | None) -> None:
+        if schema is None:
+            return
+        theirs, ours = parse_schema(schema), self.overload._schema
+        if [(a.name, str(a.type)) for a in theirs.arguments] != [
+            (a.name, str(a.type)) for a in ours.arguments
+        ] or [str(r.type) for r in theirs.returns] != [str(r.type) for r in ours.returns]:
+            raise DeclarationError(
+                f"{self.signature.qualname}: the C++ source defines the operator otherwise than "
+                f"the declaration.\n  C++:         {theirs}\n  declaration: {ours}"
+            )
+
+    def fake(self, function: Callable[..., Any]) -> None:
+        """Make `function` the fake kernel."""
+        self._withdraw("fake")
+        # torch asks which module calls, and inspect would look for it in all that are loaded.
+        inspect.modulesbyfile.setdefault(os.path.abspath(__file__), __name__)
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_fake(
+            self.signature.qualname, function, lib=library, allow_override=True
+        )
+        self._libraries["fake"] = library
+
+    def vmap(self, function: Callable[..., Any]) -> None:
+        """Make `function` the batching rule."""
+        self._withdraw("vmap")
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_vmap(self.signature.qualname, function, lib=library)
+        self._libraries["vmap"] = library
+
+    def torch_dispatch(self, kind: type, function: Callable[..., Any]) -> None:
+        """Make `function` what runs for a ``__torch_dispatch__`` class."""
+        key = f"torch_dispatch {kind.__module__}.{kind.__qualname__}"
+        self._withdraw(key)
+        library = Library(self.signature.namespace, "FRAGMENT")
+        torch.library.register_torch_dispatch(self.signature.qualname, kind, function, lib=library)
+        self._libraries[key] = library
+
+    def autograd(self, operator: Operator) -> None:
+        """Register the kernels that derivatives and overwritten tensors need."""
+        # The registration lives in the dispatcher for as long as the process; the operator that a
+        # notebook declares again must not.
+        self.implement("Autograd", autograd.kernel(operator), with_keyset=True)
+        if self.signature.mutated:
+            self.implement(
+                "ADInplaceOrView", autograd.increment_versions(operator), with_keyset=True
+            )
+
+    def native_autograd(self, operator: RegisteredOperator) -> None:
+        """Let calls pass the keys of autograd without entering Python.
+
+        Those do that need no derivative, and those whose backward is declared and can be recorded.
+        """
+        from opsmith.operators.dispatch import autograd_gate
+
+        if self._gate is not None:
+            return
+        declared = operator.declared_backward
+        recorder = autograd_gate.load_recorder() if autograd_gate.is_recorded(operator) else None
+        opened = autograd_gate.load() if recorder is None else recorder
+        if opened is None:
+            return
+        for key in ("Autograd", "ADInplaceOrView"):
+            self._withdraw(key)
+        derivative = autograd.derivative_kernel(operator)
+        self._gate = autograd_gate.Gate(
+            opened, operator, derivative, declared if recorder else None
+        )
+
+    def autograd_again(self, operator: RegisteredOperator) -> None:
+        """Let calls know another backward."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+            self.autograd(operator)
+            self.native_autograd(operator)
+
+    def withdraw(self) -> None:
+        """Take everything back."""
+        for key in [*self._libraries, *self._native]:
+            if key != "define":
+                self._withdraw(key)
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+        if self._argument_gate is not None:
+            self._argument_gate.close()
+            self._argument_gate = None
+        self._withdraw("define")
+
+    def implements(self, key: str) -> bool:
+        """Whether there is a kernel at `key`."""
+        return key in self._libraries or key in self._native
+
+    def withdraw_kernel(self, key: str) -> None:
+        """Take back the kernel at `key`."""
+        self._withdraw(key)
+
+    def _withdraw(self, key: str) -> None:
+        library = self._libraries.pop(key, None)
+        if library is not None:
+            library._destroy()
+        native = self._native.pop(key, None)
+        if native is not None:
+            native.unregister()
+        guarded = self._argument_gate
+        if guarded is not None and key in guarded.kernels:
+            from opsmith.operators.dispatch import argument_gate
+
+            guarded.close()
+            rest = {other: source for other, source in guarded.kernels.items() if other != key}
+            again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
+            self._argument_gate = again
+
+
+def _definer(qualname: str) -> str:
+    """Who defined an operator that is not among ours, as far as it can be told."""
+    for name, module in list(sys.modules.items()):
+        # Installed packages bring an opsmith of their own along.
+        if name.endswith("opsmith.operators.core.registry") and module is not registry:
+            other = module.find(qualname)
+            if other is not None:
+                return f"declared in {where_written(other.reference) or other.reference.__module__}"
+    return "which opsmith did not define"
+
+
+def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag, ...]:
+    tags = {torch.Tag.pt2_compliant_tag, *further}
+    strides = {
+        torch.Tag.needs_exact_strides,
+        torch.Tag.needs_contiguous_strides,
+        torch.Tag.needs_fixed_stride_order,
+        torch.Tag.flexible_layout,
+    }
+    if not tags & strides:
+        # Kernels get contiguous tensors; said here, the compiler makes them so while it computes
+        # them. What an operator writes into must stay the tensor it is.
+        tags.add(
+            torch.Tag.needs_exact_strides
+            if signature.mutated
+            else torch.Tag.needs_contiguous_strides
+        )
+    if signature.data_dependent:
+        tags.add(torch.Tag.dynamic_output_shape)
+    return tuple(tags)

@@ -1,0 +1,313 @@
+"""Kernels that launch Triton: opsmith launches a kernel, or a function of the user's does.
+
+``torch.compile`` looks into them, as into those of ``torch.library.triton_op``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_tracing import capturing_triton, functional_mode, keeps_triton_operators
+from opsmith.errors import DeclarationError, MissingError
+from opsmith.kernels import HOST, KernelSource, get_device, prebuilt
+from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
+from opsmith.operators.core.arguments import describe, tensors
+from opsmith.operators.dispatch.fake import as_returned, check_size, empty_results
+from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispatch_key
+from opsmith.signature import Signature, bind
+from opsmith.signature.calls import named
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import RegisteredOperator
+
+
+@dataclass
+class TritonLauncher(PythonKernel):
+    """A kernel that is a Python function, which launches Triton by ``torch.library.wrap_triton``.
+
+    Attributes:
+        kernel: what it launches, where opsmith wrote the function; `None` where the user did.
+        file: that declares the operator.
+        sizes: those that the operator serves.
+    """
+
+    kernel: TritonKernel | None = field(default=None, kw_only=True)
+    file: Path = field(default_factory=Path, kw_only=True)
+    sizes: Sequence[Mapping[str, int]] = field(default=(), kw_only=True)
+    _library: NativeKernel | None = field(default=None, init=False, repr=False)
+
+    @property
+    def calls(self) -> int:
+        """See `Kernel.calls`."""
+        return self.ran + (0 if self._library is None else self._library.calls)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """See `Kernel.dtypes`."""
+        return () if self._library is None else self._library.dtypes
+
+    @property
+    def where(self) -> str:
+        """See `Kernel.where`."""
+        return super().where if self.kernel is None else self.kernel.where
+
+    @property
+    def entry(self) -> KernelSource | None:  # type: ignore[override]
+        """See `Kernel.entry`: what Triton compiles ahead of time, where opsmith launches it."""
+        if self.kernel is None:
+            return None
+        from opsmith.kernels.languages.triton.language import Triton
+
+        return KernelSource(
+            self.kernel.signature,
+            self.device,
+            self.file,
+            Triton(self.kernel, self.sizes),
+            strided=self.kernel.strided,
+        )
+
+    @property
+    def dissolves(self) -> bool:
+        """See `Kernel.dissolves`."""
+        return True
+
+    def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        """See `Kernel.implementation`: the library that came with the package, if one serves."""
+        self._library = None
+        launch = self._launching(operator)
+        if not self._shipped():
+            return launch
+
+        def choose_then_run(*args: Any, **kwargs: Any) -> Any:
+            if self.build(operator) is None:
+                key = dispatch_key(self.device, operator.signature)
+                operator._registration.implement(key, launch)
+            return operator.overload(*args, **kwargs)
+
+        return choose_then_run
+
+    def build(self, operator: RegisteredOperator) -> Path | None:
+        """See `Kernel.build`: nothing is compiled, a library may have come with the package.
+
+        Raises:
+            MissingError: one came, and neither it nor Triton serves this machine.
+        """
+        if self._library is None:
+            source = self.entry
+            if source is None or not self._library_serves(operator.name):
+                return None
+            self._library = NativeKernel(source, lambda: 0)
+        return self._library.build(operator)
+
+    def _shipped(self) -> list[Mapping[str, Any]]:
+        """What is said of the libraries that came with the package."""
+        if self.kernel is None:
+            return []
+        return prebuilt.listed(self.file, self.kernel.signature.qualname, self.device)
+
+    def _library_serves(self, name: str) -> bool:
+        """Whether calls reach a library that came with the package, and not Triton."""
+        there = self._shipped()
+        if not there:
+            return False
+        device, what = get_device(self.device, name), f"{name} ({self.device})"
+        missing = device.missing()
+        if missing:
+            raise MissingError(
+                f"{what}: a library came with {self.file.parent}; there is {missing}"
+            )
+        architectures = sorted({number for one in there for number in one["architectures"]})
+        others = prebuilt.not_compiled_for(architectures, device.architectures())
+        if not device.toolkit():
+            others = ["ROCm"]  # whose GPUs PyTorch calls the same
+        compiles = not triton_missing()
+        if others and not compiles:
+            listed = ", ".join(f"sm_{number}" for number in architectures)
+            raise MissingError(
+                f"{what}: the library that came with {self.file.parent} is for {listed}, and not "
+                f"for {', '.join(others)}, which is here. {triton_missing()}"
+            )
+        # Triton serves sizes that nobody named, too.
+        return not others and not (compiles and any(one["sizes"] for one in there))
+
+    def _launching(self, operator: RegisteredOperator) -> Callable[..., Any]:
+        run = super().implementation(operator)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            # The tensors are real, so that nobody has to capture what is launched.
+            with capturing_triton(False):
+                return run(*args, **kwargs)
+
+        return launch
+
+    def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any]:
+        """See `Kernel.emulated`: the same on the CPU, in Triton's interpreter.
+
+        The function raises `MissingError` where Triton is not installed, `FaultError` where a
+        program does what a GPU gives no promise for.
+        """
+        run = self._launching(operator)
+
+        def interpret(*args: Any, **kwargs: Any) -> Any:
+            require_triton(f"{operator.name} ({self.device})")
+            from opsmith.kernels.languages.triton.interpreter import interpreted
+
+            with interpreted(seed), _uninitialized_memory_is_filled():
+                return run(*args, **kwargs)
+
+        return interpret
+
+
+@contextmanager
+def _uninitialized_memory_is_filled() -> Iterator[None]:
+    """Let what ``torch.empty`` gives be NaN, or as large as can be: nobody may build on it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+def check_arguments(
+    name: str,
+    triton: Any,
+    grid: Any,
+    meta: Any,
+    args: Any,
+    function: Callable[..., Any] | None,
+    source: str | Path | None,
+) -> None:
+    """Refuse what ``register_kernel`` cannot be given together.
+
+    Args:
+        name: the operator's.
+        triton: see ``register_kernel``, as for the following ones.
+        grid: how many programs.
+        meta: the kernel's constants.
+        args: what its other parameters are given.
+        function: a kernel in Python.
+        source: a file.
+
+    Raises:
+        DeclarationError: with what goes with what.
+    """
+    if triton and triton is not True:
+        if function is not None or source is not None:
+            raise DeclarationError(
+                f"{name}: give one of a function, source= and a kernel as triton="
+            )
+        if grid is None:
+            raise DeclarationError(
+                f"{name}: register_kernel(triton=…) needs grid=, how many programs are "
+                "launched: grid=lambda N, BLOCK: (triton.cdiv(N, BLOCK),)"
+            )
+    elif grid is not None or meta is not None or args is not None:
+        raise DeclarationError(
+            f"{name}: register_kernel: grid=, meta= and args= say how a kernel is "
+            "launched that triton= gives"
+        )
+    elif triton and source is not None:
+        raise DeclarationError(
+            f"{name}: triton=True says that a Python function launches kernels in Triton; "
+            "source= takes C++ and CUDA"
+        )
+
+
+def launching(
+    operator: RegisteredOperator,
+    device: str,
+    triton: Any,
+    grid: Any,
+    meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None,
+    args: Mapping[str, Any] | None,
+    strided: bool | Sequence[str],
+) -> TritonLauncher:
+    """A kernel that launches `triton`; the arguments are those of ``register_kernel``."""
+    reference = operator.reference
+    kernel = TritonKernel(
+        operator.signature,
+        device,
+        triton,
+        grid,
+        meta or {},
+        args or {},
+        strided if isinstance(strided, bool) else tuple(strided),
+        getattr(reference, "__globals__", {}).get("__package__"),
+    )
+    function = _launch_function(operator.signature, kernel)
+    function.__module__ = reference.__module__  # that is where it was declared
+    code = getattr(reference, "__code__", None)
+    file = Path(code.co_filename if code is not None else "").resolve()
+    return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
+
+
+def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
+    """The function that allocates the results of a call and launches a kernel for them."""
+    arguments_of = named(signature)
+    taken = [p.name for p in signature.parameters if p.is_tensor]
+    strided = kernel.strided if isinstance(kernel.strided, tuple) else ()
+    contiguous = [n for n in taken if n not in strided] if kernel.strided is not True else []
+    written = {parameter.name for parameter in signature.mutated}
+
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        given = arguments_of(args, kwargs)
+        bindings = bind(signature, describe(given, signature), check_size)
+        results = empty_results(signature, bindings, given)
+        arguments = dict(given)
+        for name in contiguous:
+            if given[name] is not None:
+                arguments[name] = given[name].contiguous()
+        values = {
+            **bindings.dims,
+            **bindings.variadic,
+            **arguments,
+            **{r.name: tensor for r, tensor in zip(signature.results, results, strict=True)},
+        }
+        constants = kernel.constants(values)
+        grid = kernel.programs(values, constants)
+        if all(count != 0 for count in grid):
+            function: Any = torch.library.wrap_triton(kernel.function)
+            function[grid](**kernel.arguments(values, constants))
+            for name in contiguous:
+                if name in written and arguments[name] is not given[name]:
+                    given[name].copy_(arguments[name])
+        return as_returned(results)
+
+    return launch
+
+
+def see_through(operator: RegisteredOperator) -> None:
+    """Let a compiler that captures calls of an operator see what its Triton kernels launch.
+
+    Calls with tensors of other devices stay calls of the operator, and so do exported ones, which
+    are saved for others to read.
+    """
+
+    def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        kernel = _launcher_for(operator, args, kwargs)
+        if kernel is None or keeps_triton_operators():
+            return mode.__torch_dispatch__(op, types, args, kwargs)
+        with mode:
+            return kernel.function(*args, **kwargs)
+
+    operator._registration.torch_dispatch(functional_mode(), decompose)
+
+
+def _launcher_for(operator: RegisteredOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
+    """The Triton kernel that a call reaches, `None` where it reaches another."""
+    given: list[Tensor] = tensors(operator.arguments(args, kwargs), operator.signature)
+    device = given[0].device.type if given else HOST
+    kernel = operator.kernels.get(device)
+    if not isinstance(kernel, TritonLauncher) or not operator.is_enabled(device):
+        return None
+    # Without Triton, what came with the package runs, and a compiler cannot see into that.
+    return None if triton_missing() and kernel._shipped() else kernel

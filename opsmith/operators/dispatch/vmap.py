@@ -1,0 +1,199 @@
+"""Batching rules: derived from `parallel_dims` where they imply one, else one call per sample."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import OpsmithError
+from opsmith.operators.core.arguments import describe
+from opsmith.operators.core.validation import result_dtype
+from opsmith.operators.dispatch.fake import check_size
+from opsmith.signature import (
+    Bindings,
+    Result,
+    Signature,
+    TensorInfo,
+    TensorListType,
+    TensorType,
+    bind,
+    result_shapes,
+)
+from opsmith.signature.binding import show_sizes
+from opsmith.signature.calls import named
+from opsmith.signature.folding import Fold
+from opsmith.signature.folding import fold as fold_of
+
+if TYPE_CHECKING:
+    from opsmith.operators.core.operator import Operator
+
+
+def batching_rule(operator: Operator) -> Callable[..., Any]:
+    """The rule for ``torch.library.register_vmap`` that follows from the declaration.
+
+    Where the operator works on each slice along a parallel dimension by itself, the batch is laid
+    into that dimension and the operator called once. Elsewhere it is called once per sample, which
+    is right for every operator.
+    """
+    signature = operator.signature
+    arguments_of = named(signature)
+
+    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if signature.mutated:
+            mutated = ", ".join(repr(parameter.name) for parameter in signature.mutated)
+            raise OpsmithError(
+                f"{signature.qualname}: mutates {mutated}, and vmap of a mutating operator has no "
+                "rule; write one with register_vmap."
+            )
+        batched = _batched(signature, in_dims)
+        arguments = arguments_of(args, kwargs)
+        if not info.batch_size:
+            return _empty(signature, arguments, batched)
+        fold = fold_of(signature, batched)
+        if fold is None:
+            return _one_by_one(operator, info.batch_size, arguments, batched)
+        # What does not fit is refused before it is laid together, where it may fit.
+        _bound(signature, arguments, batched)
+        return _folded(operator, fold, info.batch_size, arguments, batched)
+
+    return rule
+
+
+def checked_rule(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a batching rule that an author wrote, called when each sample fits the signature."""
+    arguments_of = named(signature)
+
+    @functools.wraps(function)
+    def rule(info: Any, in_dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        _bound(signature, arguments_of(args, kwargs), _batched(signature, in_dims))
+        return function(info, in_dims, *args, **kwargs)
+
+    return rule
+
+
+def _batched(signature: Signature, in_dims: Sequence[Any]) -> dict[str, Any]:
+    """Return the batch dimension of each argument that has a batch."""
+    names = [parameter.name for parameter in signature.parameters]
+    return {
+        name: dim
+        for name, dim in zip(names, in_dims, strict=False)
+        if dim is not None and not (isinstance(dim, list) and all(d is None for d in dim))
+    }
+
+
+def _sample(value: Any, dim: Any, index: int) -> Any:
+    if dim is None:
+        return value
+    if isinstance(dim, list | tuple):
+        return [_sample(item, d, index) for item, d in zip(value, dim, strict=True)]
+    return value.select(dim, index)
+
+
+def _one_by_one(
+    operator: Operator, size: int, arguments: dict[str, Any], batched: dict[str, Any]
+) -> Any:
+    signature = operator.signature
+    calls = [
+        operator(**{n: _sample(value, batched.get(n), i) for n, value in arguments.items()})
+        for i in range(size)
+    ]
+    if len(signature.results) == 1:
+        return _stack(signature, signature.results[0], calls), 0
+    stacked = tuple(
+        _stack(signature, result, each)
+        for result, each in zip(signature.results, zip(*calls, strict=True), strict=True)
+    )
+    return stacked, tuple(0 for _ in stacked)
+
+
+def _stack(signature: Signature, result: Result, samples: Sequence[Any]) -> Any:
+    """One result of every sample along a new first dimension; of a list, each of its tensors."""
+    many = isinstance(result.type, TensorListType)
+    lists = samples if many else [[sample] for sample in samples]
+    shapes = [[tuple(tensor.shape) for tensor in sample] for sample in lists]
+    for position, found in enumerate(shapes):
+        if found != shapes[0]:
+            first, other = (_shapes_text(one, many=many) for one in (shapes[0], shapes[position]))
+            raise OpsmithError(
+                f"{signature.qualname}: vmap cannot stack the result {result.name!r}: it is "
+                f"{first} for sample 0, and {other} for sample {position}. Call the operator once "
+                "per sample."
+            )
+    stacked = [torch.stack(each) for each in zip(*lists, strict=True)]
+    return stacked if many else stacked[0]
+
+
+def _shapes_text(shapes: Sequence[tuple[int, ...]], *, many: bool) -> str:
+    text = ", ".join(show_sizes(shape) for shape in shapes)
+    return f"a list of {len(shapes)} ({text})" if many else f"of shape {text}"
+
+
+def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Any:
+    if not signature.shaped or signature.data_dependent:
+        raise OpsmithError(f"{signature.qualname}: vmap over no samples needs declared shapes.")
+    bindings = _bound(signature, arguments, batched)
+    made = []
+    for result, shape_ in zip(
+        signature.results, result_shapes(signature, bindings, arguments), strict=True
+    ):
+        assert isinstance(result.type, TensorType)
+        dtype = result_dtype(result.type, bindings)
+        made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
+    return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
+
+
+def _bound(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Bindings:
+    """Return what one sample fixes; refuse it where its shapes, dtypes or scalars do not fit."""
+    described = describe(arguments, signature)
+    for name, dim in batched.items():
+        info = described[name]
+        described[name] = (
+            [_without(item, axis) for item, axis in zip(info, dim, strict=True)]
+            if isinstance(dim, list | tuple)
+            else _without(info, dim)
+        )
+    return bind(signature, described, check_size)
+
+
+def _without(info: TensorInfo, dim: int | None) -> TensorInfo:
+    """What is known of one sample of a tensor."""
+    if dim is None:
+        return info
+    shape = [size for axis, size in enumerate(info.shape) if axis != dim % len(info.shape)]
+    return TensorInfo(shape, info.dtype, info.device)
+
+
+def _folded(
+    operator: Operator,
+    fold: Fold,
+    size: int,
+    arguments: dict[str, Any],
+    batched: dict[str, Any],
+) -> Any:
+    folded = dict(arguments)
+    for name, axis in fold.axes.items():
+        value = arguments[name]
+        if value is not None:
+            folded[name] = _laid(value, batched.get(name), axis, size, fold)
+    returned = operator(**folded)
+    many = (returned,) if len(fold.out_axes) == 1 else returned
+    opened = tuple(
+        value if fold.variadic else value.unflatten(axis, (size, value.shape[axis] // size))
+        for value, axis in zip(many, fold.out_axes, strict=True)
+    )
+    if len(opened) == 1:
+        return opened[0], fold.out_axes[0]
+    return opened, fold.out_axes
+
+
+def _laid(value: Tensor, batch: int | None, axis: int, size: int, fold: Fold) -> Tensor:
+    if batch is None:
+        value = value.unsqueeze(axis)
+        value = value.expand(*value.shape[:axis], size, *value.shape[axis + 1 :])
+    else:
+        value = value.movedim(batch, axis)
+    return value if fold.variadic else value.flatten(axis, axis + 1)

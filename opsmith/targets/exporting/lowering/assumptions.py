@@ -1,0 +1,161 @@
+"""What tracing a reference takes for granted of sizes, and the line of the reference that does.
+
+A branch on sizes is decided by the example's when a reference is inlined. PyTorch notes what was
+decided as guards; which line asked is known only while it asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.targets.exporting.model import Model
+
+_NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parents[3])
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One thing that tracing took for granted.
+
+    Attributes:
+        guard: PyTorch's.
+        operator: whose reference was traced.
+        place: the line that asked, as in ``ops.py:12: if len(x) > 3:``; empty if unknown.
+    """
+
+    guard: Any
+    operator: Operator
+    place: str
+
+
+class Assumptions:
+    """Collects what references assume of the sizes of `model` while they are traced."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._asked = model.shapes()
+        self._found: list[Assumption] = []
+
+    @contextlib.contextmanager
+    def of(self, operator: Operator) -> Iterator[None]:
+        """Note what the reference of `operator`, traced in this block, assumes."""
+        environment = self._model.shape_environment
+        if environment is None:
+            yield
+            return
+        found = self._found
+
+        class Watched(list[Any]):
+            def append(self, guard: Any) -> None:
+                super().append(guard)
+                found.append(Assumption(guard, operator, _asking(sys._getframe(1))))
+
+        environment.guards = Watched(environment.guards)
+        try:
+            yield
+        finally:
+            environment.guards = list(environment.guards)
+
+    def forget(self) -> None:
+        """Start again: forms were chosen anew."""
+        self._found.clear()
+
+    def require_sizes(self, inlined: Sequence[Operator]) -> None:
+        """Refuse references that fix a size which was left open, or tie two together.
+
+        Raises:
+            ExportError: naming the operator, the line of its reference and the input.
+        """
+        for name, shape in self._model.shapes().items():
+            if shape != self._asked[name]:
+                equal = [a for a in self._found if _relation(a) == "=="]
+                raise ExportError(
+                    f"{_named(equal, inlined)}: with the reference inlined the input {name!r} "
+                    f"would be {_shown(shape)}, and {_shown(self._asked[name])} was asked for: a "
+                    f"reference branches on sizes, and the example's decide.{_places(equal)}"
+                    "Give an example whose sizes differ where they may, write the reference "
+                    "without the branch, or use the library form."
+                )
+
+    def require_no_branches(self, inlined: Sequence[Operator]) -> None:
+        """Refuse references that compare sizes, since the other branch would be gone.
+
+        Raises:
+            ExportError: saying what was compared, and in which line.
+        """
+        texts: Mapping[int, str] = {id(a): self._model.text(a.guard.expr) for a in self._found}
+        compared = [a for a in self._found if _COMPARISON.fullmatch(texts[id(a)])]
+        if compared:
+            said = " and ".join(dict.fromkeys(texts[id(a)] for a in compared))
+            raise ExportError(
+                f"{_named(compared, inlined)}: its reference branches on sizes, and inlined it "
+                f"would be right for {said} alone, as the example is.{_places(compared)}"
+                "Export with sizes that do not change, or that are bounded (Dim(…, min=…, max=…)), "
+                "use the library form, or write the reference without the branch."
+            )
+
+
+def raised_at(error: BaseException) -> str:
+    """The innermost line of the user's that an error passed through; empty if there is none."""
+    found = ""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        found = _place(trace.tb_frame, trace.tb_lineno) or found
+        trace = trace.tb_next
+    return found
+
+
+# Of a size with another, or with a number: PyTorch itself asks everywhere whether sizes are 0 or 1.
+_SIZE = r"[A-Za-z_]\w*"
+_MOVED = rf"{_SIZE}( [+-] \d+)?"
+_COMPARISON = re.compile(
+    rf"{_MOVED} (<|<=|>|>=|!=) {_MOVED}"
+    rf"|{_SIZE} (<|<=|>|>=|!=) ([3-9]|\d\d+)"
+    rf"|{_SIZE} [+-] \d+ (<|<=|>|>=) 0"
+)
+
+
+def _relation(assumption: Assumption) -> str:
+    return str(getattr(assumption.guard.expr, "rel_op", ""))
+
+
+def _named(found: Sequence[Assumption], inlined: Sequence[Operator]) -> str:
+    guilty = [assumption.operator for assumption in found] or inlined
+    return ", ".join(dict.fromkeys(operator.name for operator in guilty))
+
+
+def _places(found: Sequence[Assumption]) -> str:
+    lines = dict.fromkeys(assumption.place for assumption in found if assumption.place)
+    return "".join(f"\n  at {line}" for line in lines) + ("\n" if lines else " ")
+
+
+def _asking(frame: FrameType | None) -> str:
+    while frame is not None:
+        place = _place(frame, frame.f_lineno)
+        if place:
+            return place
+        frame = frame.f_back
+    return ""
+
+
+def _place(frame: FrameType, line: int) -> str:
+    path = Path(frame.f_code.co_filename)
+    if not path.is_file() or any(path.is_relative_to(folder) for folder in _NOT_THE_USERS):
+        return ""
+    return f"{path}:{line}: {linecache.getline(str(path), line).strip()}"
+
+
+def _shown(shape: tuple[int | str, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"

@@ -1,0 +1,253 @@
+"""Mutating operators made functional, for runtimes without values that change, and for inlining.
+
+For an operator that writes into arguments there is a twin, which returns the new contents beside
+the results. A call of the operator becomes a call of the twin and a copy back, which PyTorch's own
+functionalization understands, through views too.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import operator as python_operator
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.library import Library
+from torch.overrides import TorchFunctionMode
+
+from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from opsmith.errors import ExportError
+from opsmith.operators import Operator
+from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
+from opsmith.targets.exporting.model import operator_behind, operator_of
+
+_NAMESPACE = "opsmith_functional"
+
+
+_OF_TWINS: dict[OpOverload, Operator] = {}
+# A registration lasts as long as its Library, and an operator may be declared again.
+_TWINS: dict[tuple[str, bool], tuple[Operator, Library]] = {}
+
+
+def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
+    """The functional twin: takes the operator's arguments, returns results and new contents.
+
+    Args:
+        operator: whose.
+        traced: whether TorchScript will trace it, which cannot have a sequence of bools and rounds
+            one of floats: the twin takes these as text, made by `encode`.
+    """
+    signature = operator.signature
+    name = f"{signature.namespace}__{signature.name}{'__traced' if traced else ''}"
+    known, library = _TWINS.get((operator.name, traced), (None, None))
+    if known is not operator:
+        if library is not None:
+            library._destroy()
+        written = tuple(Result(p.name, _tensor(p.type)) for p in signature.mutated)
+        pure = dataclasses.replace(
+            signature,
+            namespace=_NAMESPACE,
+            name=name,
+            parameters=tuple(_pure(parameter, traced) for parameter in signature.parameters),
+            results=(*signature.results, *written),
+        )
+        library = Library(_NAMESPACE, "FRAGMENT")
+        library.define(pure.schema(), tags=(torch.Tag.needs_contiguous_strides,))
+        run = functional(operator, operator)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            arguments = operator.arguments(args, kwargs)
+            positional, keywords = operator.split(decode(operator, arguments))
+            results = run(*positional, **keywords)
+            return results[0] if len(results) == 1 else results
+
+        library.impl(name, call, "CompositeExplicitAutograd")
+        torch.library.register_fake(pure.qualname, call, lib=library)
+        _TWINS[operator.name, traced] = operator, library
+    overload: OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    _OF_TWINS[overload] = operator
+    return overload
+
+
+def operator_of_twin(target: Any) -> Operator | None:
+    """The operator whose twin a node calls, if it calls one."""
+    return _OF_TWINS.get(target) if isinstance(target, OpOverload) else None
+
+
+def is_encoded(parameter: Parameter) -> bool:
+    """Whether a parameter is a sequence that TorchScript cannot trace."""
+    return isinstance(parameter.type, SequenceType) and parameter.type.kind in ("bool", "float")
+
+
+def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the traced twin takes them."""
+    return {
+        name: json.dumps(list(value))
+        if is_encoded(operator.signature.by_name[name]) and value is not None
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def decode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `encode`."""
+    return {
+        name: json.loads(value)
+        if isinstance(value, str) and is_encoded(operator.signature.by_name[name])
+        else value
+        for name, value in arguments.items()
+    }
+
+
+def _pure(parameter: Parameter, traced: bool) -> Parameter:
+    """The twin's parameter: not mutated, and text where it is encoded."""
+    type_, default = parameter.type, parameter.default
+    if traced and is_encoded(parameter):
+        type_ = ScalarType("str")
+        default = json.dumps(list(default)) if isinstance(default, list | tuple) else default
+    return dataclasses.replace(parameter, type=type_, default=default, mutated=False)
+
+
+def _tensor(type_: Any) -> TensorType:
+    assert isinstance(type_, TensorType)
+    return type_
+
+
+def functional(
+    operator: Operator, function: Callable[..., Any]
+) -> Callable[..., tuple[Tensor, ...]]:
+    """`function`, which mutates, as one that returns results and new contents."""
+    mutated = [parameter.name for parameter in operator.signature.mutated]
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        arguments = operator.arguments(args, kwargs)
+        for name in mutated:
+            value = arguments[name]
+            if value is None:
+                raise ExportError(
+                    f"{operator.name}: its mutated argument {name!r} is None, which has no place "
+                    "among a node's outputs"
+                )
+            arguments[name] = value.clone(memory_format=torch.contiguous_format)
+        positional, keywords = operator.split(arguments)
+        returned = function(*positional, **keywords)
+        results = () if returned is None else returned
+        if isinstance(results, Tensor):
+            results = (results,)
+        return (*results, *(arguments[name] for name in mutated))
+
+    return run
+
+
+def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, Any]) -> Any:
+    """Call a twin, write what it gives into the arguments, and return what the operator returns.
+
+    Args:
+        operator: whose twin.
+        overload: the twin.
+        arguments: the operator's, by name, as the twin takes them.
+    """
+    positional, keywords = operator.split(arguments)
+    made = overload(*positional, **keywords)
+    values = (made,) if isinstance(made, Tensor) else tuple(made)
+    count = len(operator.signature.results)
+    for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
+        arguments[parameter.name].copy_(value)
+    results = values[:count]
+    return None if not results else results[0] if count == 1 else results
+
+
+class CallsTwins(TorchFunctionMode):
+    """Sends calls of mutating operators to their twins, where a reference makes them.
+
+    Args:
+        only: the operators; all by default.
+    """
+
+    def __init__(self, only: Collection[Operator] | None = None) -> None:
+        super().__init__()
+        self._only = only
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        called = func.default if isinstance(func, OpOverloadPacket) else func
+        operator = operator_behind(called) if isinstance(called, OpOverload) else None
+        if operator is None or not operator.signature.mutated:
+            return func(*args, **(kwargs or {}))
+        if self._only is not None and operator not in self._only:
+            return func(*args, **(kwargs or {}))
+        return call_twin(operator, twin(operator), operator.arguments(args, kwargs or {}))
+
+
+def without_mutation(program: ExportedProgram, operators: Collection[Operator]) -> ExportedProgram:
+    """The program with every call of those of `operators` that mutate made functional.
+
+    Raises:
+        ExportError: the program was functionalized already.
+    """
+    mutating = {operator for operator in operators if operator.signature.mutated}
+    if not mutating:
+        return program
+    signature = copy.deepcopy(program.graph_signature)
+    module = copy.deepcopy(program.graph_module)
+    for part in module.modules():
+        if not isinstance(part, torch.fx.GraphModule):
+            continue
+        for node in list(part.graph.nodes):
+            operator = operator_of(node) if node.op == "call_function" else None
+            if operator not in mutating:
+                continue
+            assert operator is not None
+            if isinstance(node.target, HigherOrderOperator):
+                raise ExportError(
+                    f"{operator.name}: this ExportedProgram was functionalized already "
+                    "(run_decompositions). Export it as torch.export.export returned it."
+                )
+            _replace(operator, node, signature if part is module else None)
+        part.recompile()
+    return program._update(module, signature)
+
+
+def _replace(operator: Operator, node: Node, signature: Any) -> None:
+    graph = node.graph
+    results = len(operator.signature.results)
+    arguments = operator.arguments(node.args, node.kwargs)
+    written = [arguments[parameter.name] for parameter in operator.signature.mutated]
+    for value, parameter in zip(written, operator.signature.mutated, strict=True):
+        if value is None:
+            raise ExportError(
+                f"{operator.name}: its mutated argument {parameter.name!r} is None, which has no "
+                "place among a node's outputs"
+            )
+    returned = node.meta.get("val")
+    values = () if returned is None else returned if results > 1 else (returned,)
+    with graph.inserting_before(node):
+        call = graph.call_function(twin(operator), node.args, node.kwargs)
+        made = (*values, *(v.meta["val"] for v in written))
+        call.meta = {**node.meta, "val": made[0] if len(made) == 1 else made}
+        parts = [call] if len(made) == 1 else []
+        for position, value in enumerate(made if len(made) > 1 else ()):
+            part = graph.call_function(python_operator.getitem, (call, position))
+            part.meta["val"] = value
+            parts.append(part)
+        for value, part in zip(written, parts[results:], strict=True):
+            copied = graph.call_function(torch.ops.aten.copy_.default, (value, part))
+            copied.meta["val"] = value.meta["val"]
+    if results == 1:
+        node.replace_all_uses_with(parts[0])
+        if signature is not None:
+            signature.replace_all_uses(node.name, parts[0].name)
+    elif results > 1:
+        for user in list(node.users):
+            # Several results are only ever taken apart.
+            chosen = parts[int(user.args[1])]  # type: ignore[arg-type]
+            user.replace_all_uses_with(chosen)
+            if signature is not None:
+                signature.replace_all_uses(user.name, chosen.name)
+            graph.erase_node(user)
+    graph.erase_node(node)

@@ -1,0 +1,177 @@
+"""Exporting operators as such: which are meant, by which kernel, and whether the runtime agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opsmith.errors import ExportError
+from opsmith.kernels import HOST, KernelSource
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import DTYPES, flatten, map_tensors, output_names
+from opsmith.operators.core.operator import Kernel
+from opsmith.operators.importing import declared_by, import_all
+from opsmith.targets.exporting.artifact import Agreement
+from opsmith.targets.exporting.protocol import OperatorRunner
+from opsmith.targets.exporting.verification import largest_difference
+
+#: Of an operator's registered cases, so that an export stays quick; `opsmith check` runs all.
+_MOST = 8
+
+
+def operators_of(source: Any) -> list[Operator]:
+    """The operators that a user means, each once.
+
+    Args:
+        source: an operator, several, or the Python module or file that declares them;
+            ``"FILE.py::OPERATOR"`` is one of a file's operators.
+
+    Raises:
+        ExportError: `source` is something else, or has no operator.
+        LoadError: the file cannot be imported, or declares no operator.
+    """
+    if isinstance(source, Operator):
+        return [source]
+    if isinstance(source, str | Path):
+        return import_all([str(source)])
+    if isinstance(source, ModuleType):
+        found = declared_by(source)
+        if not found:
+            raise ExportError(f"the module {source.__name__!r} declares no operator")
+        return list(found)
+    if isinstance(source, Sequence) and source:
+        for item in source:
+            if not isinstance(item, Operator):
+                raise ExportError(f"a list of operators holds {_shown(item)}")
+        return list(dict.fromkeys(source))
+    raise ExportError(
+        f"{_shown(source)} cannot be exported: expected a torch.nn.Module, an ExportedProgram, an "
+        "operator, a list of operators, or a Python module or file that declares operators"
+    )
+
+
+def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | None:
+    """Why a runtime without PyTorch cannot call an operator by a kernel; `None` if it can.
+
+    Args:
+        operator: what is called.
+        kernel: its kernel.
+        runtime: who calls, as the first words of a sentence.
+    """
+    name = operator.signature.name
+    if kernel is None or kernel.source is None:
+        return (
+            f"{runtime} calls a C++ kernel, and the operator has none for the CPU. Add one: "
+            f'{name}.register_kernel("cpu", source="{new_source(operator, HOST, ".cpp")}").'
+        )
+    if kernel.entry is None:
+        return (
+            f"its CPU kernel {kernel.where} is written against PyTorch "
+            f'(api="{kernel.source.api}"), which {runtime} does not have. Write it against '
+            "<opsmith/kernel.h>."
+        )
+    if kernel.device != HOST:
+        return f"{runtime} calls kernels for the CPU, and this one is for {kernel.device}."
+    return None
+
+
+def new_source(operator: Operator, device: str, suffix: str) -> str:
+    """Return a file name for a kernel to be written, which none of the operator's kernels has."""
+    name = operator.signature.name
+    taken = {one.source.path.name for one in operator.kernels.values() if one.source is not None}
+    return f"{name}_{device}{suffix}" if f"{name}{suffix}" in taken else f"{name}{suffix}"
+
+
+def left_out(kernel: Kernel | None) -> str:
+    """Say that a runtime without PyTorch runs the reference in place of a kernel, and why.
+
+    Returns:
+        A sentence without a full stop; empty where there is no kernel, or the runtime can run it.
+    """
+    if kernel is None or kernel.device == "reference" or kernel.entry is not None:
+        return ""
+    why = "a Python function"
+    if kernel.source is not None:
+        why = f'written against PyTorch (api="{kernel.source.api}")'
+    return f"the {kernel.device} kernel does not run there, as it is {why}"
+
+
+def kernel_of(
+    operator: Operator, why_not: Callable[[Operator, Kernel | None], str | None]
+) -> KernelSource:
+    """The kernel by which a runtime calls an operator.
+
+    Args:
+        operator: what is called.
+        why_not: why the runtime cannot call it by a kernel; `None` if it can.
+
+    Raises:
+        ExportError: it cannot; says why, and what to do.
+    """
+    kernel = operator.kernels.get(HOST)
+    problem = why_not(operator, kernel)
+    if problem is not None:
+        raise ExportError(f"{operator.name}: {problem}")
+    assert kernel is not None and kernel.entry is not None
+    return kernel.entry
+
+
+def compare_operators(
+    operators: Sequence[Operator], runner: OperatorRunner, title: str
+) -> Agreement:
+    """Call each operator in PyTorch and in `runner` on its registered cases, and compare.
+
+    Args:
+        operators: what was exported.
+        runner: the artifact, loaded.
+        title: the runtime's name, for messages.
+
+    Returns:
+        The largest difference found, and in which operator's result.
+
+    Raises:
+        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
+    """
+    count, largest, output = 0, 0.0, ""
+    for operator in operators:
+        for arguments in _cases(operator):
+            wanted, names = _call(operator, _copied(arguments))
+            got = runner.run(operator.name, _copied(arguments))
+            names = [f"{operator.name}: {name}" for name in names]
+            difference, name = largest_difference(names, wanted, got, title)
+            count += 1
+            if difference >= largest:
+                largest, output = difference, name
+    return Agreement(count, largest, output)
+
+
+def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
+    """The author's first cases, in one dtype."""
+    generic = operator.signature.generic
+    names = generic.names if generic is not None else ("float32",)
+    dtype = DTYPES["float32" if "float32" in names else names[0]]
+    cases = (case for function in operator.cases for case in function(dtype, 0))
+    for _, case in zip(range(_MOST), cases, strict=False):
+        yield operator.arguments((), dict(case))
+
+
+def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: map_tensors(value, Tensor.clone) for name, value in arguments.items()}
+
+
+def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], list[str]]:
+    positional, keywords = operator.split(arguments)
+    with torch.no_grad():
+        returned = operator(*positional, **keywords)
+    found = flatten(operator.signature, returned, arguments)
+    names = output_names(operator.signature, returned)
+    return found, names if len(names) == len(found) else [f"result {i}" for i in range(len(found))]
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"

@@ -1,0 +1,1 @@
+"""Write Python packages, and carry modules of opsmith into them."""

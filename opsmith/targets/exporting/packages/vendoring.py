@@ -1,0 +1,103 @@
+"""Modules of opsmith that something exported carries, so that it needs no opsmith where it runs.
+
+They are those that it begins with, and those that these import, directly or not. They come into a
+folder of the exported package, and import each other there by their places in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[3]
+_IMPORT = re.compile(r"^(\s*from )opsmith(?:\.([\w.]+))?( import )", re.MULTILINE)
+_EMPTY = '"""Part of opsmith."""\n'
+
+FOLDER = "_opsmith"
+"""The folder of the package that the modules come into."""
+
+
+def modules(
+    first: Sequence[str],
+    *,
+    moved: Mapping[str, str] | None = None,
+    instead: Mapping[str, Path] | None = None,
+) -> dict[str, str]:
+    """The text of each module that is carried, by its path within the package.
+
+    Args:
+        first: the modules to begin with, without ``opsmith.``.
+        moved: what the beginnings of modules' names are there: ``{"targets.jax.package": "jax"}``.
+        instead: files to take in place of modules.
+    """
+    instead = instead or {}
+    files: dict[str, Path] = {}
+    waiting = list(first)
+    while waiting:
+        module = waiting.pop()
+        if module in files:
+            continue
+        files[module] = instead.get(module, _file(module))
+        waiting += _imported(files[module].read_text(encoding="utf-8"), instead)
+    found = {}
+    for module, file in files.items():
+        is_package = file.name == "__init__.py" or _is_parent(module, files)
+        place = place_of(module, moved).replace(".", "/")
+        place += "/__init__.py" if is_package else ".py"
+        found[place] = _relocated(file.read_text(encoding="utf-8"), place, moved or {})
+    for place in list(found):
+        for folder in Path(place).parents[:-1]:
+            found.setdefault(f"{folder}/__init__.py", _EMPTY)
+    return dict(sorted(found.items()))
+
+
+def place_of(module: str, moved: Mapping[str, str] | None = None) -> str:
+    """The module within the package that ``opsmith.<module>`` is, with dots."""
+    return f"{FOLDER}.{_moved(module, moved or {})}"
+
+
+def _moved(module: str, moved: Mapping[str, str]) -> str:
+    for beginning, there in moved.items():
+        if module == beginning or module.startswith(f"{beginning}."):
+            return there + module[len(beginning) :]
+    return module
+
+
+def _file(module: str) -> Path:
+    path = _ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _is_parent(module: str, files: Mapping[str, Path]) -> bool:
+    return any(other.startswith(f"{module}.") for other in files)
+
+
+def _imported(text: str, instead: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that a text imports from opsmith when it runs."""
+    tree = ast.parse(text)
+    only_for_types = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or id(node) in only_for_types:
+            continue
+        head, _, module = (node.module or "").partition(".")
+        if head != "opsmith":
+            continue
+        for alias in node.names:
+            inner = f"{module}.{alias.name}".lstrip(".")
+            if inner in instead or _file(inner).is_file():
+                yield inner
+            elif module:
+                yield module
+
+
+def _relocated(text: str, place: str, moved: Mapping[str, str]) -> str:
+    """`text` with its imports of opsmith as they are from `place`."""
+    dots = "." * place.count("/")
+    return _IMPORT.sub(lambda m: f"{m[1]}{dots}{_moved(m[2] or '', moved)}{m[3]}", text)

@@ -1,0 +1,33 @@
+"""``README.md`` of an artifact: what it is, how to run it, what goes in and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opsmith.kernels.build.version import version
+from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.targets.exporting.model import Model
+
+README = "README.md"
+
+
+def write_readme(
+    folder: Path, model: Model, title: str, how: Sequence[str], uses: Sequence[OperatorUse] = ()
+) -> None:
+    """Write the file.
+
+    Args:
+        folder: the artifact.
+        model: what was exported.
+        title: of the page.
+        how: lines on what it needs and how it is run.
+        uses: what became of the custom operators.
+    """
+    lines = [f"# {title}", "", f"Exported by opsmith {version()}.", "", *how]
+    lines += ["", "Inputs:", "", *(f"- `{spec}`" for spec in model.inputs)]
+    lines += ["", "Outputs:", "", *(f"- `{spec}`" for spec in model.outputs)]
+    if uses:
+        lines += ["", "Custom operators:", ""]
+        lines += [f"- `{u.name}`: {u.form}{f' ({u.note})' if u.note else ''}" for u in uses]
+    (folder / README).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,189 @@
+"""From a module or an ExportedProgram to a `Model`, as targets take it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from opsmith.compat import torch_pytree as pytree
+from opsmith.errors import DifferentiationError, ExportError
+from opsmith.targets.exporting.artifact import unnamed_size
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.symbolic_sizes import einsum_in_order
+
+
+def prepare(
+    model: nn.Module | ExportedProgram,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Model:
+    """A model as targets take it.
+
+    Raises:
+        ExportError: it cannot be traced, in PyTorch's words; or the example is missing.
+    """
+    if isinstance(model, ExportedProgram):
+        _refuse_confused(model)
+        if args is None and kwargs is None:
+            if model.example_inputs is None:
+                raise ExportError("the ExportedProgram carries no example inputs; pass args")
+            args, kwargs = model.example_inputs
+        return Model(model, None, tuple(args or ()), dict(kwargs or {}), _size_names(model))
+    if args is None:
+        raise ExportError("exporting a module needs example arguments: export(model, (x,), …)")
+    args, kwargs = _told_apart(model, tuple(args), dict(kwargs or {}))
+    try:
+        with einsum_in_order() if dynamic_shapes else nullcontext():
+            try:
+                program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+            except DifferentiationError:
+                # No exported program records: parameters that ask for a gradient get none there.
+                with torch.no_grad():
+                    program = torch.export.export(
+                        model, args, kwargs, dynamic_shapes=dynamic_shapes
+                    )
+    except Exception as error:
+        hint = ""
+        if "specialized it to be a constant (1)" in str(error):
+            hint = "\nThe example has size 1 there; give one of size 2, which PyTorch does not fix."
+        raise ExportError(
+            f"torch.export.export could not trace {type(model).__name__}:\n{error}{hint}"
+        ) from error
+    given = _dim_names(program, model, args, kwargs, dynamic_shapes)
+    return Model(program, model, args, kwargs, _size_names(program) | given)
+
+
+def _told_apart(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example with a copy in place of each tensor that it, or the model, holds already.
+
+    PyTorch's tracers know a tensor by its identity: one object given for two inputs, or for an
+    input and a parameter, becomes one input that is read for both.
+    """
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def apart(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(apart, args), pytree.tree_map(apart, kwargs)
+
+
+def _refuse_confused(program: ExportedProgram) -> None:
+    """Refuse a program that was traced with one tensor for two inputs, and reads one of them.
+
+    Raises:
+        ExportError: naming the inputs.
+    """
+    leaves = pytree.tree_leaves(program.example_inputs)
+    specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    if len(leaves) != len(specs):
+        return
+    unread = {node.name for node in program.graph.nodes if not node.users}
+    names: dict[int, list[str]] = {}
+    for leaf, spec in zip(leaves, specs, strict=True):
+        if isinstance(leaf, Tensor):
+            names.setdefault(id(leaf), []).append(spec.arg.name)
+    for alike in names.values():
+        if len(alike) > 1 and unread.intersection(alike):
+            raise ExportError(
+                f"the ExportedProgram was traced with one tensor for the inputs "
+                f"{' and '.join(map(repr, alike))}, and torch.export reads one input for all of "
+                "them. Trace it with a copy for each: example.clone()"
+            )
+
+
+def _dim_names(
+    program: ExportedProgram,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+) -> dict[str, str]:
+    """The names that the user gave, by the symbols that PyTorch made of them."""
+    asked = dynamic_shapes
+    if isinstance(asked, dict):
+        # By parameter name, in any order.
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        asked = [asked.get(name) for name in given]
+    leaves = pytree.tree_leaves(asked, is_leaf=lambda item: item is None or _is_shape(item))
+    specs = program.graph_signature.input_specs
+    user = {spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT}
+    values = [node.meta.get("val") for node in program.graph.nodes if node.name in user]
+    names: dict[str, str] = {}
+    for leaf, value in zip(leaves, values, strict=False):
+        if not isinstance(value, Tensor) or not leaf or len(leaves) != len(values):
+            continue
+        sizes: Sequence[Any] = value.shape
+        for axis, dim in leaf.items() if isinstance(leaf, dict) else enumerate(leaf):
+            # 2*dim + 1 is derived from dim, which may stand alone nowhere.
+            own = getattr(dim, "root", dim)
+            name = own if isinstance(own, str) else getattr(own, "__name__", "")
+            expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
+            symbols = getattr(expression, "free_symbols", ())
+            if name.isidentifier() and len(symbols) == 1:
+                names.setdefault(str(next(iter(symbols))), name)
+    return names
+
+
+def _size_names(program: ExportedProgram) -> dict[str, str]:
+    """Names for sizes that nobody named: ``x_dim_0`` says more than PyTorch's ``s77``."""
+    names: dict[str, str] = {}
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        sizes: Sequence[Any] = value.shape if isinstance(value, Tensor) else ()
+        for axis, size in enumerate(sizes):
+            if not isinstance(size, int):
+                names.setdefault(str(size), unnamed_size(node.name, axis))
+    return names
+
+
+def _is_shape(item: Any) -> bool:
+    """Whether `item` says the sizes of one tensor: ``{0: dim}``, ``(dim, None)``."""
+    if isinstance(item, dict):
+        return all(isinstance(axis, int) for axis in item)
+    return isinstance(item, tuple | list) and all(
+        part is None or isinstance(part, int | str) or hasattr(part, "__name__") or _is_hint(part)
+        for part in item
+    )
+
+
+def _is_hint(part: Any) -> bool:
+    return type(part).__name__ == "_DimHint"
+
+
+_TRAINS_OTHERWISE = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    nn.RNNBase,
+)
+
+
+@contextmanager
+def evaluating(model: nn.Module | ExportedProgram, say: Callable[[str], None]) -> Iterator[None]:
+    """Evaluation mode for the length of the export."""
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
+    if any(isinstance(module, _TRAINS_OTHERWISE) for module in training):
+        say(f"{type(model).__name__} is in training mode; it is exported in evaluation mode")
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,204 @@
+"""How far an artifact is from PyTorch: both run on sampled inputs, and the results are compared."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export.graph_signature import InputKind
+
+from opsmith.compat import torch_pytree as pytree
+from opsmith.errors import CheckError
+from opsmith.kernels import HOST
+from opsmith.operators.core.arguments import dtype_name
+from opsmith.signature import expressions
+from opsmith.targets.exporting.artifact import Agreement
+from opsmith.targets.exporting.model import Model
+from opsmith.targets.exporting.protocol import Runner
+
+_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-6}
+_MOST_GROWTH = 16
+
+
+def compare(
+    model: Model,
+    runner: Runner,
+    title: str,
+    samples: Sequence[Sequence[Any]] | None = None,
+) -> Agreement:
+    """Run `model` in PyTorch and in `runner` on the same inputs, and compare.
+
+    Args:
+        model: what was exported.
+        runner: the artifact, loaded.
+        title: the runtime's name, for messages.
+        samples: positional arguments to compare on, beside the example; by default inputs like the
+            example's, and others of the sizes that the export allows.
+
+    Returns:
+        The largest difference found.
+
+    Raises:
+        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
+    """
+    reference: Callable[..., Any] = model.module or model.program.module()
+    if any(spec.kind is InputKind.CUSTOM_OBJ for spec in model.program.graph_signature.input_specs):
+        # A call may change an object, and it is the user's.
+        reference = copy.deepcopy(reference)
+    if samples is None:
+        drawn: Iterator[list[Tensor]] = sampled_inputs(model)
+    else:
+        drawn = (model.flatten(sample, {}) for sample in samples)
+    count, largest, output = 0, 0.0, ""
+    example = model.flatten(model.args, model.kwargs)
+    for inputs in [example, *drawn]:
+        args, kwargs = model.unflatten([value.clone() for value in inputs])
+        try:
+            with torch.no_grad():
+                returned = reference(*args, **kwargs)
+        except Exception:
+            # A sampled size or value that the model itself does not take says nothing of the
+            # runtime; the example it must take.
+            if inputs is example or samples is not None:
+                raise
+            continue
+        wanted = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
+        got = runner.run([value.clone().contiguous() for value in inputs])
+        difference, name = largest_difference(
+            [spec.name for spec in model.outputs], wanted, got, title
+        )
+        count += 1
+        if difference >= largest:
+            largest, output = difference, name
+    return Agreement(count, largest, output)
+
+
+def largest_difference(
+    names: Sequence[str], wanted: Sequence[Tensor], got: Sequence[Tensor], title: str
+) -> tuple[float, str]:
+    """Compare what a runtime gave with what PyTorch gave.
+
+    Args:
+        names: what each of `wanted` is called.
+        wanted: PyTorch's results.
+        got: the runtime's.
+        title: the runtime's name, for messages.
+
+    Returns:
+        The largest difference, divided by the largest absolute value, and in which it was.
+
+    Raises:
+        CheckError: see `compare`.
+    """
+    if len(wanted) != len(got):
+        raise CheckError(f"{title} returned {len(got)} tensors, PyTorch {len(wanted)}")
+    largest, name = 0.0, ""
+    for output, expected, found in zip(names, wanted, got, strict=True):
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            raise CheckError(
+                f"{title} returned {output!r} as {found.dtype} {tuple(found.shape)}, PyTorch as "
+                f"{expected.dtype} {tuple(expected.shape)}"
+            )
+        difference = relative_difference(expected, found)
+        # Whatever is not a float is rounded last: one step is what rounding can explain.
+        tolerance = _TOLERANCE.get(dtype_name(expected.dtype), 1.0)
+        if not difference <= tolerance:
+            raise CheckError(
+                f"{title} disagrees with PyTorch in the output {output!r}: the largest "
+                f"difference is {difference:.3g} of the largest value, allowed is {tolerance:g}. "
+                "Nothing was written. Pass verify=False to export all the same."
+            )
+        if difference >= largest:
+            largest, name = difference, output
+    return largest, name
+
+
+def relative_difference(expected: Tensor, found: Tensor) -> float:
+    """The largest absolute difference over the largest absolute value; infinite for a NaN apart."""
+    if expected.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    a, b = expected.detach().to(HOST, wide), found.detach().to(HOST, wide)
+    apart = (a - b).abs()
+    # Where both have the same infinity or both a NaN they agree.
+    same = (a == b) | (a.isnan() & b.isnan())
+    apart = torch.where(same, torch.zeros_like(apart), apart)
+    finite = a.abs()[a.isfinite()]
+    scale = float(finite.max()) if finite.numel() else 0.0
+    worst = float(apart.nan_to_num(math.inf).max())
+    return 0.0 if worst == 0 else worst / scale if scale else math.inf
+
+
+def sampled_inputs(model: Model, count: int = 4, seed: int = 0) -> Iterator[list[Tensor]]:
+    """Inputs like the example's: other floats, and other sizes where the export allows them.
+
+    Floats are the example's own in another order, so that they stay as large as they were, and
+    integers stay as they are, since only the model knows which are indices.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    example = model.flatten(model.args, model.kwargs)
+    yield [_shuffled(value, generator) for value in example]
+    shapes = list(_other_shapes(model, example, count))
+    for chosen in shapes:
+        yield [
+            _shuffled(_resized(value, shape), generator)
+            for value, shape in zip(example, chosen, strict=True)
+        ]
+
+
+def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    if bool((value == value.flatten()[0]).all()):
+        return torch.randn(value.shape, generator=generator).to(value.dtype)
+    order = torch.randperm(value.numel(), generator=generator)
+    return value.flatten()[order].reshape(value.shape)
+
+
+def _resized(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """`value` repeated or cut to `shape`."""
+    for axis, size in enumerate(shape):
+        have = value.shape[axis]
+        if have != size:
+            if have == 0:
+                return torch.zeros(tuple(shape), dtype=value.dtype)
+            value = value.index_select(axis, torch.arange(size) % have)
+    return value
+
+
+def _other_shapes(
+    model: Model, example: Sequence[Tensor], count: int
+) -> Iterator[list[tuple[int, ...]]]:
+    """The inputs' shapes for a few other sizes of the symbols."""
+    bound: dict[str, int] = {}
+    for spec, value in zip(model.inputs, example, strict=True):
+        for size, have in zip(spec.shape, value.shape, strict=True):
+            if isinstance(size, str) and size in model.dims:
+                bound[size] = have
+    if not bound:
+        return
+    seen = [bound]
+    for grown in (lambda n: n + 1, lambda n: 2 * n, lambda n: max(n - 1, 1), lambda n: 3 * n + 1):
+        sizes = {}
+        for name, have in bound.items():
+            low, high = model.dims[name]
+            limit = max(have, 1) * _MOST_GROWTH if high is None else high
+            sizes[name] = max(min(grown(have), limit), low)
+        if sizes in seen or len(seen) > count:
+            continue
+        seen.append(sizes)
+        try:
+            yield [
+                tuple(size if isinstance(size, int) else _value(size, sizes) for size in spec.shape)
+                for spec in model.inputs
+            ]
+        except (expressions.ExpressionError, KeyError, ZeroDivisionError):
+            return
+
+
+def _value(size: str, sizes: dict[str, int]) -> int:
+    return int(expressions.evaluate(expressions.parse(size), sizes, {}))

@@ -1,0 +1,56 @@
+"""What a call of ``torch.onnx.export`` that is not opsmith's wants to know of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opsmith.errors import ExportError
+from opsmith.operators import Operator, all_operators
+from opsmith.operators.core.onnx_choice import latest, translation_of
+
+
+def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callable[..., Any]]:
+    """What ``torch.onnx.export`` takes as ``custom_translation_table``.
+
+    It knows how to write the operators as `register_onnx` says. Without opsmith an installed
+    package has this function too, in its ``_opsmith``.
+
+    Args:
+        operators: which; by default all that were declared and have a standard form.
+        opset: the ``opset_version`` that is exported.
+
+    Returns:
+        For each operator's overload a function that writes its nodes.
+
+    Raises:
+        ExportError: one of `operators` has no standard form in that opset, or writes into its
+            arguments.
+
+    Example:
+        >>> import opsmith
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.op("docs::softplus")
+        ... def softplus(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        ...     return torch.nn.functional.softplus(x)
+        >>> softplus.register_onnx("Softplus")
+        >>> table = opsmith.onnx_translations(softplus, opset=20)
+        >>> [overload.name() for overload in table]
+        ['docs::softplus']
+    """
+    from opsmith.targets.onnx.standard import standard
+
+    for operator in operators:
+        if operator.signature.mutated:
+            raise ExportError(
+                f"{operator.name}: writes into {operator.signature.mutated[0].name!r}, and "
+                "torch.onnx.export by itself makes another call of it. Use opsmith.export."
+            )
+        translation_of(operator, opset)
+    found = {}
+    for operator in operators or all_operators():
+        translation = latest(operator, opset)
+        if translation is not None and not operator.signature.mutated:
+            found[operator.overload] = standard(operator, translation, opset)
+    return found
