@@ -1,7 +1,7 @@
 """Runtimes that operators and models are taken to, one folder each, behind one small protocol.
 
 ``export`` leaves an artifact, ``load`` runs it. A target is added by adding a folder here whose
-``__init__`` holds ``TARGET``, or by another package; see `opsmith.targets.exporting.protocol` for what it
+``__init__`` holds ``TARGET``, or by another package; see `exporting.protocol` for what it
 owes.
 """
 

@@ -59,7 +59,7 @@ class Wanted:
         max_elements: how many elements the arguments and the results may each have together.
         ranks: how many dimensions ``*names`` may stand for.
         lengths: how long lists may be; ``()`` for a handful.
-        values: of which kind the values of tensors are (`opsmith.checks.cases.boundary_values`); empty for
+        values: of which kind the values of tensors are (`boundary_values`); empty for
             normally distributed ones.
         given: arguments that are not drawn.
         same: two arguments that are the same tensor.

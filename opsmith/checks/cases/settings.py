@@ -20,7 +20,7 @@ class Settings:
             untrusted code runs, which could read it.
         stores: whether failing cases are kept for later runs.
         recalls: whether those that are kept are tried first.
-        given: a file with the cases to run in place of all others, see `opsmith.checks.cases.user_cases`;
+        given: a file with the cases to run in place of all others, see `user_cases`;
             empty where there is none.
         devices: the device types that were asked for; none where all that are here are checked.
     """

@@ -10,20 +10,20 @@ many there are. This is the probabilistic bound for rounding errors (Higham and 
 Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
 each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
 
-``s`` and ``n`` are measured at the very element (`opsmith.checks.numerics.sensitivity`), not guessed from
+``s`` and ``n`` are measured at the very element (`sensitivity`), not guessed from
 shapes, so that a pooled cell of 1000 points gets a wider tolerance than its neighbour of one point.
 
 No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
 reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
 last bits, and with every step rounded up or down at random or, of sums in single precision, to the
-nearest in one order (`opsmith.checks.numerics.rounding`); four times the largest rounding error that it
+nearest in one order (`rounding`); four times the largest rounding error that it
 makes at an element is granted, or what four times the error of every step comes to. Where it is
 infinite or NaN there alone, since something on the way is too large for the dtype (and the
 reference does not ask for a wider one), so may a kernel be, or whatever the overflow of any of its
-steps leads to (`opsmith.checks.numerics.overflow`). (For double precision rounding is seen in single
+steps leads to (`overflow`). (For double precision rounding is seen in single
 precision, and scaled; what single precision has no room for is rounded to as many digits.) Where
 the reference jumps (``floor``, ``argmax``), an element that agrees with the reference run in the
-kernel's dtype is right as well, or with what rounding makes of its steps (`opsmith.checks.numerics.ties`),
+kernel's dtype is right as well, or with what rounding makes of its steps (`ties`),
 and where a gradient jumps (``relu`` at 0), so is what lies between
 its two sides.
 Integers and booleans are compared exactly.

@@ -1,7 +1,7 @@
 """Integers and sizes that rounding decides: which distance is shorter, how many pass a limit.
 
 No measure of an error says which of them are right. So the reference is run in double precision
-with every step rounded up or down at random (`opsmith.checks.numerics.rounding`), and what it gives then is
+with every step rounded up or down at random (`rounding`), and what it gives then is
 right as well.
 
 Of many equal distances each is the shortest in few of these runs. So where the reference chooses

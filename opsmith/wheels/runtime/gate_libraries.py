@@ -1,4 +1,4 @@
-"""In an installed package, in place of ``opsmith.operators.dispatch.gate_libraries``: nothing is compiled.
+"""In an installed package, in place of opsmith's ``gate_libraries``: nothing is compiled.
 
 Gates bind to one PyTorch. The package has them for those that its wheel was made for; with another,
 calls that may need a derivative pass through Python, with the same results.

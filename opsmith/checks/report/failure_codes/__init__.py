@@ -1,7 +1,8 @@
 """What each failure's code means, what causes it, and what to do: the one place that says so.
 
 The pages in this folder are the catalogue. ``opsmith explain`` shows one entry of them, and
-``docs/reference/failures.md`` is all of them, written by ``python -m opsmith.checks.report.failure_codes``.
+``python -m opsmith.checks.report.failure_codes`` writes ``docs/reference/failures.md``, with all
+of them.
 """
 
 from __future__ import annotations
