@@ -82,12 +82,13 @@ def test_only_the_table_and_the_languages_name_a_device() -> None:
     may = {
         package / "kernels" / "build" / "devices.py",
         package / "kernels" / "languages",
+        package / "kernels" / "cuda_emulator",
         package / "kernels" / "build" / "nvcc.py",  # drives the compiler of one
         package / "targets" / "jax" / "package",  # where it is the name of a platform of JAX
         package / "targets" / "onnxruntime" / "providers.py",  # ... of a provider
         package / "targets" / "aotinductor" / "compile.py",  # ... of a setting of Inductor
         package / "signature" / "binding.py",  # what messages call the device of no tensor
-        package / "checks" / "failures",  # where it is the name of a page
+        package / "checks" / "report" / "failure_codes",  # where it is the name of a page
     }
     named = [
         f"{path.relative_to(package)}:{node.lineno} {node.value}"
