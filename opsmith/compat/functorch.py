@@ -15,6 +15,8 @@ _functorch = torch._C._functorch
 
 def unwrapped(tensor: Tensor) -> Tensor:
     """Return the tensor that transforms wrapped to make this one, which may be itself."""
+    if torch.compiler.is_compiling():  # Dynamo traces none of these functions
+        return tensor
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
@@ -22,6 +24,8 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 def outlived_its_transform(tensor: Tensor) -> bool:
     """Return whether a transform that wrapped a tensor has ended."""
+    if torch.compiler.is_compiling():
+        return False
     active = _functorch.get_interpreter_stack() or []
     while _functorch.is_functorch_wrapped_tensor(tensor):
         level = _functorch.maybe_get_level(tensor)

@@ -185,7 +185,7 @@ class Fuzzer:
             return found
 
         try:
-            self.runtime.ways[way](add, call.arguments, rng)
+            self.runtime.ways[way](self.runtime.likewise(add), call.arguments, rng)
         except Exception as error:
             print(error, file=sys.stderr)
 

@@ -82,6 +82,10 @@ class Runtime:
     def before(self, number: int) -> None:
         """Called before every call."""
 
+    def likewise(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function, called as the operators are."""
+        return function
+
     def fixed(self, operator: Operator) -> dict[str, Any]:
         """The arguments that are part of the model."""
         return {}
@@ -121,6 +125,9 @@ class Compile(Runtime):
 
             self._compiled[key] = torch.compile(call, backend=backend)
         return self._compiled[key]
+
+    def likewise(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, backend="aot_eager")
 
     def before(self, number: int) -> None:
         if number % 20 == 0:

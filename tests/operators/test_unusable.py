@@ -150,3 +150,14 @@ def test_a_number_or_text_that_cannot_be_converted_is_named(
     with pytest.raises(ArgumentError) as caught:
         plus(X, X, **{argument: value})
     assert str(caught.value).startswith(f"test_unusable::plus: argument {said}")
+
+
+def test_a_nested_tensor_in_a_list_is_named_under_compile_and_ends_no_process() -> None:
+    @opsmith.op("test_unusable::total")
+    def total(xs: list[Float[Tensor, "N M"]]) -> Float[Tensor, "N M"]:
+        return torch.stack(xs).sum(0)
+
+    nested = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(2, 2)])
+    compiled = torch.compile(lambda xs: total(xs), backend="aot_eager")
+    with pytest.raises(ArgumentError, match=r"'xs\[1\]' is a tensor of layout nested, expected"):
+        compiled([X, nested])

@@ -146,7 +146,12 @@ class Operator(CustomOpDef):
         except Exception as error:
             from opsmith.operators.core.argument_errors import refusal
 
-            refused = refusal(self.signature, args, kwargs, error)
+            refuse = refusal
+            if not torch.compiler.is_compiling() and "torch._dynamo" in sys.modules:
+                # After a call that it could not trace, Dynamo compiles what is called here, and its
+                # guards end the process at a nested tensor in a list.
+                refuse = torch.compiler.disable(refusal)
+            refused = refuse(self.signature, args, kwargs, error)
             if refused is None:
                 raise
             raise refused from None
