@@ -1,4 +1,4 @@
-"""What the PyTorch dispatcher is told: definition, kernels, fake, autograd, vmap, autocast."""
+"""Register operators with PyTorch: schema, kernels, fake kernels, autograd, vmap, autocast."""
 
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.registry import all_operators, get

@@ -1,1 +1,1 @@
-"""What an operator is: its data, its arguments and their validation. Knows no dispatcher."""
+"""The operator class, its arguments and their validation; independent of the dispatcher."""

@@ -1,8 +1,8 @@
-"""What a failed call failed of, in opsmith's words and exceptions.
+"""Translate an exception of a failed call into an opsmith error.
 
-PyTorch's schema parser speaks before any kernel does, and what C++ throws arrives as a
-``RuntimeError``, whatever it was. A call that failed is looked at once more here, so that calls
-which are fine pay nothing.
+PyTorch's schema parser rejects arguments before any kernel runs, and every C++ exception arrives
+as a ``RuntimeError``. The arguments are examined again only after a call failed, so calls that
+succeed pay nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from opsmith.signature.calls import named
 def refusal(
     signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
 ) -> OpsmithError | None:
-    """The error to raise in place of `error`, which a call with these arguments raised.
+    """Return the error to raise in place of `error`, which a call with these arguments raised.
 
     Returns:
         An `ArgumentError` where an argument does not fit the declaration, an `OpsmithError` with
-        the same words where a C++ kernel failed, `None` where `error` says best what happened.
+        the same words where a C++ kernel failed, `None` where `error` itself is the best message.
     """
-    # A subclass of Tensor may refuse whatever is asked of it.
+    # A subclass of Tensor may reject any operation on it.
     with subclasses_as_tensors():
         return _refusal(signature, args, kwargs, error)
 
@@ -56,7 +56,7 @@ def _refusal(
         value = arguments[parameter.name]
         problem = _problem(parameter, value)
         if problem is not None:
-            # What is missing is named as validation does it, with the sizes that were bound.
+            # Report a missing tensor as validation does, with the sizes bound so far.
             items = value if isinstance(value, list | tuple) else (value,)
             missing = any(item is None for item in items)
             better = _refused(signature, arguments) if missing else None
@@ -73,12 +73,12 @@ def _refusal(
 
 
 def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError | None:
-    """Why validation in Python refuses the arguments; `None` where it does not, or cannot say."""
+    """Return the error that validation in Python raises, or `None` where it raises none."""
     try:
         Validator(signature)(arguments)
     except ArgumentError as refused:
         return refused
-    except Exception:  # under a transform there may be no values to look at
+    except Exception:  # under a transform, tensors may have no values to check
         return None
     return None
 
@@ -128,7 +128,7 @@ def _scalar_problem(name: str, value: Any, kind: str, expected: str) -> str | No
             return None
         try:
             number = operator.index(value)
-        except Exception:  # whatever its class raises
+        except Exception:  # a foreign class may raise anything
             return wrong
         fits = -(2**63) <= number < 2**63
         return None if fits else f"{name!r} is {number}, expected an int of 64 bits."
@@ -150,7 +150,7 @@ def _text_problem(name: str, value: str) -> str | None:
 
 
 def _no_number(name: str, value: Tensor, kind: str) -> str | None:
-    """Return what a tensor with one element lacks to be given for a number; else `None`."""
+    """Return why a one-element tensor cannot be passed as a number; else `None`."""
     problem = unusable(value)
     if problem is not None:
         return f"{name!r} {problem}"
@@ -164,7 +164,7 @@ def _no_number(name: str, value: Tensor, kind: str) -> str | None:
 
 
 def _show(value: Any) -> str:
-    """What came, short enough for a message."""
+    """Describe a value, short enough for a message."""
     if value is None:
         return "None"
     if isinstance(value, Tensor):

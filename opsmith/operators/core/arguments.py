@@ -1,4 +1,4 @@
-"""A call's arguments as the signature names them, and what binding looks at in each."""
+"""Name a call's arguments as the signature does, and describe them for binding."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def is_float8(dtype: torch.dtype) -> bool:
-    """Whether PyTorch stores in a floating dtype, and neither computes nor differentiates in it."""
+    """Return whether PyTorch only stores a floating dtype, without computing in it."""
     return dtype_name(dtype) in FLOAT8
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``torch.float32`` as ``float32``."""
+    """Return the dtype's name: ``float32`` for ``torch.float32``."""
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
-    """`arguments` with every tensor replaced by its `TensorInfo`."""
+    """Return `arguments` with every tensor replaced by its `TensorInfo`."""
     described = dict(arguments)
     for parameter in signature.tensors:
         value = arguments[parameter.name]
@@ -44,7 +44,7 @@ def describe(arguments: Mapping[str, Any], signature: Signature) -> dict[str, An
 
 
 def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a call with its name (``x``, ``xs[0]``)."""
+    """Yield every tensor of a call with its name (``x``, ``xs[0]``)."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             yield name, value
@@ -55,28 +55,28 @@ def every_tensor_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]
 
 
 def each_tensor(value: Any) -> list[Tensor]:
-    """The tensors of a tensor argument: none where it is absent, several of a list."""
+    """Return the tensors of a tensor argument: none for `None`, all of a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether an argument is a list of tensors; an empty list is not told from one of numbers."""
+    """Return whether an argument is a list of tensors; False for an empty list."""
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Tensor)
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """An argument with `change` applied to it, or to each of a list, where it is of tensors."""
+    """Return an argument with `change` applied to the tensor, or to each tensor of the list."""
     if isinstance(value, Tensor):
         return change(value)
     return [change(item) for item in value] if holds_tensors(value) else value
 
 
 def with_own_lists(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` with lists of their own, as the dispatcher makes them for each call.
+    """Return `arguments` with every list copied, as the dispatcher does for each call.
 
-    What is called may change its list: ``PIL.Image.paste`` makes four numbers of two.
+    The called function may change its list: ``PIL.Image.paste`` extends two numbers to four.
     """
     return {
         name: list(value) if isinstance(value, list) else value for name, value in arguments.items()
@@ -86,7 +86,7 @@ def with_own_lists(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def map_named_tensors(
     arguments: Mapping[str, Any], change: Callable[[str, Tensor], Any]
 ) -> dict[str, Any]:
-    """`arguments` with ``change(name, tensor)`` for every tensor, called ``x`` or ``xs[0]``."""
+    """Return `arguments` with ``change(name, tensor)`` for each tensor (``x``, ``xs[0]``)."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, Tensor):
@@ -117,12 +117,12 @@ def generic_dtype(
     arguments: Mapping[str, Any],
     dtype_of: Callable[[Any], torch.dtype | None] = lambda value: getattr(value, "dtype", None),
 ) -> str | None:
-    """The dtype that a call's generic tensors share; `None` where no argument fixes one.
+    """Return the dtype that a call's generic tensors share; `None` where no argument fixes it.
 
     Args:
-        signature: the operator's.
-        arguments: by name; what stands for a tensor may be something else.
-        dtype_of: the dtype of what stands for a tensor, `None` of what does not.
+        signature: the operator's signature.
+        arguments: the arguments by name; other objects may stand in for tensors.
+        dtype_of: returns the dtype of an object that stands for a tensor, `None` for others.
     """
     for parameter in signature.tensors:
         if parameter.tensor_type is None or not parameter.tensor_type.shaped_generic:
@@ -136,12 +136,12 @@ def generic_dtype(
 
 
 def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
-    """Every tensor of the call, those in lists too, in the signature's order."""
+    """Return every tensor of the call, including those in lists, in the signature's order."""
     return [item for p in signature.tensors for item in each_tensor(arguments[p.name])]
 
 
 def output_names(signature: Signature, returned: Any) -> list[str]:
-    """What `flatten` gives is called: results, then what was written into."""
+    """Return the names of the tensors that `flatten` returns: results, then written arguments."""
     names: list[str] = []
     many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
     for result, value in zip(signature.results, many, strict=True):
@@ -155,7 +155,7 @@ def output_names(signature: Signature, returned: Any) -> list[str]:
 
 
 def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
-    """Every tensor that a call gave: its results, and the arguments that it wrote into."""
+    """Return every tensor that a call produced: its results and the arguments it wrote into."""
     many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
     found: list[Tensor] = []
     for value in many:

@@ -1,4 +1,7 @@
-"""What a call must move and compute, as its author states it, for benchmarks to measure against."""
+"""The data that a call must move and the operations it must compute, as stated by its author.
+
+Benchmarks compare a kernel's times with it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,12 @@ _ITEMSIZE = "itemsize"
 
 @dataclass(frozen=True)
 class Cost:
-    """What any right implementation of one call has to do, at least.
+    """The least work that any correct implementation of one call has to do.
 
     Attributes:
-        bytes: how many bytes of arguments and results it has to read and write; `None` where nobody
-            says.
-        operations: how many arithmetic operations it has to do, where a multiply-add counts as two;
-            `None` where nobody says.
+        bytes: number of bytes of arguments and results to read and write; `None` if not stated.
+        operations: number of arithmetic operations, where a multiply-add counts as two; `None` if
+            not stated.
     """
 
     bytes: int | None = None
@@ -40,9 +42,9 @@ class CostRule:
     """An author's function from the sizes of a call to its cost.
 
     Attributes:
-        signature: the operator's.
-        function: what the author wrote.
-        names: what it takes, each a dimension, an argument or ``itemsize``.
+        signature: the operator's signature.
+        function: the author's function.
+        names: names of the function's parameters: a dimension, an argument or ``itemsize`` each.
     """
 
     signature: Signature
@@ -51,10 +53,10 @@ class CostRule:
 
     @classmethod
     def read(cls, signature: Signature, function: Callable[..., Cost]) -> CostRule:
-        """Take a function as `register_cost` does.
+        """Create a rule from a function given to `register_cost`.
 
         Raises:
-            DeclarationError: it takes something that a call does not have.
+            DeclarationError: a parameter of the function is neither a dimension nor an argument.
         """
         names = tuple(inspect.signature(function).parameters)
         known = [*signature.dims, *signature.by_name]
@@ -69,10 +71,10 @@ class CostRule:
         return cls(signature, function, names)
 
     def __call__(self, arguments: Mapping[str, Any]) -> Cost:
-        """The cost of a call with these arguments.
+        """Return the cost of a call with these arguments.
 
         Raises:
-            DeclarationError: the function returns something else than a `Cost`.
+            DeclarationError: the function returns something other than a `Cost`.
         """
         given = {name: arguments[name] for name in self.names if name in arguments}
         bound = bind(self.signature, describe(arguments, self.signature))

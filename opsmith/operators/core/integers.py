@@ -1,4 +1,4 @@
-"""Numbers that PyTorch would cut to an int where the declaration says int."""
+"""Find numbers that PyTorch would truncate to an int where the declaration says int."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsmith.signature import ScalarType, SequenceType, Signature
 
 
 def int_places(signature: Signature) -> tuple[tuple[int, str], ...]:
-    """Return the position and the name of each parameter that takes an int, or several."""
+    """Return position and name of each parameter whose type is int or a sequence of ints."""
     return tuple(
         (sys.maxsize if parameter.keyword_only else position, parameter.name)
         for position, parameter in enumerate(signature.parameters)
@@ -22,7 +22,7 @@ def int_places(signature: Signature) -> tuple[tuple[int, str], ...]:
 
 
 def is_cut(value: Any) -> bool:
-    """Return whether `value` is, or holds, what Python does not take for an int by itself."""
+    """Return whether `value` is, or holds, a number that Python does not convert to int itself."""
     if isinstance(value, list | tuple):
         return any(type(item) is not int and is_cut(item) for item in value)
     if value is None or isinstance(value, int | str | torch.SymInt):
@@ -31,6 +31,6 @@ def is_cut(value: Any) -> bool:
         return value.is_floating_point() or value.is_complex()
     try:
         operator.index(value)
-    except Exception:  # whatever its class raises
+    except Exception:  # a foreign class may raise anything
         return True
     return False

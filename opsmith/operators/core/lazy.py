@@ -1,4 +1,4 @@
-"""What the dispatcher calls is made when it is first called, so that declaring costs little."""
+"""Create functions for the dispatcher on their first call, so that declaring costs little."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def late(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """A function that is what `make` gives when it is first called."""
+    """Return a function that calls the function which `make` returns, created on the first call."""
     made: Callable[..., Any] | None = None
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from opsmith.operators.core.source_location import where_written
 
 
 def translations(operator: Operator) -> list[OnnxTranslation]:
-    """Return all that is known: of ``torch.onnx.register_custom_op_symbolic``, and of opsmith."""
+    """Return the translations registered with torch.onnx, then those registered with opsmith."""
     return [*_of_torch(operator), *operator.onnx_translations]
 
 
@@ -27,9 +27,9 @@ def _of_torch(operator: Operator) -> list[OnnxTranslation]:
 
 
 def latest(operator: Operator, opset: int) -> OnnxTranslation | None:
-    """Return the translation that an export of `opset` takes: the latest that holds there.
+    """Return the translation for an export to `opset`: the latest whose opset is not above it.
 
-    What was registered with torch.onnx comes first, as it does there before PyTorch's own.
+    Translations registered with torch.onnx have priority, as they do in torch.onnx itself.
     """
     for known in (_of_torch(operator), operator.onnx_translations):
         usable = [one for one in known if one.opset <= opset]
@@ -39,10 +39,10 @@ def latest(operator: Operator, opset: int) -> OnnxTranslation | None:
 
 
 def translation_of(operator: Operator, opset: int) -> OnnxTranslation:
-    """Return the translation of an operator that must have one; see `latest`.
+    """Return the translation of an operator for `opset`, as `latest` does, or fail.
 
     Raises:
-        ExportError: it has none, or none in this opset.
+        ExportError: the operator has no translation, or no translation for this opset.
     """
     known = translations(operator)
     if not known:

@@ -1,4 +1,4 @@
-"""What an author says about computing an operator with another runtime's own operators."""
+"""The author's way to compute an operator with another runtime's own operators."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class OnnxTranslation:
 
     Attributes:
         how: the name of one ONNX operator; or ``how(op, *arguments)``; or, with `symbolic`,
-            ``how(g, *arguments)`` as ``torch.autograd.Function.symbolic`` has it.
-        opset: the first opset of ONNX in which it holds.
-        inputs: with a name, the parameters that are the node's inputs, in its order; every tensor
-            by default.
-        attributes: with a name, the node's attributes: a parameter's name, a function of the
-            arguments by name, or the value itself.
+            ``how(g, *arguments)`` as in ``torch.autograd.Function.symbolic``.
+        opset: the first ONNX opset in which the translation is valid.
+        inputs: if `how` is a name, the parameters that become the node's inputs, in the node's
+            order; every tensor by default.
+        attributes: if `how` is a name, the node's attributes: a parameter's name, a function of
+            the arguments by name, or the value itself.
         symbolic: whether `how` takes a TorchScript graph.
-        where: the file and line that say it, for messages.
-        note: what reports of exports say of it.
+        where: file and line of the registration, for messages.
+        note: the remark that export reports print about the translation.
     """
 
     how: str | Callable[..., Any]
@@ -35,7 +35,7 @@ class OnnxTranslation:
 
 
 def is_symbolic(how: Callable[..., Any]) -> bool:
-    """Tell a function that was written for torch.onnx: its first parameter is the graph, ``g``."""
+    """Return whether a function is written for torch.onnx: its first parameter is named ``g``."""
     try:
         parameters = inspect.signature(how).parameters
     except (TypeError, ValueError):

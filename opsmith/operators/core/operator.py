@@ -1,4 +1,4 @@
-"""What every operator is and can do, whoever defined it."""
+"""The class of all operators, declared with opsmith or adopted."""
 
 from __future__ import annotations
 
@@ -27,59 +27,59 @@ Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
 
 
 class Kernel(Protocol):
-    """What an operator, its checks and its targets ask of a kernel."""
+    """The interface of kernels, on which operators, checks and targets rely."""
 
     @property
     def device(self) -> str:
-        """The device type; ``"reference"`` for the decorated function itself."""
+        """Return the device type, or ``"reference"`` for the decorated function itself."""
 
     @property
     def where(self) -> str:
-        """Where its source is, for messages."""
+        """Return the location of the kernel's source, for messages."""
 
     @property
     def calls(self) -> int:
-        """How often it ran in this process."""
+        """Return how often the kernel ran in this process."""
 
     @property
     def source(self) -> kernels.KernelSource | None:
-        """What it is compiled from; `None` where it needs Python to run."""
+        """Return the source that is compiled, or `None` if the kernel needs Python to run."""
 
     @property
     def entry(self) -> kernels.KernelSource | None:
-        """Its source, if any runtime can call what it is compiled to; `None` where none can."""
+        """Return the source if any runtime can call the compiled kernel, else `None`."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The generic dtypes that it has, once it is loaded; none where nobody says."""
+        """Return the generic dtypes that the loaded kernel supports; empty if they are unknown."""
 
     @property
     def dissolves(self) -> bool:
-        """Whether compiled code holds what it does in place of calls, which nobody counts then."""
+        """Return whether compiled code inlines the kernel, so that its calls are not counted."""
 
     def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
-        """What the dispatcher calls until the kernel is built, if it has to be."""
+        """Return the function that the dispatcher calls, at least until the kernel is built."""
 
     def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
-        """The same for tensors of the CPU, without the kernel's device.
+        """Return a function that emulates the kernel on CPU tensors, without the kernel's device.
 
         Args:
-            operator: whose kernel it is.
-            seed: decides what its device leaves open, as far as the emulation draws it.
+            operator: the kernel's operator.
+            seed: seeds the choices that the device leaves open, if the emulation varies them.
 
         Returns:
-            A function of the operator's arguments; `None` where nothing emulates the kernel.
+            A function of the operator's arguments; `None` if the kernel cannot be emulated.
         """
 
     def build(self, operator: RegisteredOperator) -> Path | None:
-        """Build it, load it and make it the operator's.
+        """Build the kernel, load it and install it in the operator.
 
         Returns:
-            The library's path; `None` where there is nothing to build.
+            The library's path; `None` if the kernel needs no building.
 
         Raises:
-            BuildError: it does not compile or load.
-            MissingError: something that building needs is not there.
+            BuildError: the kernel does not compile or load.
+            MissingError: a tool that building needs is missing.
             DeclarationError: the source defines the operator with another schema.
         """
 
@@ -87,21 +87,26 @@ class Kernel(Protocol):
 class Operator(CustomOpDef):
     """An operator, callable like the function it was declared from.
 
-    Made by `opsmith.op`, or by `opsmith.adopt` of one that somebody else defined, which takes
-    neither kernels nor derivatives. A call goes straight to PyTorch's dispatcher, as one through
-    ``torch.ops.namespace.name`` does. It is a ``torch.library.CustomOpDef``, so that
-    ``torch.library.opcheck`` and its kin take it.
+    `opsmith.op` declares an operator; `opsmith.adopt` wraps an operator that another library
+    defined, to which neither kernels nor derivatives can be added. A call goes straight to
+    PyTorch's dispatcher, like a call of ``torch.ops.namespace.name``. The class derives from
+    ``torch.library.CustomOpDef``, so that ``torch.library.opcheck`` and similar functions accept
+    its instances.
 
     Attributes:
-        signature: what the declaration says.
-        reference: the decorated function, the operator in plain PyTorch. It defines what is right,
-            and runs wherever no kernel is registered.
+        signature: the parsed declaration.
+        reference: the decorated function, the operator in plain PyTorch. It defines the correct
+            results, and runs wherever no kernel is registered.
         kernels: the registered kernels by device type, and the reference under ``"reference"``.
-        rule: how the operator is differentiated.
-        onnx_translations: what `register_onnx` was given.
-        cost: what `register_cost` was given; gives a call's `Cost`.
-        explained: whether the reference says how it computes; of an adopted operator it may be a
-            call of itself.
+        rule: the rule by which the operator is differentiated.
+        cases: the functions given to `register_cases`.
+        only_registered_cases: whether checks use registered cases only, and no random arguments.
+        sizes: the sizes given to `register_sizes`.
+        written_fake: the hand-written fake kernel; `None` to derive it from the declaration.
+        onnx_translations: the translations given to `register_onnx`.
+        cost: the rule given to `register_cost`, which computes a call's `Cost`; `None` without.
+        explained: whether the reference shows how results are computed; the reference of an
+            adopted operator may just call the operator.
     """
 
     explained = True
@@ -113,7 +118,7 @@ class Operator(CustomOpDef):
         overload: OpOverload,
         kernel: Kernel,
     ) -> None:
-        # CustomOpDef's own would define the operator anew.
+        # CustomOpDef.__init__ would define the operator a second time.
         functools.update_wrapper(self, reference)
         self.signature = signature
         self.reference = reference
@@ -129,7 +134,7 @@ class Operator(CustomOpDef):
         self._int_places = int_places(signature)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator; arguments as the declaration says.
+        """Call the operator; pass the arguments as declared.
 
         Raises:
             ArgumentError: an argument does not fit the declaration.
@@ -157,10 +162,10 @@ class Operator(CustomOpDef):
             raise refused from None
 
     def _refuse_cut(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call with a number for an int that PyTorch would cut to one.
+        """Refuse a call that passes, for an int, a number that PyTorch would truncate.
 
         Raises:
-            ArgumentError: naming the argument.
+            ArgumentError: the message names the argument.
         """
         from opsmith.operators.core.argument_errors import refusal
 
@@ -170,12 +175,12 @@ class Operator(CustomOpDef):
 
     @functools.cached_property
     def arguments(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
-        """From a call's ``(args, kwargs)`` to its arguments by name, defaults filled in."""
+        """Return a function from a call's ``(args, kwargs)`` to all its arguments by name."""
         from opsmith.signature.calls import named
 
         return named(self.signature)
 
-    # Models hold operators; copying or pickling one must not copy the operator.
+    # Copying or pickling a model that holds an operator must not copy the operator.
     def __copy__(self) -> Operator:
         return self
 
@@ -184,18 +189,18 @@ class Operator(CustomOpDef):
 
     @property
     def name(self) -> str:
-        """``namespace::name``."""
+        """Return ``namespace::name``."""
         return self.signature.qualname
 
-    _qualname = name  # as torch.library knows it
+    _qualname = name  # the name that torch.library uses
 
     @property
     def overload(self) -> OpOverload:
-        """What calls go through, and graphs hold: ``torch.ops.namespace.name.default``."""
+        """Return the overload that calls use: ``torch.ops.namespace.name.default``."""
         return self._opoverload
 
     def split(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments by name as the positional and the keyword-only ones of a call."""
+        """Split arguments by name into a call's positional and keyword-only arguments."""
         positional, keywords = [], {}
         for parameter in self.signature.parameters:
             if parameter.keyword_only:
@@ -205,7 +210,7 @@ class Operator(CustomOpDef):
         return tuple(positional), keywords
 
     def register_effect(self, effect: Any) -> None:
-        """Refused: an operator of opsmith computes, or writes into what mutates_args names.
+        """Refuse effects: opsmith's operators only compute, or write into what mutates_args names.
 
         Raises:
             DeclarationError: always.
@@ -216,14 +221,14 @@ class Operator(CustomOpDef):
         )
 
     def build(self, device: str | None = None) -> list[Path]:
-        """Build and load the compiled kernels, of which an operator defined elsewhere has none."""
+        """Build and load the compiled kernels; an operator defined elsewhere has no kernels."""
         return []
 
     def _require_function(self, method: str, function: Any) -> None:
-        """Refuse what cannot be called.
+        """Refuse an object that cannot be called.
 
         Raises:
-            DeclarationError: naming the method.
+            DeclarationError: `function` is not callable; the message names the method.
         """
         if not callable(function):
             raise DeclarationError(f"{self.name}: {method}: expected a function, got {function!r}")
@@ -237,21 +242,22 @@ class Operator(CustomOpDef):
         inputs: Sequence[str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Say how standard ONNX operators compute this one; both exporters then use it.
+        """Declare how standard ONNX operators compute this operator; both exporters then use it.
 
-        May be called again for a later opset: the latest that an export allows is taken.
+        Call it again for a later opset: an export uses the latest one that its opset allows.
 
         Args:
-            how: the name of the ONNX operator that does the same in one node, of another domain
-                as ``"domain::Name"``; or a function ``how(op, *arguments)`` that makes nodes by
-                calling ``op.Name(inputs…, attribute=value…)``, of another domain with
-                ``domain="…"``, and returns the results; or a ``symbolic(g, *arguments)`` as
-                torch.onnx takes it, which is known by its ``g``. Without it this is a decorator.
-            opset: the first opset of ONNX in which it holds.
-            inputs: with a name, the parameters that are the node's inputs, in its order; every
-                tensor by default.
-            attributes: with a name, the node's attributes: a parameter's name, a function of the
-                arguments by name, or the value itself.
+            how: the name of the ONNX operator that does the same in one node (``"domain::Name"``
+                for another domain); or a function ``how(op, *arguments)`` that makes nodes by
+                calling ``op.Name(inputs…, attribute=value…)`` (with ``domain="…"`` for another
+                domain) and returns the results; or a ``symbolic(g, *arguments)`` written for
+                torch.onnx, which is recognized by its parameter ``g``. Without `how`, the method is
+                a decorator.
+            opset: the first ONNX opset in which the translation is valid.
+            inputs: if `how` is a name, the parameters that become the node's inputs, in the node's
+                order; every tensor by default.
+            attributes: if `how` is a name, the node's attributes: a parameter's name, a function of
+                the arguments by name, or the value itself.
 
         Raises:
             DeclarationError: `inputs` or `attributes` name no parameter.
@@ -289,12 +295,12 @@ class Operator(CustomOpDef):
         return None if isinstance(how, str) else how
 
     def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
-        """Register cases that random sampling cannot invent; usable as a decorator.
+        """Register cases that random sampling cannot produce; usable as a decorator.
 
         Args:
-            function: ``function(dtype, seed)`` yields arguments by name; tensors on the CPU, those
-                of generic dtype in `dtype`.
-            only: whether random arguments make no sense for this operator.
+            function: ``function(dtype, seed)`` yields arguments by name, with tensors on the CPU;
+                tensors of generic dtype have the dtype `dtype`.
+            only: whether checks use registered cases only, because random arguments make no sense.
         """
         if function is None:
             return functools.partial(self.register_cases, only=only)
@@ -304,14 +310,15 @@ class Operator(CustomOpDef):
         return function
 
     def register_sizes(self, *sizes: Mapping[str, int]) -> None:
-        """Register sizes that are served, so that checks always try them.
+        """Register sizes that occur in production, so that checks always try them.
 
         Args:
-            sizes: each gives some dimensions their sizes by name (``{"N": 4096, "C": 768}``); what
-                is not named is sampled.
+            sizes: mappings from some dimensions to sizes (``{"N": 4096, "C": 768}``); dimensions
+                that a mapping leaves out are sampled.
 
         Raises:
-            DeclarationError: no argument has a dimension of that name, or a size is not one.
+            DeclarationError: no argument has a dimension of that name, or a size is not a
+                non-negative int.
         """
         known = [name for name in self.signature.dims if name not in self.signature.variadic_dims]
         for one in sizes:
@@ -334,19 +341,19 @@ class Operator(CustomOpDef):
         self.sizes.extend(dict(one) for one in sizes)
 
     def register_cost(self, function: Callable[..., Cost] | None = None, /) -> Any:
-        """Say what a call has to move and compute at least; usable as a decorator.
+        """Declare the least work that a call has to do; usable as a decorator.
 
-        Benchmarks show from it which part of the machine's bandwidth a kernel reaches, and refuse
-        times in which so many bytes cannot have been moved.
+        Benchmarks derive from it the share of the machine's bandwidth that a kernel reaches, and
+        reject times that are too short for moving so many bytes.
 
         Args:
             function: takes, by name, any of the dimensions (an int; a tuple for ``*names``), the
                 arguments, and ``itemsize``, the bytes of one element of the generic dtype. Returns
-                an `opsmith.Cost`. State what any implementation has to do, each argument read once
-                and each result written once, and not what yours does.
+                an `opsmith.Cost`. State the work of any implementation, which reads each argument
+                once and writes each result once, not the work of your kernel.
 
         Raises:
-            DeclarationError: the function takes something that a call does not have.
+            DeclarationError: a parameter of the function is neither a dimension nor an argument.
 
         Example:
             >>> import opsmith
@@ -371,19 +378,20 @@ class Operator(CustomOpDef):
 
 
 class RegisteredOperator(Operator):
-    """An operator whose registrations with PyTorch this process holds.
+    """An operator whose PyTorch registrations were made by this process and can be changed.
 
     Attributes:
-        declared_backward: the operator that computes its gradients, and how; `None` without one.
+        declared_backward: the operator that computes the gradients, and the mapping of its
+            arguments and results; `None` without one.
     """
 
     declared_backward: Any = None
     _registration: Any
 
     def is_enabled(self, device: str) -> bool:
-        """Return whether calls on a device type reach its kernel."""
+        """Return whether calls on a device type reach the kernel registered for it."""
         raise NotImplementedError
 
     def install_kernel(self, device: str) -> None:
-        """Make a registered kernel the one that calls on its device type reach."""
+        """Make the dispatcher call the registered kernel of a device type."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Arguments that share memory with one that the call writes into.
+"""Handle arguments that share memory with an argument that the call writes into.
 
 C++ adapters do the same: see ``kernels/include/opsmith/detail/overlap.h``.
 """
@@ -16,20 +16,21 @@ from opsmith.signature import Parameter, Signature
 from opsmith.signature.binding import show_sizes
 
 KeepApart = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""From arguments by name to the same with copies in place of some."""
+"""Maps arguments by name to the same arguments, some of them replaced by copies."""
 
 
 def keep_apart(signature: Signature) -> KeepApart:
-    """What makes sure that a call changes nothing that it only reads.
+    """Return a function that copies read-only arguments which the call would overwrite.
 
-    A tensor that is only read is copied where it spans memory that the call writes into, as a
-    compiler does that makes calls functional. Two that are written must not share elements.
+    A tensor that is only read is copied if its address range meets the range of a written tensor;
+    a compiler that functionalizes calls does the same. Two written tensors must not share elements.
 
     Args:
-        signature: the operator's.
+        signature: the operator's signature.
 
     Returns:
-        A function of the call's arguments; it raises `ArgumentError`.
+        A function of the call's arguments; it raises `ArgumentError` if two written tensors
+        overlap.
     """
     written = [parameter for parameter in signature.mutated if parameter.is_tensor]
     read = [parameter for parameter in signature.tensors if not parameter.mutated]
@@ -61,7 +62,7 @@ def _refused(signature: Signature, one: Parameter, other: Parameter) -> Argument
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """The addresses of the first byte that a tensor's elements take, and of that after the last."""
+    """Return the addresses of a tensor's first byte and of the byte after its last."""
     start = tensor.data_ptr()
     if not tensor.numel():
         return start, start
@@ -80,10 +81,10 @@ def _away_from(spans: list[tuple[int, int]], tensor: Tensor) -> Tensor:
 
 
 def refuse_overlap(signature: Signature, name: str, value: Tensor | None) -> None:
-    """Refuse a written argument of which two elements are in one place.
+    """Refuse a written argument in which two elements share an address.
 
     Raises:
-        ArgumentError: it is such a tensor.
+        ArgumentError: two elements share an address.
     """
     if value is None or value.is_contiguous() or not _overlaps_itself(value):
         return
@@ -99,11 +100,11 @@ def refuse_overlap(signature: Signature, name: str, value: Tensor | None) -> Non
 
 
 _Step = tuple[int, int]
-"""A distance, and how often it may be gone at most."""
+"""The length of a step, and the largest number of times it may be taken."""
 
 
 def _overlaps_itself(tensor: Tensor) -> bool:
-    """Return whether two elements of a tensor that is not contiguous are in one place."""
+    """Return whether two elements of a non-contiguous tensor share an address."""
     sizes = zip(tensor.stride(), tensor.shape, strict=True)
     steps = sorted(((stride, size - 1) for stride, size in sizes if size > 1), reverse=True)
     reach, nested = 0, True
@@ -112,8 +113,8 @@ def _overlaps_itself(tensor: Tensor) -> bool:
         reach += stride * most
     if nested:
         return False
-    # Between two elements in one place are steps that cancel out: at least one of the largest that
-    # is taken, forwards, and the smaller ones in both directions.
+    # Two elements share an address if steps between them cancel out: forwards at least once along
+    # the largest stride in use, and in both directions along the smaller strides.
     for position, (stride, most) in enumerate(steps):
         smaller = steps[position + 1 :]
         both = [*smaller, *((-stride, most) for stride, most in smaller)]
@@ -123,13 +124,13 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 
 
 def _share_elements(one: Tensor, other: Tensor) -> bool:
-    """Return whether an element of one tensor takes a byte that one of the other takes."""
+    """Return whether a byte belongs to elements of both tensors."""
     if not _meet(_span(one), _span(other)):
         return False
     if one.is_contiguous() and other.is_contiguous():
         return True
     size, other_size = one.element_size(), other.element_size()
-    # From an element of one to one of the other, and then to a byte that both have.
+    # Step from an element of one tensor to an element of the other, then to a byte that both cover.
     steps = [(1, size + other_size - 2)]
     steps += [(-t * size, n - 1) for t, n in zip(one.stride(), one.shape, strict=True)]
     steps += [(t * other_size, n - 1) for t, n in zip(other.stride(), other.shape, strict=True)]
@@ -137,9 +138,9 @@ def _share_elements(one: Tensor, other: Tensor) -> bool:
 
 
 def _lead(target: int, steps: Sequence[_Step]) -> bool:
-    """Return whether some of the steps lead to the target exactly."""
+    """Return whether a combination of the steps adds up to the target exactly."""
     used = [(size, most) for size, most in steps if size and most > 0]
-    # Backwards some times is forwards the other times, from the far end.
+    # A backward step is no step plus an offset: start at the far end and step forwards instead.
     target -= sum(size * most for size, most in used if size < 0)
     forwards = [(abs(size), most) for size, most in used]
     while _merge(forwards):
@@ -148,9 +149,9 @@ def _lead(target: int, steps: Sequence[_Step]) -> bool:
 
 
 def _merge(steps: list[_Step]) -> bool:
-    """Make one of two steps that lead to every multiple of the smaller; whether there were two.
+    """Merge two steps whose sums are all multiples of the smaller; return whether there were two.
 
-    Dimensions that lie one behind the other are such. What is left has few ways to a target.
+    Adjacent dimensions of a contiguous block are such steps. Merging leaves fewer combinations.
     """
     for i, (small, most) in enumerate(steps):
         for j, (large, other) in enumerate(steps):
@@ -163,7 +164,7 @@ def _merge(steps: list[_Step]) -> bool:
 
 
 def _leads(target: int, steps: Sequence[_Step]) -> bool:
-    """Do what `_lead` does, for steps from the largest to the smallest, all forwards."""
+    """Do what `_lead` does, for forward steps only, sorted from the largest to the smallest."""
     if target <= 0 or not steps:
         return target == 0
     (size, most), smaller = steps[0], steps[1:]

@@ -1,4 +1,4 @@
-"""What was declared in this process: operators by name, and, kept likewise, whatever else is."""
+"""The registry of operators declared in this process, and a generic `Registry`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Declared things by their keys, in the order of the latest declarations.
+    """Declared objects by key, in the order of their latest declarations.
 
     Args:
-        what: what each is called, for messages.
-        done: what was done to it: ``declared``, ``adopted``.
+        what: the noun for one object, for messages.
+        done: the verb for registering it, for messages: ``declared``, ``adopted``.
     """
 
     def __init__(self, what: str, done: str = "declared") -> None:
@@ -26,24 +26,24 @@ class Registry(Generic[T]):
         self._entries: dict[Any, T] = {}
 
     def add(self, key: Any, entry: T) -> None:
-        """Make `entry` the one of its key."""
-        # Out and in again, so that iteration is in the order of the latest declarations.
+        """Register `entry` under `key`, in place of an earlier entry."""
+        # Remove before adding, so that iteration follows the order of the latest declarations.
         self._entries.pop(key, None)
         self._entries[key] = entry
 
     def all(self) -> tuple[T, ...]:
-        """Every entry."""
+        """Return every entry."""
         return tuple(self._entries.values())
 
     def find(self, key: Any) -> T | None:
-        """The entry of `key`, or `None`."""
+        """Return the entry of `key`, or `None`."""
         return self._entries.get(key)
 
     def get(self, key: Any) -> T:
-        """The entry of `key`.
+        """Return the entry of `key`.
 
         Raises:
-            OpsmithError: there is none; says which there are.
+            OpsmithError: the key has no entry; the message lists all keys.
         """
         found = self._entries.get(key)
         if found is None:
@@ -58,22 +58,22 @@ _OPERATORS: Registry[RegisteredOperator] = Registry("operator")
 
 
 def add(operator: RegisteredOperator) -> None:
-    """Make `operator` the one of its name."""
+    """Register `operator` under its name, in place of an earlier operator."""
     _OPERATORS.add(operator.name, operator)
 
 
 def all_operators() -> tuple[RegisteredOperator, ...]:
-    """Every operator, in the order in which they were declared."""
+    """Return every operator, in the order in which they were declared."""
     return _OPERATORS.all()
 
 
 def find(name: str) -> RegisteredOperator | None:
-    """The operator called ``namespace::name``, or `None`."""
+    """Return the operator called ``namespace::name``, or `None`."""
     return _OPERATORS.find(name)
 
 
 def get(name: str) -> RegisteredOperator:
-    """The operator called ``namespace::name``.
+    """Return the operator called ``namespace::name``.
 
     Raises:
         OpsmithError: no operator of that name was declared.

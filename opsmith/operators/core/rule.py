@@ -1,4 +1,4 @@
-"""How an operator is differentiated."""
+"""The rule by which an operator is differentiated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rule:
-    """How an operator is differentiated.
+    """The rule by which an operator is differentiated.
 
     Attributes:
-        backward: ``backward(ctx, *grads)`` written by hand, in ``torch.library``'s contract.
-        setup_context: ``setup_context(ctx, inputs, output)``, ditto.
-        reference: whether the reference gives the derivatives that `backward` does not.
+        backward: a hand-written ``backward(ctx, *grads)``, as ``torch.library`` defines it.
+        setup_context: a hand-written ``setup_context(ctx, inputs, output)``, as ``torch.library``
+            defines it.
+        reference: whether to differentiate the reference where `backward` gives no derivative.
     """
 
     backward: Callable[..., Any] | None = None

@@ -1,4 +1,4 @@
-"""Where something of the user's is written, for messages."""
+"""Find where a user's function is written, for messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def where_written(function: object) -> str:
 
 
 def line_of(error: BaseException, function: object) -> str:
-    """The last line of a function's file on the way to an error, in brackets; empty if none is."""
+    """Return the last line in a function's file on the way to an error, in brackets; else empty."""
     code = getattr(function, "__code__", None)
     if code is None:
         return ""
@@ -24,6 +24,6 @@ def line_of(error: BaseException, function: object) -> str:
 
 
 def shown_path(file: str) -> str:
-    """A path, or a path and a line, relative to the working directory where it lies below it."""
+    """Return a path, or path and line, relative to the working directory if it lies below it."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

@@ -1,4 +1,4 @@
-"""How many threads PyTorch computes with, for a while."""
+"""Change the number of threads that PyTorch computes with, for a block of code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads.
+    """Compute with `count` threads in this block.
 
-    With one, no other thread is woken, which for small tensors costs more than it gives.
+    One thread is best for small tensors: waking another costs more than it saves.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)

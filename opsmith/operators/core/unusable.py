@@ -1,4 +1,4 @@
-"""Say why PyTorch did not take a tensor to an operator, where its own words name no argument."""
+"""Explain why PyTorch rejected a tensor argument, where PyTorch's own message names no argument."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def unusable(tensor: Tensor) -> str | None:
 def unusable_here(
     signature: Signature, arguments: Mapping[str, Any], error: Exception
 ) -> str | None:
-    """Return which tensor PyTorch means by `error`, and why, as the end of a sentence; else `None`.
+    """Return which tensor caused `error`, and why, as the end of a sentence; else `None`.
 
-    Most operators take such tensors, so the error has to speak of their kind.
+    Most operators accept such tensors, so the text of `error` has to name the problem too.
     """
     for name, tensor in every_tensor_in(arguments):
         parameter = signature.by_name[name.partition("[")[0]]

@@ -1,4 +1,4 @@
-"""Checking a call in Python, for kernels that are Python; C++ kernels have this generated."""
+"""Validate calls in Python, for Python kernels; C++ kernels contain generated checks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from opsmith.signature.binding import show_sizes
 
 @dataclass(frozen=True)
 class Valid:
-    """What is known of a call whose shapes, dtypes and scalars fit.
+    """The facts about a call whose shapes, dtypes and scalars are valid.
 
     Attributes:
-        bindings: what the call fixed.
-        shapes: of the results; `None` where the declaration or the arguments do not say.
-        dtypes: of the results; `None` where their shapes are.
+        bindings: the dimensions and dtype that the call fixed.
+        shapes: shapes of the results; `None` where declaration and arguments do not fix them.
+        dtypes: dtypes of the results; `None` where the shape is `None`.
     """
 
     bindings: Bindings
@@ -40,10 +40,10 @@ class Valid:
 
 
 class Validator:
-    """Checks the calls of one operator.
+    """Validates the calls of one operator.
 
-    What depends on shapes, dtypes, devices and scalars alone is worked out once for each
-    combination that comes: a model calls an operator with the same few over and over.
+    Everything that depends on shapes, dtypes, devices and scalars alone is computed once per
+    combination, since a model calls an operator with the same few combinations again and again.
     """
 
     _REMEMBERED = 256
@@ -58,15 +58,15 @@ class Validator:
         self._constrained = [p for p in signature.tensors if p.constraints]
         self._mutated = [p for p in signature.mutated if p.is_tensor]
         self._known_shapes = signature.shaped and not signature.data_dependent
-        # Values are looked at in each call.
+        # Checks of values cannot be cached: they run in each call.
         positional = not any(parameter.keyword_only for parameter in signature.parameters)
         self._by_key = positional and not self._constrained and not self._mutated
 
     def remembered(self, values: tuple[Any, ...]) -> Valid | None:
-        """What is known of a call like one before; `None` where there is more to compare.
+        """Return the cached facts about such a call; `None` where more has to be checked.
 
         Args:
-            values: the call's arguments, in the declaration's order, perhaps not all.
+            values: the call's arguments, in the declaration's order; trailing ones may be missing.
         """
         if not self._by_key or len(values) != len(self._keys):
             return None
@@ -82,7 +82,7 @@ class Validator:
             arguments: every argument by name, in the declaration's order.
 
         Raises:
-            ArgumentError: in the words that the C++ adapters use too.
+            ArgumentError: an argument is invalid; the message is the one that the C++ adapters use.
         """
         key = self._key(arguments.values())
         valid = self._valid.get(key)
@@ -116,16 +116,16 @@ def _list_key(value: Any) -> Any:
 
 
 def _scalar_key(value: Any) -> Any:
-    # 1, 1.0 and True are one key to a dictionary.
+    # A dictionary treats 1, 1.0 and True as the same key, so add the type.
     if isinstance(value, list | tuple):
         return tuple(value), type(value[0]) if value else None
     return value, type(value)
 
 
 def result_test(signature: Signature) -> Callable[[tuple[Any, ...], Valid, Any], bool]:
-    """A quick test of what a Python kernel returned, by a call's arguments and what is known of it.
+    """Return a quick test of a Python kernel's results, given the arguments and their facts.
 
-    Where it does not hold, `checked_results` has to look: something may be wrong.
+    If the test fails, something may be wrong, and `checked_results` has to decide.
     """
     count = len(signature.results)
 
@@ -155,13 +155,12 @@ def checked_results(
     returned: Any,
     kernel: str,
 ) -> Any:
-    """What a Python kernel returned, compared with the declaration and made contiguous.
+    """Compare a Python kernel's results with the declaration, and return them made contiguous.
 
-    The fake kernel promises contiguous results that share no memory with the arguments, so that is
-    what callers get.
+    The fake kernel promises contiguous results that share no memory with the arguments.
 
     Raises:
-        ArgumentError: the kernel returned something else than it declared.
+        ArgumentError: the kernel returned something that contradicts the declaration.
     """
     results = signature.results
     name = signature.qualname
@@ -229,7 +228,7 @@ def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]
 
 
 def result_dtype(type_: TensorType, bindings: Bindings) -> torch.dtype:
-    """The dtype of a declared result in a call."""
+    """Return the dtype of a declared result in a call."""
     name = bindings.dtype if type_.dtypes.generic else type_.dtypes.names[0]
     assert name is not None
     return DTYPES[name]

@@ -1,4 +1,4 @@
-"""The values of a call's tensors against the constraints on them; C++ has this in values.h."""
+"""Check values of a call's tensors against the declared constraints, like values.h in C++."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ def check_values(
     """Compare the values of one tensor argument with every constraint on it.
 
     Args:
-        signature: the operator's.
-        parameter: a tensor.
-        arguments: the call's, by name.
-        bindings: what the call fixed.
+        signature: the operator's signature.
+        parameter: the parameter that takes the tensor.
+        arguments: the call's arguments, by name.
+        bindings: the dimensions and dtype that the call fixed.
 
     Raises:
-        ArgumentError: in the words that the C++ adapters use too.
+        ArgumentError: a value breaks a constraint; the message is the one that the C++ adapters
+            use.
     """
     value = arguments[parameter.name]
     # Reading the values of a device tensor would make every call wait for the device.
@@ -61,7 +62,7 @@ def check_values(
 
 
 class _Values:
-    """The values of one argument."""
+    """Compare the values of one argument with constraints."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class _Values:
 
 
 def _comparable(value: Tensor) -> Tensor:
-    """`value` in a dtype in which PyTorch compares; what is too large for it as large as can be."""
+    """Convert `value` to a dtype that PyTorch compares; clamp a uint64 to the largest int64."""
     name = dtype_name(value.dtype)
     if name in FLOAT8:
         return value.to(torch.float32)
@@ -169,7 +170,8 @@ def _comparable(value: Tensor) -> Tensor:
 
 def _inside(value: Tensor, low: Any, high: Any, above: bool = False) -> bool:
     smallest, largest = torch.aminmax(value)
-    # A NaN is smaller than nothing, so it is compared in this direction.
+    # Every comparison with NaN is False, so ask whether the order is right, not whether it is
+    # wrong.
     return (low is None or bool(smallest > low if above else smallest >= low)) and (
         high is None or bool(largest <= high)
     )
@@ -190,12 +192,12 @@ def _index(shape: torch.Size, flat: int) -> str:
 
 
 def _rows(value: Tensor) -> Tensor:
-    """`value` with all dimensions but the last made one."""
+    """Reshape `value` to two dimensions; all but the last become the first."""
     return value.reshape(value.shape[:-1].numel(), value.shape[-1])
 
 
 def _products(shapes: Tensor) -> Tensor:
-    """The number of elements of each shape in the last dimension; `LARGEST` where it is more."""
+    """Return the number of elements of each shape in the last dimension, at most `LARGEST`."""
     exact = shapes.to(torch.int64).prod(-1)
     if not bool((shapes.double().prod(-1).abs() > 2.0**62).any()):
         return exact
@@ -211,7 +213,7 @@ def _product(sizes: list[int]) -> int:
 
 
 def _sums(rows: Tensor) -> list[int]:
-    """The sum of each row; `LARGEST` where it is more."""
+    """Return the sum of each row, at most `LARGEST`."""
     if bool((rows.double().abs().sum(1) > 2.0**62).any()):
         return [min(sum(row), LARGEST) for row in rows.tolist()]
     found: list[int] = rows.to(torch.int64).sum(1).tolist()

@@ -1,1 +1,1 @@
-"""What PyTorch's dispatcher is told of an operator, and the kernels that calls reach."""
+"""Registrations with PyTorch's dispatcher, and the kernels that calls reach."""

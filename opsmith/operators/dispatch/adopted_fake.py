@@ -1,4 +1,4 @@
-"""A fake kernel for an adopted operator whose own library has none."""
+"""Fake kernels for adopted operators whose own library provides none."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opsmith.operators.dispatch.fake import fake_kernel
 from opsmith.signature import Signature
 
 _TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
-# A registration lasts as long as its Library, and an operator may be adopted again.
+# A registration ends with its Library; keep it, and replace it when the operator is adopted again.
 _GIVEN: dict[str, Library] = {}
 
 
 def give_fake(signature: Signature, overload: OpOverload) -> None:
-    """Derive a fake kernel from the declaration, where tracing would find none.
+    """Derive a fake kernel from the declaration, unless the operator can be traced already.
 
-    Nothing is done where the declaration says no shapes, or the operator can be traced already.
+    Do nothing if the declaration gives no shapes.
     """
     name = overload.name()
     given = _GIVEN.pop(name, None)
@@ -36,7 +36,7 @@ def _has_fake(overload: OpOverload) -> bool:
     name = overload.name()
     if is_builtin(overload) or META in overload.py_kernels:
         return True
-    # The others are kernels for every device, made of other operators.
+    # The other keys hold kernels for every device, which call other operators.
     if any(has_kernel(name, key) for key in _TRACED):
         return True
     return has_fake_kernel(name)

@@ -1,9 +1,10 @@
-// The gate before a kernel that does not look at its arguments: compares them with the declaration,
-// makes them contiguous where the kernel did not ask for strides, and counts the calls that go on.
+// The gate before a kernel that does not validate its arguments: compares them with the
+// declaration, makes them contiguous where the kernel does not accept strides, and counts the calls
+// that reach the kernel.
 //
-// It stands at the BackendSelect key, the last before a device's: every call passes there, with
-// gradients and without, in inference mode and from compiled code. Like what it stands before (a
-// source with its own TORCH_LIBRARY block) it uses PyTorch's C++ interface.
+// It runs at the BackendSelect key, the last before a device's key: every call passes there, with
+// gradients and without, in inference mode and from compiled code. Like the kernels behind it
+// (sources with their own TORCH_LIBRARY block) it uses PyTorch's C++ interface.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -136,7 +137,7 @@ class Arguments {
   std::vector<std::unique_ptr<std::byte[]>> sequences_;
 };
 
-// What the comparison may use: threads, and a place for its message.
+// The resources of the comparison: threads, and a buffer for its message.
 class Call {
  public:
   Call() {
@@ -159,7 +160,7 @@ class Call {
   opsmith_context context_{};
 };
 
-// One device's kernel: how each argument is to arrive, and how often it was called.
+// One device's kernel: the form in which it needs each argument, and how often it was called.
 struct Kernel {
   Kernel(c10::DispatchKey key, std::string arrival) : key(key), arrival(std::move(arrival)) {}
   const c10::DispatchKey key;
@@ -168,8 +169,8 @@ struct Kernel {
 };
 using Kernels = std::deque<Kernel>;
 
-// Copies what a call only reads where it lies in memory that the call writes, so that it changes
-// nothing else; refuses what is written where elements of it share memory, or two that share some.
+// Copies read-only tensors that lie in memory which the call writes, so that the call does not
+// change them. Refuses a written tensor whose elements share memory, and two that share memory.
 void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!op.schema().is_mutable()) return;
   const auto& declared = op.schema().arguments();
@@ -210,7 +211,7 @@ void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
 }
 
-// Puts contiguous copies into a call, and gives the caller's tensors what was written into them.
+// Passes contiguous copies to a call, and copies written values back into the caller's tensors.
 class Contiguous {
  public:
   Contiguous(const std::string& arrival, torch::jit::Stack& stack) {
@@ -277,7 +278,7 @@ class Gate final : public c10::OperatorKernel {
       contiguous.write_back();
       return;
     }
-    op.redispatchBoxed(below, stack);  // other kernels look at their arguments themselves
+    op.redispatchBoxed(below, stack);  // other kernels validate their arguments themselves
   }
 
  private:
@@ -303,9 +304,9 @@ thread_local std::string message;
 
 extern "C" {
 
-// Puts a gate before the kernels of `name`: for each a dispatch key and how its arguments arrive,
-// as in "CPU:ccw,CUDA:sss". Returns what the functions below take, or null with
-// `opsmith_argument_gate_error`.
+// Puts a gate before the kernels of `name`. For each kernel `arrivals` has a dispatch key and the
+// form of its arguments, as in "CPU:ccw,CUDA:sss". Returns a handle for the functions below, or
+// null after setting `opsmith_argument_gate_error`.
 __attribute__((visibility("default"))) void* opsmith_argument_gate_open(
     const char* name, const char* kernels, opsmith::opsmith_check_arguments check) {
   try {

@@ -1,6 +1,6 @@
-"""The argument gate: compares arguments with the declaration before kernels that do not, in C++.
+"""The argument gate: validates arguments in C++ before kernels that do not validate them.
 
-See ``argument_gate.cpp`` for where it stands. It counts the calls that go on to the kernel too.
+``argument_gate.cpp`` says at which dispatch key it runs. It also counts the calls of the kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLAGS = ("-O2",)
 
 
 def _unit(defines: tuple[str, ...]) -> kernels.Unit:
-    """The gate itself, the same for all operators."""
+    """Return the gate's translation unit, which is the same for all operators."""
     nothing = kernels.Generated.of(None)
     return kernels.Unit(
         "argument_gate", _SOURCE, nothing, defines=defines, flags=_FLAGS, full_torch=True
@@ -34,7 +34,7 @@ def _unit(defines: tuple[str, ...]) -> kernels.Unit:
 def _load() -> ctypes.CDLL:
     path = kernels.Recipe(
         "argument_gate",
-        # As for the programs' gates on the CPU, so that they share the object.
+        # The CPU's definitions, as in the gates for C++ programs, so that both share the object.
         objects=[_unit(kernels.DEVICES[kernels.HOST].compile_definitions)],
         torch="full",
         what="the argument gate (once for this PyTorch)",
@@ -54,18 +54,18 @@ def _load() -> ctypes.CDLL:
 
 
 def build(signature: Signature) -> None:
-    """Build what the gate before an operator needs, or find it in the cache.
+    """Build the libraries that an operator's gate needs, or find them in the cache.
 
     Raises:
-        BuildError: it does not compile.
-        MissingError: there is no compiler.
+        BuildError: a library does not compile.
+        MissingError: no compiler is installed.
     """
     build_arguments_check(signature)
     _load()
 
 
 def _arrivals(sources: Mapping[str, KernelSource]) -> str:
-    """How the arguments of each kernel arrive, as ``opsmith_argument_gate_open`` takes it."""
+    """Encode, for ``opsmith_argument_gate_open``, in which form each kernel needs its arguments."""
     return ",".join(
         f"{key}:{''.join(_arrival(source, p) for p in source.signature.parameters)}"
         for key, source in sources.items()
@@ -80,11 +80,11 @@ def _arrival(source: KernelSource, parameter: Parameter) -> str:
 
 
 def build_for_programs(source: KernelSource) -> Path:
-    """A library that opens the gate before an operator's kernel when it is loaded.
+    """Build a library that opens the gate before an operator's kernel when it is loaded.
 
     Raises:
-        BuildError: it does not compile.
-        MissingError: there is no compiler.
+        BuildError: the library does not compile.
+        MissingError: no compiler is installed.
     """
     signature, device = source.signature, source.device_row
     name = f"{signature.namespace}__{signature.name}__{device.name}__gate"
@@ -125,13 +125,13 @@ class ArgumentGate:
     """The gate before an operator's kernels, open until `close`.
 
     Args:
-        signature: the operator's.
+        signature: the operator's signature.
         kernels_: the kernels by dispatch key.
 
     Raises:
-        BuildError: it does not compile.
-        MissingError: there is no compiler.
-        OpsmithError: PyTorch refuses.
+        BuildError: the gate does not compile.
+        MissingError: no compiler is installed.
+        OpsmithError: PyTorch refuses the gate's registration.
     """
 
     def __init__(self, signature: Signature, kernels_: Mapping[str, KernelSource]) -> None:
@@ -147,10 +147,10 @@ class ArgumentGate:
             raise OpsmithError(f"{signature.qualname}: {error}")
 
     def calls(self, key: str) -> int:
-        """How often the kernel at a dispatch key was called since the gate was opened."""
+        """Return how often the kernel at a dispatch key was called since the gate was opened."""
         place = list(self.kernels).index(key)
         return int(self._library.opsmith_argument_gate_calls(self._handle, place))
 
     def close(self) -> None:
-        """Take the gate away."""
+        """Remove the gate."""
         self._library.opsmith_argument_gate_close(self._handle)

@@ -1,4 +1,4 @@
-"""What an operator does under ``torch.autocast``."""
+"""Kernels for ``torch.autocast``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def autocast_keys() -> list[str]:
-    """Each autocast key that some device type has."""
+    """Return the autocast keys of all device types, each once."""
     keys = (row.autocast_key for row in kernels.DEVICES.values())
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
 def needs_promotion(signature: Signature) -> bool:
-    """Whether autocast can hand the operator generic tensors of different dtypes."""
+    """Return whether autocast can pass the operator generic tensors of different dtypes."""
     generic = [
         p
         for p in signature.tensors
@@ -33,9 +33,9 @@ def needs_promotion(signature: Signature) -> bool:
 
 
 def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
-    """The autocast kernel that follows from one generic dtype: the widest dtype that came.
+    """Return the autocast kernel that casts generic tensors to the widest dtype among them.
 
-    Under autocast some inputs are already half precision and others are not. The signature wants
+    Under autocast some inputs are already half precision and others are not. The signature requires
     one dtype, and the widest loses nothing.
     """
     names = [
@@ -62,7 +62,7 @@ def promoting_kernel(operator: Operator, key: str) -> Callable[..., Any]:
 
 
 def casting_kernel(operator: Operator, key: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """The autocast kernel that casts every floating tensor to `dtype`."""
+    """Return the autocast kernel that casts every floating tensor to `dtype`."""
     names = [p.name for p in operator.signature.tensors if not p.mutated]
     return _casting_kernel(operator, key, names, lambda _: dtype)
 

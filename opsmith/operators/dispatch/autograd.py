@@ -1,19 +1,18 @@
-"""Derivatives: the kernel at the Autograd key.
+"""The kernel at the Autograd key, which computes derivatives.
 
-Three kinds of operator reach it. One with a backward written by hand, one that takes its
-derivatives from the reference, and one with none, whose results say so when somebody asks. In no
-case does a derivative silently come out as zero or as nothing.
+It serves three kinds of operator: with a hand-written backward, with derivatives from the
+reference, and without derivatives. In the last case a request for a derivative is an error; a
+derivative never silently comes out as zero or `None`.
 
-* Reverse mode uses the backward written by hand, else the reference.
+* Reverse mode uses the hand-written backward, else the reference.
 * Forward mode takes the tangents from the reference, which is plain PyTorch and so has every
-  derivative, and the results from the operator itself, which compares its arguments with the
-  declaration as in any other call. A second derivative of ``autograd="reference"`` runs the
-  reference.
+  derivative. The results come from the operator itself, which validates its arguments as in any
+  other call. A second derivative of ``autograd="reference"`` runs the reference.
 
-The autograd node is a *single-level* function (`torch.autograd.function._SingleLevelFunction`):
-this kernel already runs inside whatever `torch.func` transform is active, as PyTorch's own
-derivatives do, so the node must not enter the transform again, which is why
-``torch.library.register_autograd`` fails under `torch.func.vjp`.
+The autograd node is a *single-level* function (`torch.autograd.function._SingleLevelFunction`).
+This kernel already runs inside the active `torch.func` transform, as PyTorch's own derivatives do,
+so the node must not enter the transform again. ``torch.library.register_autograd`` does enter it
+again, and therefore fails under `torch.func.vjp`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def kernel(operator: Operator) -> Callable[..., Any]:
-    """The kernel for the Autograd key, taking the keyset first."""
+    """Return the kernel for the Autograd key; its first argument is the keyset."""
     overload = operator.overload
     slow = late(lambda: derivative_kernel(operator))
 
@@ -65,7 +64,7 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 
 
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
-    """The same for a call that is known to need a derivative, or to carry tangents."""
+    """Return the kernel for calls that are known to need a derivative or to carry tangents."""
     from opsmith.operators.dispatch.forward_mode import forward_mode, has_tangent, written_names
 
     overload = operator.overload
@@ -92,7 +91,7 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
 
 
 def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Give memory to the zeros that PyTorch keeps without, of which some of its operators crash."""
+    """Allocate PyTorch's zero tensors without storage, on which some of its operators crash."""
     from opsmith.operators.core.arguments import map_tensors
 
     def filled(value: Tensor) -> Tensor:
@@ -103,7 +102,7 @@ def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """A call's arguments, with the tensors detached that are declared `NonDifferentiable`."""
+    """Return a call's arguments with the tensors detached that are declared `NonDifferentiable`."""
     arguments = operator.arguments(args, kwargs)
     for name in operator.signature.nondifferentiable:
         value = arguments[name]
@@ -115,14 +114,14 @@ def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 class _Flat:
-    """A call's tensors as autograd wants them, one after the other, lists taken apart.
+    """A call's tensors in one flat list, as autograd requires; lists of tensors are unpacked.
 
     Attributes:
-        arguments: the call's, by name.
-        tensors: those among them, until `release`.
-        count: how many there are.
-        places: where each tensor argument is among them; several for a list of tensors, `None` for
-            one that is absent.
+        arguments: the call's arguments, by name.
+        tensors: the tensors among the arguments; empty after `release`.
+        count: number of tensors.
+        places: position of each tensor argument in `tensors`; a range for a list of tensors, `None`
+            for an absent tensor.
     """
 
     def __init__(self, arguments: dict[str, Any], names: Sequence[str]) -> None:
@@ -143,25 +142,25 @@ class _Flat:
         self.count = len(self.tensors)
 
     def release(self) -> None:
-        """Let go of the tensors; `fill` puts others in their places."""
+        """Drop the tensors; `fill` puts others in their places."""
         self.tensors = []
         for name in self.places:
             self.arguments[name] = None
 
     def fill(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """The arguments by name with `tensors` in the places of the originals."""
+        """Return the arguments by name, with `tensors` in the places of the originals."""
         return {**self.arguments, **{name: _at(tensors, p) for name, p in self.places.items()}}
 
 
 def _at(values: Sequence[Any], place: int | range | None) -> Any:
-    """What is at a place of `_Flat.places`."""
+    """Return the value, or the list of values, at a place of `_Flat.places`."""
     if place is None:
         return None
     return values[place] if isinstance(place, int) else [values[p] for p in place]
 
 
 class _Nodes:
-    """Makes the autograd node of each call of one operator."""
+    """Creates the autograd node of each call of one operator."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -203,7 +202,7 @@ class _Nodes:
                     rule.setup_context(ctx, **inputs)
             elif rule.reference:
                 ctx.save_for_backward(*tensors)
-        # What backward needs is saved through ctx; the node must not keep the rest alive.
+        # ctx saves the tensors that backward needs; the node must not keep the others alive.
         call.flat.release()
         if self.any_without_gradient:
             ctx.mark_non_differentiable(*self._without_gradient(output))
@@ -260,13 +259,13 @@ class _Nodes:
         return found
 
     def _by_argument(self, call: _Call, needs: Sequence[bool]) -> tuple[Any, ...]:
-        """Which tensors need a gradient, as torch.library has it: one entry per argument."""
+        """Return whether each argument needs a gradient, in torch.library's order."""
         order = [call.flat.places.get(name) for name in self.positional]
         return tuple([_at(needs, place) if place is not None else False for place in order])
 
 
 class _Call:
-    """One differentiated call: its arguments, and how its results are put together."""
+    """The arguments of one differentiated call, and the structure of its results."""
 
     def __init__(self, flat: _Flat, keyset: Any) -> None:
         self.flat = flat
@@ -274,7 +273,7 @@ class _Call:
         self.template: Any = None
 
     def flatten(self, output: Any) -> Any:
-        """Results as the autograd node returns them: a tensor, or a flat tuple of tensors."""
+        """Flatten results to what the autograd node returns: a tensor, or a tuple of tensors."""
         if isinstance(output, Tensor):
             self.template = None
             return output
@@ -289,7 +288,7 @@ class _Call:
         return tuple(flat)
 
     def structure(self, returned: Any) -> Any:
-        """The inverse of `flatten`."""
+        """Restore the structure that `flatten` removed."""
         if self.template is None:
             return returned
         is_tuple, lengths = self.template
@@ -303,7 +302,7 @@ class _Call:
         return tuple(many) if is_tuple else many[0]
 
     def structured_grads(self, grads: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Gradients of the results, in lists where the results were."""
+        """Return gradients of the results, in lists where the results are lists."""
         if self.template is None:
             return tuple(grads)
         structured = self.structure(tuple(grads))
@@ -313,12 +312,12 @@ class _Call:
 def _by_reference(
     operator: Operator, call: _Call, saved: Sequence[Tensor], grads: Sequence[Tensor], ctx: Any
 ) -> list[Tensor | None]:
-    """Gradients by differentiating the reference at the saved arguments."""
+    """Return gradients, computed by differentiating the reference at the saved arguments."""
     needed = ctx.needs_input_grad[1:]
     differentiate = _reference_vjp if in_transform() else _reference_grad
 
     def outputs_of(wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The reference's differentiable results with the gradients that came for them."""
+        """Return the reference's differentiable results, and the incoming gradients for them."""
         rest = iter(wanted)
         inputs = [next(rest) if need else t for t, need in zip(saved, needed, strict=True)]
         try:
@@ -355,7 +354,7 @@ def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
 
 
 class _Leaving(TorchFunctionMode):
-    """Watches for a function that takes a tensor out of the graph."""
+    """Detects a function that takes a tensor out of the graph."""
 
     _OUT = frozenset(
         {"detach", "detach_", "item", "tolist", "numpy", "__array__", "__get__", "__float__"}
@@ -370,18 +369,18 @@ class _Leaving(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = getattr(function, "__name__", "")
-        # Of attributes (__get__), .data alone leaves.
+        # Of all attribute reads (__get__), only .data leaves the graph.
         own = name in self._OUT and (name != "__get__" or function == data_of_tensor)
-        # Nor does an integer's value: no graph goes through it.
+        # Reading an integer tensor's value does not leave the graph either: no graph contains it.
         own = own and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
         self.left |= own or not torch.is_grad_enabled()
         return function(*args, **(kwargs or {}))
 
 
 def _leaves_pytorch(reference: Callable[[], Any]) -> bool:
-    """Whether a reference whose results need no gradient took something out of the graph.
+    """Return whether a reference, whose results need no gradient, took a tensor out of the graph.
 
-    Else they do not depend on the arguments, and zero is their gradient.
+    If it did not, the results do not depend on the arguments, and the gradient is zero.
     """
     with _Leaving() as watching:
         reference()
@@ -404,11 +403,11 @@ def _reference_grad(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tens
 
 
 def _leaf(tensor: Tensor, create_graph: bool) -> Tensor:
-    """A tensor to differentiate with respect to.
+    """Return a tensor to differentiate with respect to.
 
-    With a graph being built it is a function of the saved argument, so that the second derivative
-    is there too; a view says whether that argument still has a graph, which one saved inside a
-    `torch.func` transform that has ended does not.
+    If a graph is built, return a view of the saved argument, so that the second derivative exists
+    too. The view requires no gradient if the argument was saved inside a `torch.func` transform
+    that has ended, since its graph is gone; then return a detached leaf.
     """
     if create_graph:
         view = tensor.view_as(tensor)
@@ -418,13 +417,13 @@ def _leaf(tensor: Tensor, create_graph: bool) -> Tensor:
 
 
 def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tensor | None]:
-    # Under a torch.func transform the saved arguments may belong to a level that has ended, so
-    # they are differentiated in a level of their own.
+    # Under a torch.func transform, the saved arguments may belong to a level that has ended, so
+    # differentiate them in a new level.
     grads: list[Tensor] = []
 
     def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
         found, grads_found = outputs_of(inputs)
-        if not found:  # vjp wants a result
+        if not found:  # vjp needs at least one result
             found = grads_found = [inputs[0].new_zeros(())]
         grads.extend(grads_found)
         return tuple(found)
@@ -435,9 +434,9 @@ def _reference_vjp(outputs_of: _Outputs, wanted: list[Tensor]) -> Sequence[Tenso
 
 
 def increment_versions(operator: Operator) -> Callable[..., Any]:
-    """The kernel at ADInplaceOrView of a mutating operator: counts what was written into.
+    """Return the ADInplaceOrView kernel of a mutating operator, which raises version counters.
 
-    Autograd compares these counts to find a saved tensor that was overwritten.
+    Autograd compares these counters to detect that a saved tensor was overwritten.
     """
     overload = operator.overload
     names = [parameter.name for parameter in operator.signature.mutated]

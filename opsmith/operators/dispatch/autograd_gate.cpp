@@ -1,5 +1,5 @@
-// The gate at the Autograd key: a call that needs no derivative passes it in C++. And the one at
-// ADInplaceOrView: the version counters of what a call writes into are raised in C++.
+// The gate at the Autograd key lets a call that needs no derivative pass in C++. The gate at
+// ADInplaceOrView raises the version counters of written tensors in C++.
 //
 // PyTorch's own way for an operator written outside it is a Python function at each of these keys,
 // which then runs on every call, also in inference. The stable ABI cannot stand here: it has no way
@@ -87,8 +87,8 @@ class Versions final : public c10::OperatorKernel {
 
 extern "C" {
 
-// Puts a gate before `name`; `derivative` is the operator of the same schema that a call needing a
-// derivative goes to. Returns as `open_gate`.
+// Puts a gate before `name`. Calls that need a derivative go to `derivative`, an operator of the
+// same schema. Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_gate_open(const char* name,
                                                                const char* derivative) {
   return open_gate(name, c10::DispatchKey::Autograd, "opsmith's autograd gate",
@@ -97,7 +97,7 @@ __attribute__((visibility("default"))) void* opsmith_gate_open(const char* name,
                    });
 }
 
-// Raises the version counters of what `name` writes into. Returns as `open_gate`.
+// Raises the version counters of the tensors that `name` writes. Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_versions_open(const char* name) {
   return open_gate(
       name, c10::DispatchKey::ADInplaceOrView, "opsmith's version counters",

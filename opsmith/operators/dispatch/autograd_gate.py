@@ -1,6 +1,6 @@
-"""The autograd gate: lets calls that need no derivative pass PyTorch's own keys in C++.
+"""The autograd gate: lets calls that need no derivative pass PyTorch's autograd keys in C++.
 
-See ``autograd_gate.cpp`` for why it exists. Everything works without it, one Python call slower.
+``autograd_gate.cpp`` says why it exists. Without the gate, each call costs one more Python call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMESPACE = "opsmith_derivative"
 
 
 def built_beside(operators: Iterable[RegisteredOperator] = ()) -> AbstractContextManager[None]:
-    """Build the operators' gates, by default the plain one, while a block builds something else."""
+    """Build the operators' gates, by default the plain gate, in parallel with a block of code."""
     wanted = {load_recorder if is_recorded(operator) else load for operator in operators} or {load}
     return gate_libraries.loaded_beside(
         [loader for loader in wanted if not loader.cache_info().currsize]
@@ -32,14 +32,14 @@ def built_beside(operators: Iterable[RegisteredOperator] = ()) -> AbstractContex
 
 
 def is_recorded(operator: RegisteredOperator) -> bool:
-    """Whether calls that need a gradient are recorded in C++, where there is a library for it."""
+    """Return whether C++ records calls that need a gradient, if the recorder can be built."""
     declared = operator.declared_backward
     return declared is not None and declared.recordable
 
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """The library of the gate, or `None` where there is none."""
+    """Return the library of the gate, or `None` if it cannot be built."""
     library = _loaded("autograd_gate")
     if library is not None:
         library.opsmith_gate_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
@@ -51,7 +51,7 @@ def load() -> ctypes.CDLL | None:
 
 @functools.cache
 def load_recorder() -> ctypes.CDLL | None:
-    """The library of the gate that records declared backwards, or `None` where there is none."""
+    """Return the library of the gate that records declared backwards, or `None`."""
     library = _loaded("recorder")
     if library is not None:
         text, count = ctypes.c_char_p, ctypes.c_uint64
@@ -73,13 +73,13 @@ def _loaded(name: str) -> ctypes.CDLL | None:
 
 
 class Gate:
-    """The gate before one operator, open until `close`; it raises version counters, too.
+    """The gate before one operator, open until `close`; it also raises version counters.
 
     Args:
-        library: what `load` gave; what `load_recorder` gave, for a declared backward.
+        library: the library from `load`; from `load_recorder` for a declared backward.
         operator: the operator.
         derivative: the Python function for calls that need a derivative.
-        declared: the backward to record, if it is declared.
+        declared: the backward to record, if there is a declared one.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Gate:
     ) -> None:
         signature = operator.signature
         self._library = library
-        # The gate hands calls that need a derivative to an operator of the same schema, whose
-        # only kernel is the Python function.
+        # For calls that need a derivative, the gate calls a second operator of the same schema,
+        # whose only kernel is the Python function.
         name = f"{signature.namespace}__{signature.name}"
         self._derivative = Library(_NAMESPACE, "FRAGMENT")
         self._derivative.define(name + signature.schema().removeprefix(signature.name))
@@ -111,14 +111,14 @@ class Gate:
             raise OpsmithError(f"{signature.qualname}: {message}")
 
     def close(self) -> None:
-        """Take the gate away."""
+        """Remove the gate."""
         for handle in self._handles:
             self._library.opsmith_gate_close(handle)
         self._derivative._destroy()
 
 
 def _plan(declared: DeclaredBackward) -> tuple[Any, ...]:
-    """A declared backward as ``opsmith_recorder_open`` takes it."""
+    """Encode a declared backward as arguments of ``opsmith_recorder_open``."""
     signature = declared.forward.signature
     known = {one.name: one for one in declared.given}
     given = [known.get(parameter.name) for parameter in declared.backward.signature.parameters]

@@ -1,4 +1,4 @@
-"""A backward that is an operator: which of its arguments is what of the call, by name."""
+"""A backward that is itself an operator: match its parameters with the forward call by name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GRAD, _RESULT = "grad", "result"
 
 @dataclass(frozen=True)
 class Given:
-    """What one argument of the backward is given.
+    """The value that one parameter of the backward receives.
 
     Attributes:
         name: the backward's parameter.
         kind: an ``"argument"`` or ``"result"`` of the call, or the ``"gradient"`` of a result.
-        position: which of them.
+        position: position among the arguments, or among the results.
     """
 
     name: str
@@ -35,17 +35,17 @@ class Given:
 
 @dataclass(frozen=True)
 class DeclaredBackward:
-    """What an operator's backward is.
+    """A pair of operators, of which the second computes the gradients of the first.
 
     Attributes:
         forward: the operator that is differentiated.
-        backward: the operator that gives the gradients.
-        given: its arguments.
+        backward: the operator that computes the gradients.
+        given: the values of its arguments.
         gradients: for each argument of `forward`, the result of `backward` that is its gradient, or
             `None`.
 
     Raises:
-        DeclarationError: the two do not fit each other; says where.
+        DeclarationError: the two operators do not match; the message says where.
     """
 
     forward: Operator
@@ -55,7 +55,7 @@ class DeclaredBackward:
 
     @property
     def recordable(self) -> bool:
-        """Whether calls can be recorded without Python; else the same is done in it."""
+        """Return whether C++ can record the calls; else a Python function does it."""
         signature = self.forward.signature
         results = [result.type for result in signature.results]
         lists = [
@@ -70,9 +70,9 @@ class DeclaredBackward:
         )
 
     def rule(self, before: Rule) -> Rule:
-        """The same in the contract of ``torch.library.register_autograd``."""
+        """Return the backward as a pair of functions for ``torch.library.register_autograd``."""
         signature = self.forward.signature
-        # torch.library counts arguments by position; those by name have no gradient.
+        # torch.library counts positional arguments; keyword-only arguments have no gradient.
         positional = [p for p in signature.parameters if not p.keyword_only]
         kept = [one for one in self.given if one.kind != "gradient"]
 
@@ -117,39 +117,39 @@ class DeclaredBackward:
                 if not parameter.keyword_only
             )
 
-        # What messages say of where the backward is written.
+        # Messages that locate the backward show the source of this function.
         backward.__wrapped__ = self.backward.reference  # type: ignore[attr-defined]
         return Rule(backward, setup_context, before.reference)
 
 
 @dataclass(frozen=True)
 class _Saved:
-    """Where tensors stand that autograd keeps: one, or a list of `count`."""
+    """The shape of a value that autograd saves: one tensor, or a list of `count` tensors."""
 
     count: int | None
 
     def taken(self, tensors: Any) -> Any:
-        """The next of `tensors` that this stands for."""
+        """Take this value from an iterator over the saved tensors."""
         return next(tensors) if self.count is None else [next(tensors) for _ in range(self.count)]
 
 
 def declared(
     forward: Operator, backward: Any, saves: Sequence[str] | None, grads: Mapping[str, int | str]
 ) -> DeclaredBackward:
-    """Match an operator with the one that gives its gradients.
+    """Match an operator with the operator that computes its gradients.
 
     Args:
         forward: the operator that is differentiated.
-        backward: an operator of opsmith's. Its parameters are found by name: an argument of
+        backward: an operator of opsmith. Its parameters are matched by name: an argument of
             `forward`, ``result``, or ``grad``, the result's gradient (``result_NAME`` and
-            ``grad_NAME`` where there are several). One with a default that is not one of these is
-            left out.
-        saves: the names of what is kept for it, to be compared with what it takes.
-        grads: for each argument that has a gradient, which result of `backward` it is, by position
-            or by name.
+            ``grad_NAME`` where `forward` has several results). Other parameters need a default, and
+            are not passed.
+        saves: the names of arguments and results to save, to be compared with the parameters.
+        grads: for each argument that has a gradient, the position or name of the result of
+            `backward` that is the gradient.
 
     Raises:
-        DeclarationError: they do not fit; says where.
+        DeclarationError: the operators do not match; the message says where.
     """
     name = forward.name
     if not isinstance(backward, Operator):
@@ -158,7 +158,7 @@ def declared(
             "registered by register_autograd."
         )
     theirs = backward.signature
-    # Of what was checked before, no shape is parsed to compare it.
+    # If both declarations were checked before, parse no shapes to compare them again.
     known = checking.was_checked(name) and checking.was_checked(backward.name)
     given = tuple(
         one
@@ -185,9 +185,9 @@ def declared(
 
 
 def _compare_gradients(signature: Signature, backward: str, given: Sequence[Given]) -> None:
-    """Refuse a backward that does not take the gradient of each result that has one, and no other.
+    """Refuse a backward that does not take exactly the gradients that exist.
 
-    What it does not take would be zeros that nobody asked for.
+    The gradient of a result that the backward does not take would silently count as zero.
     """
     what = f"{signature.qualname}: register_backward: {backward}"
     taken = {one.position for one in given if one.kind == "gradient"}
@@ -208,13 +208,13 @@ def _compare_gradients(signature: Signature, backward: str, given: Sequence[Give
 
 
 def _names_for(kind: str, signature: Signature) -> list[str]:
-    """What the backward calls each result, or its gradient: its own results have their names."""
+    """Return the backward's parameter names for each result of the forward, or its gradient."""
     several = [f"{kind}_{result.name}" for result in signature.results]
     return [kind] if len(several) == 1 else several
 
 
 def _given(signature: Signature, parameter: Parameter, backward: str, known: bool) -> Given | None:
-    """What of a call one parameter of the backward is given."""
+    """Return the value that one parameter of the backward receives in a call."""
     what = f"{signature.qualname}: register_backward: {backward} takes {parameter.name!r}"
     names = [p.name for p in signature.parameters]
     results, gradients = _names_for(_RESULT, signature), _names_for(_GRAD, signature)
@@ -242,7 +242,7 @@ def _given(signature: Signature, parameter: Parameter, backward: str, known: boo
 
 
 def _fits(one: Any, other: Any) -> bool:
-    """Whether values of a type may be given where the other is declared."""
+    """Return whether values of one type may be passed where the other is declared."""
     if isinstance(one, TensorListType) and isinstance(other, TensorListType):
         one, other = one.element, other.element
     if isinstance(one, TensorType) and isinstance(other, TensorType):
@@ -254,7 +254,7 @@ def _fits(one: Any, other: Any) -> bool:
 
 
 def _rank(type_: TensorType) -> int | None:
-    """How many dimensions a tensor has; `None` where that is left open."""
+    """Return a tensor's number of dimensions; `None` if it is not fixed."""
     shape = type_.shape
     return None if shape is None or shape.variadic is not None else shape.rank
 
@@ -262,7 +262,7 @@ def _rank(type_: TensorType) -> int | None:
 def _result(
     forward: Signature, backward: Operator, argument: str, result: int | str, known: bool
 ) -> int:
-    """The position of the backward's result that is an argument's gradient."""
+    """Return the position of the backward's result that is an argument's gradient."""
     what = f"{forward.qualname}: register_backward: grads"
     results = backward.signature.results
     names = [one.name for one in results]

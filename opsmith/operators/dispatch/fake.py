@@ -1,4 +1,4 @@
-"""The fake kernel that follows from a signature: shapes, dtypes and strides without data."""
+"""Derive an operator's fake kernel (shapes, dtypes and strides without data) from its signature."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from opsmith.signature.calls import named
 
 
 def fake_kernel(signature: Signature) -> Callable[..., Any]:
-    """The fake kernel of an operator, for ``torch.library.register_fake``.
+    """Return the fake kernel of an operator, for ``torch.library.register_fake``.
 
-    Sizes are compared with ``torch._check``, which guards on a symbolic size that has a value and
-    leaves a runtime assertion where it has none; no size becomes an int, so none is specialised.
+    Sizes are compared with ``torch._check``: it adds a guard for a symbolic size that has a value,
+    and a runtime assertion for one that has none. No size is converted to an int, so none is
+    specialised.
     """
     arguments_of = named(signature)
     results = signature.results
@@ -56,13 +57,13 @@ def empty_results(
     arguments: Mapping[str, Any],
     sizes: Mapping[str, Any] | None = None,
 ) -> list[Tensor]:
-    """The results of a call, allocated and not computed.
+    """Allocate the results of a call, without computing them.
 
     Args:
-        signature: the operator's, which is `shaped`.
-        bindings: what the call fixed.
-        arguments: the call's, by name.
-        sizes: those of data-dependent dimensions.
+        signature: the operator's signature, which must be `shaped`.
+        bindings: the dimensions and dtype that the call fixed.
+        arguments: the call's arguments, by name.
+        sizes: the sizes of data-dependent dimensions.
     """
     made = []
     for result, shape in zip(
@@ -77,16 +78,16 @@ def empty_results(
 
 
 def as_returned(results: list[Tensor]) -> Any:
-    """Results as a call returns them: none, one, or several."""
+    """Return results in the form of a call's return value: `None`, one tensor, or a tuple."""
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
 
 
 def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A fake kernel that an author wrote, called when the arguments fit the signature.
+    """Return an author's fake kernel with a check that the arguments fit the signature.
 
-    So tracing refuses what a call refuses, whoever wrote the fake kernel.
+    With it, tracing refuses the same calls as running does.
     """
     arguments_of = named(signature)
 
@@ -99,7 +100,7 @@ def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable
 
 
 def check_size(condition: Any, message: Callable[[], str]) -> None:
-    """Demand a condition on sizes, of which some may be symbols."""
+    """Raise unless a condition holds on sizes, some of which may be symbols."""
     if isinstance(condition, bool):
         if not condition:
             raise ArgumentError(message())

@@ -1,4 +1,4 @@
-"""Forward mode: the results are the operator's own, their tangents those of the reference."""
+"""Compute forward-mode derivatives: the operator gives results, the reference their tangents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opsmith.operators.core.operator import Operator
 
 
-#: PyTorch has one level. What it keeps in Python is not told of those that compiled graphs enter.
+#: PyTorch has only this level. Compiled graphs enter it without setting PyTorch's Python variable.
 _LEVEL = 0
 
 
@@ -34,11 +34,11 @@ def forward_mode(operator: Operator, args: Any, kwargs: Any, call: Callable[...,
     """Return the results of a call whose arguments carry tangents, with their own tangents.
 
     Args:
-        operator: what is called.
-        args: the call's, as `kwargs`.
-        kwargs: ditto.
-        call: makes a call without tangents. It reaches the kernel, which compares the arguments
-            with the declaration; the reference does not.
+        operator: the operator that is called.
+        args: the call's positional arguments.
+        kwargs: the call's keyword arguments.
+        call: calls the operator without tangents. Its kernel validates the arguments, which the
+            reference does not.
 
     Raises:
         DifferentiationError: the operator has no derivative in forward mode.

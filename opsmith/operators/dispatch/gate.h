@@ -1,4 +1,4 @@
-// What the gates at PyTorch's own keys do alike: they are opened before an operator, and closed.
+// Common parts of the gates at PyTorch's own keys: a gate is opened before an operator, and closed.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,8 +10,8 @@ namespace {
 
 thread_local std::string message;
 
-// Puts what `make(dispatcher)` gives before `name` at `key`; what `opsmith_gate_close` takes, or
-// null with `opsmith_gate_error`.
+// Registers the kernel from `make(dispatcher)` before `name` at `key`. Returns a handle for
+// `opsmith_gate_close`, or null after setting `opsmith_gate_error`.
 template <typename Make>
 void* open_gate(const char* name, c10::DispatchKey key, const char* what, Make&& make) {
   try {

@@ -1,6 +1,6 @@
-"""The libraries of the gates, built once for each PyTorch, since they use its C++ interface.
+"""Load the gates' libraries, which are built once per PyTorch because they use its C++ interface.
 
-An installed package brings some that were built with its wheel.
+The wheel of an installed package contains prebuilt ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opsmith.kernels import prebuilt
 from opsmith.kernels.build import progress
 from opsmith.kernels.build.files import digest, key_of
 
-#: Their sources' names, and what they are, for messages.
+#: The names of the libraries' sources, and descriptions for messages.
 _LIBRARIES = {
     "autograd_gate": "the autograd gate (once for this PyTorch)",
     "recorder": "the recorder of gradients (once for this PyTorch)",
@@ -29,10 +29,10 @@ _LIBRARIES = {
 
 
 def load(name: str) -> ctypes.CDLL | None:
-    """The library made from ``<name>.cpp``, or `None` where it cannot be built.
+    """Return the library built from ``<name>.cpp``, or `None` if it cannot be built.
 
-    The gates of an installed package are taken where they are for this PyTorch, and made from the
-    sources that are here: so they are what a check of the package tries, and nothing is built.
+    The gates of an installed package are used if they were built for this PyTorch from the same
+    sources. A check of the package then tests the package's own gates, and builds nothing.
     """
     for folder in prebuilt.served:
         library = _came_with(folder)
@@ -46,11 +46,11 @@ def load(name: str) -> ctypes.CDLL | None:
 
 
 def require() -> None:
-    """Build all, where they are not yet.
+    """Build all libraries that are not built yet.
 
     Raises:
-        BuildError: one does not compile; calls pass through Python then.
-        MissingError: something that building needs is not there.
+        BuildError: a library does not compile; calls then pass through Python.
+        MissingError: a tool that building needs is missing.
     """
     for name in _LIBRARIES:
         _recipe(name).build()
@@ -58,10 +58,10 @@ def require() -> None:
 
 @contextlib.contextmanager
 def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
-    """Call the loaders while the block builds something else.
+    """Call the loaders in threads while the block builds something else, and wait for them.
 
-    They have returned when the block ends, however that ends: a thread that went on would be lost
-    in a process that forks then, and whoever waits for it there would wait for ever.
+    The loaders have returned when the block ends, even by an exception. A thread that went on would
+    not exist in a process forked later, and code that waits for it there would wait for ever.
     """
     if not loaders:
         yield
@@ -75,7 +75,7 @@ def loaded_beside(loaders: Sequence[Callable[[], object]]) -> Iterator[None]:
 
 
 def say() -> str:
-    """A sentence on how calls of installed packages run outside ``torch.inference_mode``."""
+    """Describe in a sentence how installed packages' calls run outside ``torch.inference_mode``."""
     release = prebuilt.release_of(torch.__version__)
     for folder in prebuilt.served:
         if _came_with(folder) is not None:
@@ -91,14 +91,14 @@ def say() -> str:
 
 
 def sources() -> str:
-    """A digest of what the libraries are made from."""
+    """Return a digest of the libraries' sources."""
     files = sorted(Path(__file__).parent.glob("*.h"))
     files += [Path(__file__).with_name(f"{name}.cpp") for name in _LIBRARIES]
     return key_of([digest(file) for file in files])
 
 
 def _came_with(folder: Path) -> ctypes.CDLL | None:
-    """The gates of an installed package, all in one library, where they fit."""
+    """Return the library with all gates of an installed package, if it fits this PyTorch."""
     wanted = {
         "torch": prebuilt.release_of(torch.__version__),
         "machine": platform.machine(),

@@ -1,8 +1,8 @@
-"""What PyTorch's caches of compiled graphs do not know of an operator, and are told.
+"""Invalidate PyTorch's caches of compiled graphs when a traced part of an operator changes.
 
-They know an operator in a graph by its name. What was traced through it (the fake kernel's sizes
-and strides, the backward) is compiled into the graph, so a process in which these are others would
-get the graph of before: results of wrong sizes, or the gradients of a formula that is no more.
+The caches identify an operator in a graph by its name only. But the graph contains what was traced
+through the operator: the fake kernel's sizes and strides, the backward. A process in which these
+have changed would reuse the old graph, with wrong sizes or with gradients of an old formula.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any
 
 from opsmith.kernels.build.version import version
 
-#: A digest of each part of each operator, and of them all.
+#: The digest of each part of each operator; `_all` combines them all.
 _TRACED: dict[str, dict[str, int]] = {}
 _all = 0
-# What was told last. Whatever else is in the tag is the user's, or that of another opsmith, which
-# an installed package may have brought along.
+# The text that was added to the tag last. The rest of the tag belongs to the user, or to a copy of
+# opsmith in an installed package.
 _told = ""
 
 
 def begin(operator: str, *traced: Callable[..., Any] | str) -> None:
-    """Have graphs compiled anew where an operator is declared otherwise than it was for them.
+    """Invalidate cached graphs compiled with another declaration of an operator.
 
-    Whatever was registered with an operator of this name before counts no more.
+    All parts recorded for an earlier operator of this name are forgotten.
 
     Args:
-        operator: its name.
-        traced: see `tell`.
+        operator: the operator's name.
+        traced: the declaration's traced parts, as in `tell`.
     """
     global _all
     for before in _TRACED.pop(operator, {}).values():
@@ -41,13 +41,13 @@ def begin(operator: str, *traced: Callable[..., Any] | str) -> None:
 
 
 def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> None:
-    """Have graphs compiled anew where this is not what they were compiled with.
+    """Invalidate cached graphs compiled with another version of one part of an operator.
 
     Args:
-        operator: its name.
-        role: which part of it this is; a later one of that role takes its place.
-        traced: what tracing runs or follows. Of a function counts its code and the file, or the
-            cell of a notebook, that it is written in.
+        operator: the operator's name.
+        role: the name of the part; a later call with the same role replaces it.
+        traced: the functions or texts that tracing runs or follows. A function is identified by its
+            code and by the file, or the notebook cell, that contains it.
     """
     global _all, _told
     import torch.compiler.config as config
@@ -56,7 +56,7 @@ def tell(operator: str, role: str, *traced: Callable[..., Any] | str | None) -> 
     for one in traced:
         digest.update("".join([one] if isinstance(one, str) else _written(one)).encode())
     parts, found = _TRACED.setdefault(operator, {}), int.from_bytes(digest.digest(), "big")
-    # The same in whichever order operators are declared.
+    # XOR makes the digest independent of the order in which operators are declared.
     _all ^= parts.get(role, 0) ^ found
     parts[role] = found
     before = config.cache_key_tag.replace(_told, "") if _told else config.cache_key_tag
@@ -79,7 +79,7 @@ def _written(function: Callable[..., Any] | None) -> Iterator[str]:
 
 
 def _file(name: str) -> str:
-    """The digest of a file that a function is written in; of a notebook's cell, its text."""
+    """Return the digest of a file that contains a function; the text of a notebook cell."""
     try:
         found = os.stat(name)
         return _digest(name, found.st_mtime_ns, found.st_size)
@@ -89,14 +89,14 @@ def _file(name: str) -> str:
 
 @functools.lru_cache
 def _digest(name: str, *state: int) -> str:
-    # A package declares many operators in a file, each with several functions.
+    # Cached: a package declares many operators in a file, each with several functions.
     del state
     with open(name, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
 def _plain(values: list[Any]) -> str:
-    """Those of some values that are what they show; of others it is the code that counts."""
+    """Show the numbers and texts among some values; other values are identified by their code."""
     return repr([value for value in values if isinstance(value, int | float | str)])
 
 
@@ -105,7 +105,7 @@ def _of_code(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _of_code(constant)
-        elif isinstance(constant, frozenset):  # in an order of its own in each process
+        elif isinstance(constant, frozenset):  # its order differs between processes
             yield repr(sorted(map(repr, constant)))
         else:
             yield repr(constant)

@@ -1,4 +1,4 @@
-"""Kernels as an operator knows them: a Python function, or C++ that is built when first needed."""
+"""Kernels of an operator: a Python function, or C++ that is built when first needed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def dispatch_key(device: str, signature: Signature) -> str:
-    """The dispatch key of an operator's kernel for a device type.
+    """Return the dispatch key of an operator's kernel for a device type.
 
     Raises:
-        DeclarationError: PyTorch has no such device type, or no call would reach its kernel.
+        DeclarationError: PyTorch lacks the device type, or no call would reach the kernel.
     """
     what = f"{signature.qualname}: register_kernel({device!r})"
     return kernels.dispatch_key(device, signature, what)
@@ -48,41 +48,41 @@ class PythonKernel:
 
     @property
     def calls(self) -> int:
-        """See `Kernel.calls`."""
+        """Return how often the function ran in this process."""
         return self.ran
 
     @property
     def source(self) -> None:
-        """See `Kernel.source`."""
+        """Return `None`: nothing is compiled."""
         return None
 
     @property
     def entry(self) -> None:
-        """See `Kernel.entry`."""
+        """Return `None`: only Python can call the kernel."""
         return None
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """See `Kernel.dtypes`."""
+        """Return nothing: a function does not state its dtypes."""
         return ()
 
     @property
     def dissolves(self) -> bool:
-        """See `Kernel.dissolves`."""
+        """Return False: compiled code calls the kernel."""
         return False
 
     @property
     def where(self) -> str:
-        """Where its source is, for messages."""
+        """Return the location of the function's source, for messages."""
         return where_written(self.function) or repr(self.function)
 
     def build(self, operator: RegisteredOperator) -> Path | None:
-        """See `Kernel.build`."""
+        """Return `None`: the kernel needs no building."""
         del operator
         return None
 
     def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
-        """See `Kernel.implementation`: validates, runs, compares results with the signature."""
+        """Return a function that validates a call, runs it, and checks its results."""
         return late(lambda: self._implementation(operator))
 
     def _implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
@@ -100,8 +100,8 @@ class PythonKernel:
             return _materialised(function(*positional, **keywords))
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            # Compiled code calls kernels with these keys excluded, where a tensor that is to be
-            # conjugated, or negated, when it is read is read as it lies in memory.
+            # Compiled code excludes these keys when it calls kernels. With them excluded, a lazily
+            # conjugated or negated tensor would be read unchanged from memory.
             lazy = not (is_passed_over(CONJUGATE) or is_passed_over(NEGATIVE))
             valid = None if kwargs else validate.remembered(args)
             if valid is not None and lazy:
@@ -124,13 +124,13 @@ class PythonKernel:
         return run
 
     def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
-        """See `Kernel.emulated`."""
+        """Return `None`: a Python function for another device cannot be emulated."""
         del operator, seed
         return None
 
 
 def _materialised(returned: Any) -> Any:
-    """Results without lazy conjugation: nobody who reads their memory asks for it."""
+    """Resolve lazy conjugation and negation of results, since readers of raw memory ignore them."""
     if isinstance(returned, torch.Tensor):
         return returned.resolve_conj().resolve_neg()
     if isinstance(returned, list | tuple):
@@ -144,9 +144,9 @@ class NativeKernel:
     """A kernel that is compiled from source.
 
     Attributes:
-        source: what is compiled, and how.
-        count: how often it was called, asked of whoever counts for it.
-        library: the loaded library, `None` until it was needed.
+        source: the source and how it is compiled.
+        count: returns how often the kernel was called, for a kernel that does not count itself.
+        library: the loaded library; `None` until it is needed.
     """
 
     source: kernels.KernelSource
@@ -155,43 +155,43 @@ class NativeKernel:
 
     @property
     def device(self) -> str:
-        """See `Kernel.device`."""
+        """Return the device type of the source."""
         return self.source.device
 
     @property
     def validates(self) -> bool:
-        """Whether what it is compiled to compares arguments with the declaration itself."""
+        """Return whether the compiled kernel validates arguments itself."""
         return self.source.language.has_entry
 
     @property
     def entry(self) -> kernels.KernelSource | None:
-        """See `Kernel.entry`."""
+        """Return the source if its language exports a C symbol, else `None`."""
         return self.source if self.source.language.has_entry else None
 
     @property
     def dissolves(self) -> bool:
-        """See `Kernel.dissolves`."""
+        """Return False: compiled code calls the kernel."""
         return False
 
     @property
     def where(self) -> str:
-        """See `Kernel.where`."""
+        """Return the path of the source, for messages."""
         return str(self.source.path)
 
     @property
     def calls(self) -> int:
-        """See `Kernel.calls`."""
+        """Return how often the kernel was called in this process."""
         if self.library is None:
             return 0
         return self.library.calls() if self.validates else self.count()
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """See `Kernel.dtypes`."""
+        """Return the generic dtypes of the loaded library; empty until it is loaded."""
         return () if self.library is None else self.library.dtypes()
 
     def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
-        """See `Kernel.implementation`: it builds first, so that importing operators is cheap."""
+        """Return a function that builds on its first call, so that importing is cheap."""
         self.library = None
 
         def build_then_run(*args: Any, **kwargs: Any) -> Any:
@@ -201,7 +201,7 @@ class NativeKernel:
         return build_then_run
 
     def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any] | None:
-        """See `Kernel.emulated`: compiled for the CPU when it is first called."""
+        """Return a function that compiles the kernel for the CPU on its first call, or `None`."""
         del seed
         source = self.source.language.emulated(self.source)
         if source is None:
@@ -210,7 +210,7 @@ class NativeKernel:
         registration, kernel = operator._registration, NativeKernel(source, lambda: 0)
 
         def build_then_run(*args: Any, **kwargs: Any) -> Any:
-            source.build()  # which may fail; what is registered stays until it has not
+            source.build()  # may fail; so keep the registered kernel until it has succeeded
             registration.withdraw_kernel(key)
             kernel.library = registration.native(key, kernel)
             registration.native_autograd(operator)
@@ -219,7 +219,7 @@ class NativeKernel:
         return build_then_run
 
     def build(self, operator: RegisteredOperator) -> Path:
-        """See `Kernel.build`."""
+        """Build and load the kernel, unless it is loaded, and return the library's path."""
         if self.library is None:
             _load([(operator, self), *self._sharing(operator)])
         assert self.library is not None
@@ -228,7 +228,7 @@ class NativeKernel:
     def _sharing(
         self, operator: RegisteredOperator
     ) -> list[tuple[RegisteredOperator, NativeKernel]]:
-        """The other operators whose kernels the same library holds, with these."""
+        """Return the other operators, with kernels, whose kernels are in the same library."""
         found = []
         for other in registry.all_operators():
             kernel = other.kernels.get(self.device)
@@ -242,40 +242,40 @@ class NativeKernel:
 
 
 def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
-    """Build kernels that one library holds, load it, and make each its operator's."""
+    """Build kernels that share one library, load it, and install each kernel in its operator."""
     from opsmith.operators.dispatch import argument_gate, autograd_gate
 
     with autograd_gate.built_beside([operator for operator, _ in loading]):
-        # Which may fail; whatever is registered stays until it has not.
+        # A build may fail, so keep the registered kernels until all have succeeded.
         for operator, kernel in loading:
             kernel.source.build()
             if not kernel.validates:
                 argument_gate.build(operator.signature)
     keys = [(o, k, dispatch_key(k.device, o.signature)) for o, k in loading]
     for operator, _, key in keys:
-        operator._registration.withdraw_kernel(key)  # PyTorch warns where one takes its place
+        operator._registration.withdraw_kernel(key)  # PyTorch warns when a kernel is overwritten
     try:
         for operator, kernel, key in keys:
             kernel.library = operator._registration.native(key, kernel)
             operator._registration.native_autograd(operator)
     finally:
         for operator, kernel, _ in keys:
-            # The library registered the kernels of disabled operators as well.
+            # The library also registered the kernels of disabled operators.
             if kernel.library is None or not operator.is_enabled(kernel.device):
                 operator.install_kernel(kernel.device)
 
 
 def source_path(source: str | Path, function: Callable[..., Any], qualname: str) -> Path:
-    """The path of a kernel's source, relative to the file that declares the operator.
+    """Return the path of a kernel's source; it is relative to the file that declares the operator.
 
     Raises:
-        DeclarationError: there is no such file.
+        DeclarationError: the file does not exist.
     """
     path = os.path.expanduser(source)
     if not os.path.isabs(path):
         code = getattr(function, "__code__", None)
         here = os.path.dirname(code.co_filename) if code is not None else ""
-        # A notebook's cell has no folder of its own.
+        # A notebook cell has no folder of its own.
         known = os.path.isdir(here) and not here.startswith("<")
         path = os.path.join(here if known else os.getcwd(), path)
     if not os.path.isfile(path):

@@ -1,10 +1,10 @@
-// The gate at the Autograd key for an operator whose backward is declared to be an operator: a call
-// that needs a gradient is recorded here, and its backward calls the other operator, all in C++.
+// The gate at the Autograd key for an operator whose declared backward is an operator: records a
+// call that needs a gradient, and calls the backward operator, all in C++.
 //
-// It is to autograd what PyTorch's own derivatives are, so that hooks on saved tensors, double
-// backward and torch.func see it as one. Like the other gate it uses PyTorch's C++ interface, is
-// built once per PyTorch version, and where it cannot be built the Python function does the same.
-// A sixth of the time to compile this goes into all of PyTorch's operators, which it calls none of.
+// To autograd it looks like one of PyTorch's own derivatives, so hooks on saved tensors, double
+// backward and torch.func work. Like the other gate it uses PyTorch's C++ interface and is built
+// once per PyTorch version; where it cannot be built, a Python function does the same.
+// Without this macro, a sixth of the compile time goes into all PyTorch operators; none is called.
 #define AT_PER_OPERATOR_HEADERS
 
 #include "gate.h"
@@ -58,7 +58,7 @@ struct Plan {
   std::vector<bool> results;  // whether each has a gradient
 };
 
-// What autograd keeps of one argument or result: tensors as it keeps them, all else as it is.
+// A saved argument or result: tensors as autograd saves them, other values unchanged.
 class Kept {
  public:
   Kept(const c10::IValue& value, bool is_result) {
@@ -91,8 +91,8 @@ class Kept {
 
 struct Recorded final : Node {
   std::shared_ptr<const Plan> plan;
-  std::vector<Kept> kept;                         // of `plan->given`, the arguments and results
-  std::vector<std::pair<int64_t, size_t>> edges;  // of the backward's results, and which edge
+  std::vector<Kept> kept;                         // the arguments and results in `plan->given`
+  std::vector<std::pair<int64_t, size_t>> edges;  // (result of the backward, index of its edge)
 
   std::string name() const override { return plan->name; }
 
@@ -106,7 +106,7 @@ struct Recorded final : Node {
         stack.push_back(*plan->backward.schema().arguments()[i].default_value());
       } else if (given.kind == 'g') {
         at::Tensor& grad = grads[given.position];
-        // A result that nobody used has no gradient, which is zero.
+        // A result that was not used has no gradient, which means zero.
         stack.emplace_back(grad.defined() ? grad : input_metadata(given.position).zeros_like());
       } else {
         stack.push_back((next++)->value(pointer_to(*this)));
@@ -209,11 +209,11 @@ class Recorder final : public c10::OperatorKernel {
 
 extern "C" {
 
-// Puts a recorder before `name`. `derivative` is the operator of the same schema that calls with
-// tangents go to; `backward` is called with what `kinds` and `positions` say, for each of its
-// `given` parameters; `gradients` says for each of `arguments` which of its results is the
-// gradient, or -1, and `differentiable` whether it may have one; `results` whether each of them has
-// one. Returns as `open_gate`.
+// Puts a recorder before `name`. Calls with tangents go to `derivative`, an operator of the same
+// schema. `kinds` and `positions` state the value of each of the `given` parameters of `backward`.
+// `gradients` holds for each of `arguments` the result of `backward` that is its gradient, or -1;
+// `differentiable` says whether it may have one, and `results` whether each result has one.
+// Returns the same as `open_gate`.
 __attribute__((visibility("default"))) void* opsmith_recorder_open(
     const char* name, const char* derivative, const char* backward, const char* kinds,
     const int64_t* positions, uint64_t given, const int64_t* gradients, const char* differentiable,

@@ -1,4 +1,4 @@
-"""What one operator has registered with PyTorch, so that declaring it again can take it back."""
+"""Keep track of an operator's registrations with PyTorch, so that they can be undone."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _CURRENT: dict[str, Registration] = {}
 class Registration:
     """The registrations of one operator: its schema and one kernel per dispatch key.
 
-    Every kernel has a `Library` of its own, since PyTorch takes registrations back by library.
+    Every kernel has a `Library` object of its own, because PyTorch undoes registrations by library.
 
     Args:
-        signature: the operator's.
-        tags: further ones of PyTorch's.
-        where: the file and line that declare it, for messages.
+        signature: the operator's signature.
+        tags: further tags of PyTorch's for the operator.
+        where: file and line of the declaration, for messages.
 
     Attributes:
-        overload: the ``OpOverload`` that calls go through.
+        overload: the ``OpOverload`` that calls use.
     """
 
     def __init__(self, signature: Signature, tags: Sequence[torch.Tag], where: str = "") -> None:
@@ -49,7 +49,8 @@ class Registration:
         earlier = _CURRENT.pop(signature.qualname, None)
         if earlier is not None:
             earlier.withdraw()
-        # A source that registers itself may have been loaded for another of its operators.
+        # The library of a source that registers itself may have been loaded for another operator in
+        # it.
         kernels.forget_definition(signature.qualname)
         if is_defined(signature.qualname):
             raise DeclarationError(
@@ -73,18 +74,18 @@ class Registration:
     def implement(
         self, key: str, function: Callable[..., Any], *, with_keyset: bool = False
     ) -> None:
-        """Make `function` the kernel at `key`, in place of any other."""
+        """Make `function` the kernel at `key`, in place of an earlier one."""
         self._withdraw(key)
         library = Library(self.signature.namespace, "FRAGMENT")
         library.impl(self.signature.name, function, key, with_keyset=with_keyset)
         self._libraries[key] = library
 
     def native(self, key: str, kernel: NativeKernel) -> kernels.Library:
-        """Load a compiled kernel, which was built, and make it the one at `key`.
+        """Load a compiled kernel that has been built, and make it the kernel at `key`.
 
         Raises:
-            BuildError: it does not load.
-            DeclarationError: the source defines the operator, with another schema.
+            BuildError: the library does not load.
+            DeclarationError: the source defines the operator with another schema.
         """
         library = kernel.source.load()
         self._compare_schemas(library.schema())
@@ -104,7 +105,7 @@ class Registration:
         self._argument_gate = argument_gate.ArgumentGate(self.signature, {**before, key: source})
 
     def guarded_calls(self, key: str) -> int:
-        """How often a kernel was called that does not count its calls itself."""
+        """Return how often a kernel was called that does not count its calls itself."""
         guarded = self._argument_gate
         return 0 if guarded is None or key not in guarded.kernels else guarded.calls(key)
 
@@ -123,7 +124,8 @@ class Registration:
     def fake(self, function: Callable[..., Any]) -> None:
         """Make `function` the fake kernel."""
         self._withdraw("fake")
-        # torch asks which module calls, and inspect would look for it in all that are loaded.
+        # torch looks up the calling module; without this entry, inspect searches all loaded
+        # modules.
         inspect.modulesbyfile.setdefault(os.path.abspath(__file__), __name__)
         library = Library(self.signature.namespace, "FRAGMENT")
         torch.library.register_fake(
@@ -139,7 +141,7 @@ class Registration:
         self._libraries["vmap"] = library
 
     def torch_dispatch(self, kind: type, function: Callable[..., Any]) -> None:
-        """Make `function` what runs for a ``__torch_dispatch__`` class."""
+        """Make `function` the implementation for a ``__torch_dispatch__`` class."""
         key = f"torch_dispatch {kind.__module__}.{kind.__qualname__}"
         self._withdraw(key)
         library = Library(self.signature.namespace, "FRAGMENT")
@@ -147,9 +149,9 @@ class Registration:
         self._libraries[key] = library
 
     def autograd(self, operator: Operator) -> None:
-        """Register the kernels that derivatives and overwritten tensors need."""
-        # The registration lives in the dispatcher for as long as the process; the operator that a
-        # notebook declares again must not.
+        """Register the kernels for derivatives and for version counters of written tensors."""
+        # The dispatcher keeps a registration for as long as the process lives; it must not keep
+        # alive an operator that a notebook declares again.
         self.implement("Autograd", autograd.kernel(operator), with_keyset=True)
         if self.signature.mutated:
             self.implement(
@@ -157,9 +159,10 @@ class Registration:
             )
 
     def native_autograd(self, operator: RegisteredOperator) -> None:
-        """Let calls pass the keys of autograd without entering Python.
+        """Let calls pass the autograd keys without entering Python.
 
-        Those do that need no derivative, and those whose backward is declared and can be recorded.
+        This covers calls that need no derivative, and calls whose declared backward can be recorded
+        in C++.
         """
         from opsmith.operators.dispatch import autograd_gate
 
@@ -178,7 +181,7 @@ class Registration:
         )
 
     def autograd_again(self, operator: RegisteredOperator) -> None:
-        """Let calls know another backward."""
+        """Register the autograd kernels again after the backward changed."""
         if self._gate is not None:
             self._gate.close()
             self._gate = None
@@ -186,7 +189,7 @@ class Registration:
             self.native_autograd(operator)
 
     def withdraw(self) -> None:
-        """Take everything back."""
+        """Undo all registrations."""
         for key in [*self._libraries, *self._native]:
             if key != "define":
                 self._withdraw(key)
@@ -199,11 +202,11 @@ class Registration:
         self._withdraw("define")
 
     def implements(self, key: str) -> bool:
-        """Whether there is a kernel at `key`."""
+        """Return whether a kernel is registered at `key`."""
         return key in self._libraries or key in self._native
 
     def withdraw_kernel(self, key: str) -> None:
-        """Take back the kernel at `key`."""
+        """Undo the registration of the kernel at `key`."""
         self._withdraw(key)
 
     def _withdraw(self, key: str) -> None:
@@ -224,9 +227,9 @@ class Registration:
 
 
 def _definer(qualname: str) -> str:
-    """Who defined an operator that is not among ours, as far as it can be told."""
+    """Describe, if possible, the library that defined an operator missing in our registry."""
     for name, module in list(sys.modules.items()):
-        # Installed packages bring an opsmith of their own along.
+        # An installed package may contain a copy of opsmith.
         if name.endswith("opsmith.operators.core.registry") and module is not registry:
             other = module.find(qualname)
             if other is not None:
@@ -243,8 +246,8 @@ def _tags(signature: Signature, further: Sequence[torch.Tag]) -> tuple[torch.Tag
         torch.Tag.flexible_layout,
     }
     if not tags & strides:
-        # Kernels get contiguous tensors; said here, the compiler makes them so while it computes
-        # them. What an operator writes into must stay the tensor it is.
+        # Kernels require contiguous tensors; the tag lets the compiler produce them directly. A
+        # tensor that an operator writes into must not be replaced by a copy.
         tags.add(
             torch.Tag.needs_exact_strides
             if signature.mutated

@@ -1,6 +1,6 @@
-"""Kernels that launch Triton: opsmith launches a kernel, or a function of the user's does.
+"""Kernels that launch Triton, either directly by opsmith or in a function of the user's.
 
-``torch.compile`` looks into them, as into those of ``torch.library.triton_op``.
+``torch.compile`` traces into them, as it does with ``torch.library.triton_op``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class TritonLauncher(PythonKernel):
-    """A kernel that is a Python function, which launches Triton by ``torch.library.wrap_triton``.
+    """A Python kernel that launches Triton through ``torch.library.wrap_triton``.
 
     Attributes:
-        kernel: what it launches, where opsmith wrote the function; `None` where the user did.
-        file: that declares the operator.
-        sizes: those that the operator serves.
+        kernel: the Triton kernel, if opsmith wrote the function; `None` if the user did.
+        file: the file that declares the operator.
+        sizes: the sizes registered with `register_sizes`.
     """
 
     kernel: TritonKernel | None = field(default=None, kw_only=True)
@@ -45,22 +45,22 @@ class TritonLauncher(PythonKernel):
 
     @property
     def calls(self) -> int:
-        """See `Kernel.calls`."""
+        """Return how often the function or the prebuilt library ran in this process."""
         return self.ran + (0 if self._library is None else self._library.calls)
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """See `Kernel.dtypes`."""
+        """Return the generic dtypes of the prebuilt library; empty without one."""
         return () if self._library is None else self._library.dtypes
 
     @property
     def where(self) -> str:
-        """See `Kernel.where`."""
+        """Return the location of the Triton kernel's source, or of the user's function."""
         return super().where if self.kernel is None else self.kernel.where
 
     @property
     def entry(self) -> KernelSource | None:  # type: ignore[override]
-        """See `Kernel.entry`: what Triton compiles ahead of time, where opsmith launches it."""
+        """Return the source that Triton compiles ahead of time; `None` for a user's function."""
         if self.kernel is None:
             return None
         from opsmith.kernels.languages.triton.language import Triton
@@ -75,11 +75,11 @@ class TritonLauncher(PythonKernel):
 
     @property
     def dissolves(self) -> bool:
-        """See `Kernel.dissolves`."""
+        """Return True: compiled code contains the Triton kernel itself."""
         return True
 
     def implementation(self, operator: RegisteredOperator) -> Callable[..., Any]:
-        """See `Kernel.implementation`: the library that came with the package, if one serves."""
+        """Return a function that runs the package's prebuilt library if it fits, else Triton."""
         self._library = None
         launch = self._launching(operator)
         if not self._shipped():
@@ -94,10 +94,11 @@ class TritonLauncher(PythonKernel):
         return choose_then_run
 
     def build(self, operator: RegisteredOperator) -> Path | None:
-        """See `Kernel.build`: nothing is compiled, a library may have come with the package.
+        """Load the prebuilt library of an installed package, if it is used; nothing is compiled.
 
         Raises:
-            MissingError: one came, and neither it nor Triton serves this machine.
+            MissingError: the package has a library, and neither it nor Triton works on this
+                machine.
         """
         if self._library is None:
             source = self.entry
@@ -107,13 +108,13 @@ class TritonLauncher(PythonKernel):
         return self._library.build(operator)
 
     def _shipped(self) -> list[Mapping[str, Any]]:
-        """What is said of the libraries that came with the package."""
+        """Return the descriptions of the prebuilt libraries that came with the package."""
         if self.kernel is None:
             return []
         return prebuilt.listed(self.file, self.kernel.signature.qualname, self.device)
 
     def _library_serves(self, name: str) -> bool:
-        """Whether calls reach a library that came with the package, and not Triton."""
+        """Return whether calls use a prebuilt library of the package, and not Triton."""
         there = self._shipped()
         if not there:
             return False
@@ -126,7 +127,7 @@ class TritonLauncher(PythonKernel):
         architectures = sorted({number for one in there for number in one["architectures"]})
         others = prebuilt.not_compiled_for(architectures, device.architectures())
         if not device.toolkit():
-            others = ["ROCm"]  # whose GPUs PyTorch calls the same
+            others = ["ROCm"]  # PyTorch uses the device type "cuda" for its GPUs too
         compiles = not triton_missing()
         if others and not compiles:
             listed = ", ".join(f"sm_{number}" for number in architectures)
@@ -134,24 +135,24 @@ class TritonLauncher(PythonKernel):
                 f"{what}: the library that came with {self.file.parent} is for {listed}, and not "
                 f"for {', '.join(others)}, which is here. {triton_missing()}"
             )
-        # Triton serves sizes that nobody named, too.
+        # Triton also handles sizes for which the library was not compiled.
         return not others and not (compiles and any(one["sizes"] for one in there))
 
     def _launching(self, operator: RegisteredOperator) -> Callable[..., Any]:
         run = super().implementation(operator)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            # The tensors are real, so that nobody has to capture what is launched.
+            # The tensors are real, so no tracer has to capture the launches.
             with capturing_triton(False):
                 return run(*args, **kwargs)
 
         return launch
 
     def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any]:
-        """See `Kernel.emulated`: the same on the CPU, in Triton's interpreter.
+        """Return a function that runs the kernel on CPU tensors in Triton's interpreter.
 
-        The function raises `MissingError` where Triton is not installed, `FaultError` where a
-        program does what a GPU gives no promise for.
+        The function raises `MissingError` if Triton is not installed, and `FaultError` if a program
+        relies on behaviour that a GPU does not guarantee.
         """
         run = self._launching(operator)
 
@@ -167,7 +168,7 @@ class TritonLauncher(PythonKernel):
 
 @contextmanager
 def _uninitialized_memory_is_filled() -> Iterator[None]:
-    """Let what ``torch.empty`` gives be NaN, or as large as can be: nobody may build on it."""
+    """Fill the memory of ``torch.empty`` with NaN or maximal values, so that reading it shows."""
     before = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -186,19 +187,19 @@ def check_arguments(
     function: Callable[..., Any] | None,
     source: str | Path | None,
 ) -> None:
-    """Refuse what ``register_kernel`` cannot be given together.
+    """Refuse arguments of ``register_kernel`` that exclude each other.
 
     Args:
-        name: the operator's.
-        triton: see ``register_kernel``, as for the following ones.
-        grid: how many programs.
+        name: the operator's name.
+        triton: the argument of ``register_kernel``, like the following ones.
+        grid: number of programs.
         meta: the kernel's constants.
-        args: what its other parameters are given.
+        args: values for its other parameters.
         function: a kernel in Python.
         source: a file.
 
     Raises:
-        DeclarationError: with what goes with what.
+        DeclarationError: the arguments do not go together; the message says which do.
     """
     if triton and triton is not True:
         if function is not None or source is not None:
@@ -231,7 +232,7 @@ def launching(
     args: Mapping[str, Any] | None,
     strided: bool | Sequence[str],
 ) -> TritonLauncher:
-    """A kernel that launches `triton`; the arguments are those of ``register_kernel``."""
+    """Return a kernel that launches `triton`; the arguments are those of ``register_kernel``."""
     reference = operator.reference
     kernel = TritonKernel(
         operator.signature,
@@ -244,14 +245,14 @@ def launching(
         getattr(reference, "__globals__", {}).get("__package__"),
     )
     function = _launch_function(operator.signature, kernel)
-    function.__module__ = reference.__module__  # that is where it was declared
+    function.__module__ = reference.__module__  # the module that declares the operator
     code = getattr(reference, "__code__", None)
     file = Path(code.co_filename if code is not None else "").resolve()
     return TritonLauncher(device, function, kernel=kernel, file=file, sizes=operator.sizes)
 
 
 def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[..., Any]:
-    """The function that allocates the results of a call and launches a kernel for them."""
+    """Return a function that allocates the results of a call and launches a kernel on them."""
     arguments_of = named(signature)
     taken = [p.name for p in signature.parameters if p.is_tensor]
     strided = kernel.strided if isinstance(kernel.strided, tuple) else ()
@@ -286,10 +287,10 @@ def _launch_function(signature: Signature, kernel: TritonKernel) -> Callable[...
 
 
 def see_through(operator: RegisteredOperator) -> None:
-    """Let a compiler that captures calls of an operator see what its Triton kernels launch.
+    """Let a compiler that captures an operator's calls trace into its Triton kernels.
 
-    Calls with tensors of other devices stay calls of the operator, and so do exported ones, which
-    are saved for others to read.
+    Calls with tensors of other devices remain calls of the operator. So do calls in exported
+    programs, which are saved for other readers.
     """
 
     def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -303,11 +304,11 @@ def see_through(operator: RegisteredOperator) -> None:
 
 
 def _launcher_for(operator: RegisteredOperator, args: Any, kwargs: Any) -> TritonLauncher | None:
-    """The Triton kernel that a call reaches, `None` where it reaches another."""
+    """Return the Triton kernel that a call reaches; `None` if the call reaches another kernel."""
     given: list[Tensor] = tensors(operator.arguments(args, kwargs), operator.signature)
     device = given[0].device.type if given else HOST
     kernel = operator.kernels.get(device)
     if not isinstance(kernel, TritonLauncher) or not operator.is_enabled(device):
         return None
-    # Without Triton, what came with the package runs, and a compiler cannot see into that.
+    # Without Triton, the prebuilt library runs, and a compiler cannot trace into a library.
     return None if triton_missing() and kernel._shipped() else kernel

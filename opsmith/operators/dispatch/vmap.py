@@ -1,4 +1,4 @@
-"""Batching rules: derived from `parallel_dims` where they imply one, else one call per sample."""
+"""Batching rules: derived from `parallel_dims` where possible, else one call per sample."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 def batching_rule(operator: Operator) -> Callable[..., Any]:
-    """The rule for ``torch.library.register_vmap`` that follows from the declaration.
+    """Return the rule for ``torch.library.register_vmap`` that follows from the declaration.
 
-    Where the operator works on each slice along a parallel dimension by itself, the batch is laid
-    into that dimension and the operator called once. Elsewhere it is called once per sample, which
-    is right for every operator.
+    If the operator treats each slice along a parallel dimension separately, the batch is folded
+    into that dimension, and the operator is called once. Otherwise the operator is called once per
+    sample, which is correct for every operator.
     """
     signature = operator.signature
     arguments_of = named(signature)
@@ -56,7 +56,7 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
         fold = fold_of(signature, batched)
         if fold is None:
             return _one_by_one(operator, info.batch_size, arguments, batched)
-        # What does not fit is refused before it is laid together, where it may fit.
+        # Validate a single sample first: invalid arguments may look valid after folding.
         _bound(signature, arguments, batched)
         return _folded(operator, fold, info.batch_size, arguments, batched)
 
@@ -64,7 +64,7 @@ def batching_rule(operator: Operator) -> Callable[..., Any]:
 
 
 def checked_rule(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a batching rule that an author wrote, called when each sample fits the signature."""
+    """Return an author's batching rule with a check that each sample fits the signature."""
     arguments_of = named(signature)
 
     @functools.wraps(function)
@@ -111,7 +111,7 @@ def _one_by_one(
 
 
 def _stack(signature: Signature, result: Result, samples: Sequence[Any]) -> Any:
-    """One result of every sample along a new first dimension; of a list, each of its tensors."""
+    """Stack one result of all samples along a new first dimension; a list, tensor by tensor."""
     many = isinstance(result.type, TensorListType)
     lists = samples if many else [[sample] for sample in samples]
     shapes = [[tuple(tensor.shape) for tensor in sample] for sample in lists]
@@ -147,7 +147,7 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
 
 
 def _bound(signature: Signature, arguments: dict[str, Any], batched: dict[str, Any]) -> Bindings:
-    """Return what one sample fixes; refuse it where its shapes, dtypes or scalars do not fit."""
+    """Return what one sample fixes, or refuse it if its shapes, dtypes or scalars do not fit."""
     described = describe(arguments, signature)
     for name, dim in batched.items():
         info = described[name]
@@ -160,7 +160,7 @@ def _bound(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
 
 
 def _without(info: TensorInfo, dim: int | None) -> TensorInfo:
-    """What is known of one sample of a tensor."""
+    """Return the `TensorInfo` of one sample of a tensor."""
     if dim is None:
         return info
     shape = [size for axis, size in enumerate(info.shape) if axis != dim % len(info.shape)]
