@@ -17,29 +17,34 @@ GALLERY := $(foreach folder,$(wildcard gallery/*/),$(wildcard $(folder)$(notdir 
 
 .PHONY: help
 help:
-	@echo "make demo    build and check the operator bev_pool_v2, and show the table"
-	@echo "make test    lint, types, layers and all tests"
-	@echo "make docs    write the documentation's site to build/site, every link checked"
-	@echo "make test-long  run whole examples, whose steps make test has"
-	@echo "make gallery run every check of every operator of the gallery (long)"
-	@echo "make seeds   run right operators over 40 seeds: no check may fail (long)"
-	@echo "make mutants PART=signature   which mistakes no test sees (operators, targets; long)"
-	@echo "make faults  find every planted fault, beside what others find (long; SEEDS=10)"
-	@echo "make fuzz    call operators with arguments of every kind, in every runtime (long; CALLS=10000)"
-	@echo "make kills   kill builds, exports and checks, and look for what is left (long; KILLS=100)"
-	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited (long)"
-	@echo "make triton  install Triton, and run the tests of kernels in it (640 MB)"
-	@echo "make browser install what the tests open a report in: Chromium (Debian, Ubuntu)"
-	@echo "make gpu     build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
-	@echo "make wheels  install Zig's compiler, and test wheels for every Linux and for Arm"
-	@echo "make arm     call operators from wheels for Arm, by gates too, in QEMU (Debian, Ubuntu; 200 MB)"
-	@echo "make nvcc    compile the CUDA kernels with nvcc (no GPU is needed)"
-	@echo "make npu     compile Ascend C's host code against the headers of torch_npu's wheel"
-	@echo "make abi     load and check libraries, and wheels' gates, with other PyTorch versions (long)"
-	@echo "make lint    the same without the tests"
-	@echo "make format  let ruff and clang-format rewrite the files"
-	@echo "make bench   measure what the README states"
-	@echo "make clean   remove .venv and all caches of this folder"
+	@echo "make demo      build and check the operator bev_pool_v2, and show the table"
+	@echo "make test      lint, types, layers, and the tests that state every promise once"
+	@echo "make test-all  the same, then the slow tests: what continuous integration runs"
+	@echo "make lint      the same without tests"
+	@echo "make format    let ruff and clang-format rewrite the files"
+	@echo "make docs      write the documentation's site to build/site, every link checked"
+	@echo "make clean     remove .venv and all caches of this folder"
+	@echo
+	@echo "Figures and long runs:"
+	@echo "make gallery   run every check of every operator of the gallery"
+	@echo "make faults    find every planted fault, beside what others find (SEEDS=10)"
+	@echo "make seeds     run right operators over 40 seeds: no check may fail"
+	@echo "make fuzz      call operators with arguments of every kind, in every runtime (CALLS=10000)"
+	@echo "make kills     kill builds, exports and checks, and look for what is left (KILLS=100)"
+	@echo "make adoption  draft declarations of PyTorch's operators, and check them unedited"
+	@echo "make mutants   show which mistakes no test sees (PART=signature, operators, targets)"
+	@echo "make test-long run whole examples, whose steps have shorter tests"
+	@echo "make bench     measure what the documentation states"
+	@echo
+	@echo "What this machine may lack:"
+	@echo "make browser   install Chromium, for tests that open a page (Debian, Ubuntu)"
+	@echo "make triton    install Triton (640 MB), and run the tests of kernels in it"
+	@echo "make wheels    install Zig's compiler, and test wheels for every Linux and for Arm"
+	@echo "make arm       call operators from wheels for Arm in QEMU (Debian, Ubuntu; 200 MB)"
+	@echo "make nvcc      compile the CUDA kernels with nvcc; no GPU is needed"
+	@echo "make npu       compile Ascend C's host code against the headers of torch_npu's wheel"
+	@echo "make abi       load and check libraries and wheels with other PyTorch versions"
+	@echo "make gpu       build, check, sanitise and measure the CUDA kernels (a machine with a GPU)"
 
 # The stamp is newer than what it was made from, so an edit of either file installs again.
 .venv/installed: pyproject.toml constraints.txt
@@ -59,7 +64,11 @@ demo: .venv/installed
 .PHONY: test
 test: lint
 	@$(BIN)/python -m compileall -q opsmith
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not long and not slow'
+
+.PHONY: test-all
+test-all: test
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow and not long'
 
 # The tests look at the built site: nothing fetched, the search, a phone, every page as Markdown.
 .PHONY: docs

@@ -1,6 +1,6 @@
 """Running a check in another process, and looking for the smallest case that crashes it.
 
-Where the kernel runs apart from the check (`opsmith.checks.remote`), its crash is a failure like
+Where the kernel runs apart from the check (`isolation.kernel_client`), its crash is a failure like
 any other. Where both run in one process, a crash takes the search for a smaller case along. So the
 parent remembers the case
 that was running, and asks the next process for the same check again: sampling is deterministic, the

@@ -5,7 +5,7 @@ Started by `Worker` with the arguments ``FD FOLDER``::
     supervisor        imports torch and the checks; sees when its parent is gone
       template        imports what declares the operators; never calls a kernel
         row           runs one check, and ends
-          supervisor  only for checks whose kernels run apart (`opsmith.checks.remote`)
+          supervisor  only for checks whose kernels run apart (`isolation.kernel_client`)
             kernel    takes arguments, returns results; another follows where it ends
 
 Each is a fork of the one above, so none imports again what is imported, and each row begins as
