@@ -32,7 +32,7 @@ OPERATORS = tuple(
     for name in ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
 )
 #: What runs the kernels through PyTorch alone, and compiles nothing.
-CORE = ("build", "dispatch", "reference", "layouts", "fake", "mutation", "gradient", "refusal")
+CORE = ("build", "dispatch", "reference", "layouts", "fake", "mutation", "gradient", "validation")
 
 
 @dataclass

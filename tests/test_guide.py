@@ -19,7 +19,7 @@ COMMANDS = [
     line for kind, body in BLOCK.findall(GUIDE) if kind == "sh" for line in body.split("\n")
 ]
 #: What the whole check takes minutes for is in the tests of its parts; these are the telling ones.
-FEW = "bounds,splits,reference,layouts,gradient,fake"
+FEW = "bounds,schedules,reference,layouts,gradient,fake"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_what_is_declared_can_be_declared_and_sampled(folder):
     script = (
         "import declared, opsmith.testing\n"
         "operators = [declared.kinds, declared.clear, declared.positive, declared.segment_sums]\n"
-        "opsmith.testing.check(operators, select=['reference', 'refusal'], examples=6)\n"
+        "opsmith.testing.check(operators, select=['reference', 'validation'], examples=6)\n"
     )
     done = run(folder, "-c", script)
     assert done.returncode == 0, done.stderr

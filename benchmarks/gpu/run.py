@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 OPERATORS = ("identity_conv", "my_add", "bev_pool_v2", "deform_conv2d")
 CHECKS = (
-    "build,dispatch,reference,layouts,fake,mutation,gradient,determinism,refusal,aliasing,"
+    "build,dispatch,reference,layouts,fake,mutation,gradient,determinism,validation,aliasing,"
     "onnxruntime"
 )
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

@@ -25,7 +25,7 @@ ASSETS = ROOT / "docs" / "assets"
 WIDTH = 100
 #: The kernel of the first tutorial, whose loop begins one element too late.
 _TUTORIAL = ROOT / "docs" / "tutorials" / "kernel.md"
-CHECK = "opsmith check scale_rows.py --check build,bounds,fake,refusal --examples 24 --seed 0"
+CHECK = "opsmith check scale_rows.py --check build,bounds,fake,validation --examples 24 --seed 0"
 SHOW = "opsmith show gallery/my_add/my_add.py"
 _TEXT = re.compile(r'(<text class="[^"]*" x="[\d.]+" y="([\d.]+)".*?</text>)', re.DOTALL)
 #: Seconds from one row of the recording to the next.

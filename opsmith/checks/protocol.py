@@ -81,12 +81,12 @@ QUICK = (
     "dispatch",
     "reference",
     "bounds",
-    "splits",
+    "schedules",
     "layouts",
     "fake",
     "mutation",
     "gradient",
-    "refusal",
+    "validation",
 )
 
 _CHECKS: dict[str, Check] = {}

@@ -25,7 +25,7 @@ from opsmith.operators.importing import module_name
 
 #: Checks whose failure one call shows.
 _DERIVATIVES = ("gradient", "gradcheck", "double-backward")
-_ONE_CALL = ("reference", "layouts", "sizes")
+_ONE_CALL = ("reference", "layouts", "empty-sizes")
 #: Up to this many elements of memory a tensor is written out.
 _SHORT = 16
 

@@ -19,7 +19,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject
-from opsmith.checks.catalogue.values import memory_layouts, reference, sizes
+from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.run_report import Report
@@ -311,7 +311,7 @@ def _program(trial: Trial) -> None:
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "reference": reference,
     "layouts": memory_layouts,
-    "sizes": sizes,
+    "empty-sizes": empty_sizes,
     "again": _again,
     "program": _program,
 }

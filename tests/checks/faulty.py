@@ -219,7 +219,7 @@ def _(x: Tensor) -> Tensor:
     return x * 2 if torch.get_num_threads() > 1 else x * 3
 
 
-@fault("parallel", "the slice 0:1 along N")
+@fault("parallel-dims", "the slice 0:1 along N")
 @opsmith.op("faults::not_parallel", parallel_dims=("N",))
 def not_parallel(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     return x.softmax(0)
@@ -236,7 +236,7 @@ def _(info: Any, in_dims: Any, x: Tensor) -> Any:
     return x.cumsum(0), in_dims[0]
 
 
-@fault("sizes", "IndexError")
+@fault("empty-sizes", "IndexError")
 @opsmith.op("faults::empty")
 def empty(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
     return x * 2
@@ -266,7 +266,7 @@ with warnings.catch_warnings():
     _OVERRIDE.impl("never_ran", lambda x: x * 2, "CPU", allow_override=True)
 
 
-@fault("refusal", "accepted, expected an error")
+@fault("validation", "accepted, expected an error")
 @opsmith.op("faults::accepts_all")
 def accepts_all(
     x: Float[Tensor, "N"], index: Annotated[Float32[Tensor, "M"], Between(0, 1)], k: int
@@ -277,7 +277,7 @@ def accepts_all(
 _OVERRIDE.impl("accepts_all", lambda x, index, k: x * 2, "CPU", allow_override=True)
 
 
-@fault("refusal", "does not begin with 'faults::foreign_words: '")
+@fault("validation", "does not begin with 'faults::foreign_words: '")
 @opsmith.op("faults::foreign_words")
 def foreign_words(
     x: Float[Tensor, "N"], rows: Annotated[Float[Tensor, "M"], Between(0, 1)]

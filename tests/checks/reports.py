@@ -41,7 +41,7 @@ def report_of(operators: int) -> Report:
     for number in range(operators):
         operator = f"many::operator_{number}"
         for check in names:
-            row = APART if check == "parallel" else PASSED
+            row = APART if check == "parallel-dims" else PASSED
             code = FAULTS.get((operator, check))
             row = replace(FAILED, code=code) if code else row
             rows.append(replace(row, operator=operator, check=check))

@@ -81,7 +81,7 @@ def test_the_refusal_check_breaks_every_constraint(monkeypatch: pytest.MonkeyPat
         enter(self, case, what)
 
     monkeypatch.setattr(Trial, "enter", note)
-    report = checks.run(all_of_them, select=["refusal"], isolate=False)
+    report = checks.run(all_of_them, select=["validation"], isolate=False)
     assert [row.status for row in report.rows] == ["passed"], report.explain()
     for name, words in WORDS.items():
         for word in words:
@@ -95,7 +95,7 @@ def test_a_constraint_that_is_not_enforced_is_found(
     from opsmith.operators.core import value_checks
 
     monkeypatch.setattr(value_checks._Values, unchecked, lambda self, constraint: None)
-    report = checks.run(all_of_them, select=["refusal"], isolate=False)
+    report = checks.run(all_of_them, select=["validation"], isolate=False)
     assert [row.status for row in report.rows] == ["failed"]
     assert "accepted, expected an error" in report.explain()
 
@@ -124,7 +124,7 @@ def test_a_choice_or_a_list_that_is_not_enforced_is_found(
         stacked = torch.stack(xs)
         return stacked.sum(0) if how == "sum" else stacked.amax(0)
 
-    report = checks.run(chosen, select=["refusal"], isolate=False)
+    report = checks.run(chosen, select=["validation"], isolate=False)
     assert [row.status for row in report.rows] == ["passed"], report.explain()
     original = getattr(binding._Binder, unchecked)
 
@@ -134,7 +134,7 @@ def test_a_choice_or_a_list_that_is_not_enforced_is_found(
         self.check = before
 
     monkeypatch.setattr(binding._Binder, unchecked, lenient)
-    report = checks.run(chosen, select=["refusal"], isolate=False)
+    report = checks.run(chosen, select=["validation"], isolate=False)
     assert [row.status for row in report.rows] == ["failed"]
     assert accepted in report.explain()
 

@@ -37,7 +37,7 @@ half_right.register_kernel("npu", lambda x: x * 2)
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    select = ["reference", "aliasing", "parallel"]
+    select = ["reference", "aliasing", "parallel-dims"]
     return checks.run(half_right, select=select, isolate=False, examples=8)
 
 
@@ -46,10 +46,10 @@ def test_every_check_of_every_kernel_has_a_row(report):
     assert rows == [
         ("cpu", "reference", "failed"),
         ("cpu", "aliasing", "passed"),
-        ("cpu", "parallel", "not applicable"),
+        ("cpu", "parallel-dims", "not applicable"),
         ("npu", "reference", "not applicable"),
         ("npu", "aliasing", "not applicable"),
-        ("npu", "parallel", "not applicable"),
+        ("npu", "parallel-dims", "not applicable"),
     ]
     assert report.rows[3].message == "no npu device on this machine"
     assert report.rows[2].message == "claims no parallel_dims"
@@ -158,7 +158,11 @@ def test_a_kernel_that_is_absent_beside_one_that_passed_leaves_the_operator_chec
 
 def test_what_was_not_asked_for_is_counted_and_looks_green_nowhere(report):
     names = {check.name for _, check in planned([half_right], None)}
-    assert {row.check for row in report.left_out} == names - {"reference", "aliasing", "parallel"}
+    assert {row.check for row in report.left_out} == names - {
+        "reference",
+        "aliasing",
+        "parallel-dims",
+    }
     assert {row.status for row in report.left_out} == {"not run"}
     assert f"; 3 of {len(names)} checks, " in report.summary()
     listed = json.loads(report.to_json())["left_out"]

@@ -126,7 +126,7 @@ def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
 
 
 def test_a_kernel_that_forks_is_named_wherever_it_runs():
-    report = checks.run(crashing.forks, select=["reference", "mutation", "afterwards"])
+    report = checks.run(crashing.forks, select=["reference", "mutation", "side-effects"])
     for row in report.rows:
         assert row.status == "failed"
         assert row.code == "OPS-CALL-FORK"
@@ -292,7 +292,7 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     [
         ("collecting", ["fake", "opcheck"], "gc.isenabled()"),
         # In a process of its own garbage is looked for as often as anywhere, too.
-        ("collecting_apart", ["reference", "history"], "gc.get_threshold() == usual"),
+        ("collecting_apart", ["reference", "statefulness"], "gc.get_threshold() == usual"),
     ],
 )
 def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, select, asked):
@@ -431,8 +431,8 @@ def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "compiler_seen.py").write_text(WRONG)
     (operator,) = import_operators(str(tmp_path / "compiler_seen.py")).operators
-    report = checks.run(operator, select=["reference", "sizes"], examples=4)
-    assert [row.check for row in report.failures] == ["reference", "sizes"]
+    report = checks.run(operator, select=["reference", "empty-sizes"], examples=4)
+    assert [row.check for row in report.failures] == ["reference", "empty-sizes"]
     at_first: dict[str, str] = {}
     for line in (tmp_path / "seen").read_text().splitlines():
         process, imported = line.split()

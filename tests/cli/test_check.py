@@ -37,7 +37,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_right_passes(cli, write):
-    outcome = cli("check", write("cli_right", 2), "--check", "reference", "--check", "refusal")
+    outcome = cli("check", write("cli_right", 2), "--check", "reference", "--check", "validation")
     assert outcome.code == 0, outcome.stdout + outcome.stderr
     assert "cli_check::cli_right" in outcome.stdout
     assert "reference" in outcome.stdout
@@ -88,12 +88,12 @@ def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
         "def minimum(self: Float[Tensor, '*n'], other: Float[Tensor, '*n'])"
         " -> Float[Tensor, '*n']:\n    return torch.where(self > other, self, other)\n"
     )
-    outcome = cli("check", file, "--check", "dispatch,reference,refusal", "--json")
+    outcome = cli("check", file, "--check", "dispatch,reference,validation", "--json")
     rows = {(row["operator"], row["check"]): row for row in json.loads(outcome.stdout)["rows"]}
     assert rows["aten::maximum", "reference"]["status"] == "passed"
     assert rows["aten::minimum", "reference"]["status"] == "failed"
     assert "defined elsewhere" in rows["aten::maximum", "dispatch"]["message"]
-    assert "defined elsewhere" in rows["aten::maximum", "refusal"]["message"]
+    assert "defined elsewhere" in rows["aten::maximum", "validation"]["message"]
 
 
 def test_checks_are_named_with_commas_too(cli, write):
@@ -178,7 +178,7 @@ def test_quick_runs_the_ten_checks_that_find_most(cli, write):
     assert outcome.code == 0, outcome.stderr
     rows = json.loads(outcome.stdout)["rows"]
     # A kernel in Python is not built, and no memory of opsmith's own is given to it.
-    native = {"build", "bounds", "splits"}
+    native = {"build", "bounds", "schedules"}
     assert [row["check"] for row in rows] == [n for n in checks.QUICK if n not in native]
     assert len(checks.QUICK) == 10
 

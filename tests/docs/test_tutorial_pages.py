@@ -18,7 +18,7 @@ MARKED = [
     for page in PAGES
 ]
 #: Whole checks are the tests of the checks; here it is seen that the page's operator passes.
-FEW = ("--check", "layouts,refusal")
+FEW = ("--check", "layouts,validation")
 LITTLE = ("--examples", "4")
 
 

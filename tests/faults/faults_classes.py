@@ -157,7 +157,7 @@ class TableByAddress:
 
 for name, wrong, row in (
     ("a field written that nobody named", _scaled_in_place, "mutation"),
-    ("the table of the first object", FirstTable(), "history"),
-    ("a table prepared once for an address", TableByAddress(), "history"),
+    ("the table of the first object", FirstTable(), "statefulness"),
+    ("a table prepared once for an address", TableByAddress(), "statefulness"),
 ):
     class_pair(name, Table, wrong=wrong, right=_weighed, row=row)

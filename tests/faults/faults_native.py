@@ -76,10 +76,10 @@ for file in (
 native("memory", "result_half_written", row="reference")
 native("memory", "strides_ignored", strided=True)
 native("memory", "count_in_8_bits", counted)
-native("threads", "first_of_piece", differences, row="splits")
-native("threads", "sum_by_all_threads", total, row="splits")
-native("threads", "cursor_shared", row="splits")
-native("threads", "static_scratch", row="afterwards")
+native("threads", "first_of_piece", differences, row="schedules")
+native("threads", "sum_by_all_threads", total, row="schedules")
+native("threads", "cursor_shared", row="schedules")
+native("threads", "static_scratch", row="side-effects")
 native("threads", "late_write")
 for file in (
     "scratch_kept",
@@ -89,7 +89,7 @@ for file in (
     "file_left_open",
     "thread_left",
 ):
-    native("what a call leaves", file, row="afterwards")
+    native("what a call leaves", file, row="side-effects")
 for file in ("throws_in_thread", "ends_the_process"):
     native("exceptions and hangs", file)
 # Of two equal distances, the kernel takes the one that an addition in one step makes shorter.

@@ -97,10 +97,10 @@ def _flush_left(x):
     return x * 2
 
 
-pair(KIND, "grad mode left off", doubled, wrong=_grad_off, row="afterwards")
-pair(KIND, "another default dtype left", doubled, wrong=_dtype_left, row="afterwards")
-pair(KIND, "another number of threads left", doubled, wrong=_threads_left, row="afterwards")
-pair(KIND, "denormal numbers left off", doubled, wrong=_flush_left, row="afterwards")
+pair(KIND, "grad mode left off", doubled, wrong=_grad_off, row="side-effects")
+pair(KIND, "another default dtype left", doubled, wrong=_dtype_left, row="side-effects")
+pair(KIND, "another number of threads left", doubled, wrong=_threads_left, row="side-effects")
+pair(KIND, "denormal numbers left off", doubled, wrong=_flush_left, row="side-effects")
 
 _KEPT: list[Tensor] = []
 
@@ -110,7 +110,7 @@ def _keeps(x):
     return x * 2
 
 
-pair(KIND, "arguments kept for ever", doubled, wrong=_keeps, row="afterwards")
+pair(KIND, "arguments kept for ever", doubled, wrong=_keeps, row="side-effects")
 
 
 def _gc_off(x):
@@ -118,7 +118,7 @@ def _gc_off(x):
     return x * 2
 
 
-pair(KIND, "garbage collection left off", doubled, wrong=_gc_off, row="afterwards")
+pair(KIND, "garbage collection left off", doubled, wrong=_gc_off, row="side-effects")
 
 
 def _later(x):
@@ -143,7 +143,7 @@ def _meets(x):
     return _SHARED[1]["x"] * 2
 
 
-pair(KIND, "calls at once share a variable", doubled, wrong=_meets, row="afterwards")
+pair(KIND, "calls at once share a variable", doubled, wrong=_meets, row="side-effects")
 
 MUTATION = "mutation"
 

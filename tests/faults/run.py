@@ -49,13 +49,13 @@ CHECKS = {
     "layouts": "layouts",
     "dtypes": "reference",
     "parameters": "reference",
-    "state": "history",
+    "state": "statefulness",
     "mutation": "mutation",
     "gradients": "gradient",
-    "parallel dimensions": "parallel",
+    "parallel dimensions": "parallel-dims",
     "fake kernels": "fake",
     "memory": "bounds",
-    "threads": "splits",
+    "threads": "schedules",
     HANGING: "reference",
 }
 

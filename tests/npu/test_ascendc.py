@@ -17,7 +17,7 @@ from opsmith.operators.importing import import_all
 from opsmith.signature import Signature, signature_of
 
 ADD_CUSTOM = Path(__file__).parents[2] / "gallery" / "add_custom" / "add_custom.py"
-CHECKS = ["dispatch", "reference", "layouts", "sizes", "gradient", "determinism"]
+CHECKS = ["dispatch", "reference", "layouts", "empty-sizes", "gradient", "determinism"]
 
 
 @pytest.fixture

@@ -98,8 +98,10 @@ def test_values_on_the_device_are_trusted_and_the_host_neither_reads_nor_waits()
     with held():
         result = pick_rows(x, index)
     assert result.tolist() == [[4.0, 5.0], [-1.0, -1.0]]
-    report = checks.run(pick_rows, select=["refusal"], devices=["npu"], isolate=False, examples=4)
-    (row,) = [row for row in report.rows if row.check == "refusal"]
+    report = checks.run(
+        pick_rows, select=["validation"], devices=["npu"], isolate=False, examples=4
+    )
+    (row,) = [row for row in report.rows if row.check == "validation"]
     assert row.status == "passed"
     assert "not the values of index: the host does not read memory of npu" in row.notes
 
@@ -160,8 +162,8 @@ def test_autocast_brings_generic_tensors_to_one_dtype() -> None:
 
 
 CHECKS = (
-    "dispatch reference layouts fake mutation aliasing gradient determinism history vmap refusal "
-    "opcheck compile export"
+    "dispatch reference layouts fake mutation aliasing gradient determinism statefulness vmap "
+    "validation opcheck compile export"
 ).split()
 
 

@@ -162,5 +162,5 @@ def test_the_row_refusal_tries_written_arguments_whose_elements_share_memory() -
     ]
     assert "'x' with elements in one place: strides (0,)" in tried
     assert "'y' with elements in one place: strides (1, 1)" in tried
-    (row,) = checks.run(both, select=["refusal"], isolate=False, examples=1).rows
+    (row,) = checks.run(both, select=["validation"], isolate=False, examples=1).rows
     assert row.status == "passed", row.message

@@ -146,14 +146,14 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
 
 
 @check(
-    "splits",
+    "schedules",
     "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
     subjects=compiled,
     order=13,
     time_limit=3.0,
     runtime="kernel alone",
 )
-def splits(trial: Trial) -> None:
+def schedules(trial: Trial) -> None:
     """Cuts at odd places, whatever the grain, shuffled, on one thread and on three.
 
     The first call is not cut: a kernel that is wrong there is not wrong because of the pieces.

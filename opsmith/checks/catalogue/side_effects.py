@@ -36,12 +36,12 @@ _PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
 
 
 @check(
-    "afterwards",
+    "side-effects",
     "a call leaves nothing behind, and calls at the same time do not meet",
     order=70,
     time_limit=2.0,
 )
-def afterwards(trial: Trial) -> None:
+def side_effects(trial: Trial) -> None:
     """Settings, random numbers, references; two threads at once; compiled kernels without Python.
 
     A compiled kernel is called by the harness too, which sees what it allocates and does not free,
@@ -160,13 +160,13 @@ def _switching_often() -> Iterator[None]:
 
 
 @check(
-    "history",
+    "statefulness",
     "a result depends on the arguments alone: not on earlier calls, nor on later ones",
     order=72,
     time_limit=2.0,
     apart=True,
 )
-def history(trial: Trial) -> None:
+def statefulness(trial: Trial) -> None:
     """The same tensors with other values in them, results looked at again, many calls in a row."""
     dtypes = (trial.subject.favourite,)
     trial.keep = _KEPT

@@ -22,13 +22,13 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 
 @check(
-    "parallel",
+    "parallel-dims",
     "each slice along the parallel_dims is computed on its own",
     order=70,
     runtime="vmap",
     apart=True,
 )
-def parallel(trial: Trial) -> None:
+def parallel_dims(trial: Trial) -> None:
     """Slices of the arguments give the slice of the results that the whole call gives."""
     signature = trial.signature
     trial.wrong = "OPS-PARALLEL-CLAIM"

@@ -55,8 +55,8 @@ class _Bad:
     castable: bool = False
 
 
-@check("refusal", "a bad argument raises an error that names operator and argument", order=80)
-def refusal(trial: Trial) -> None:
+@check("validation", "a bad argument raises an error that names operator and argument", order=80)
+def validation(trial: Trial) -> None:
     """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself.
 
     The first call of each kind is made under jvp, vjp, vmap, functionalize and autocast too.

@@ -128,8 +128,8 @@ def _is_strided(case: Case) -> bool:
     )
 
 
-@check("sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
-def sizes(trial: Trial) -> None:
+@check("empty-sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
+def empty_sizes(trial: Trial) -> None:
     """Every dimension 0 and 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)
     trial.wrong = "OPS-SIZE-SMALL"

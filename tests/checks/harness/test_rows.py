@@ -33,7 +33,7 @@ def _cases(dtype, seed):
 def rows(fault, monkeypatch):
     monkeypatch.setitem(globals(), "FAULT", fault)
     # In this process: another one would not know which fault was asked for.
-    report = checks.run(doubled, select=["bounds", "splits", "afterwards"], isolate=False)
+    report = checks.run(doubled, select=["bounds", "schedules", "side-effects"], isolate=False)
     return {row.check: row for row in report.rows}
 
 
@@ -53,19 +53,19 @@ def test_a_right_kernel_passes(monkeypatch):
         ("unwritten last", "bounds", "the result[0] was never written", "OPS-RESULT-UNWRITTEN"),
         (
             "sum over pieces",
-            "splits",
+            "schedules",
             "with the pieces of parallel_for in another order: the result[",
             "OPS-PARALLEL-SPLIT",
         ),
         (
             "leak",
-            "afterwards",
+            "side-effects",
             "called alone: the kernel allocates 104 bytes in every call that",
             "OPS-MEMORY-LEAK",
         ),
         (
             "one buffer for all calls",
-            "afterwards",
+            "side-effects",
             "called by two threads at once: the result[",
             "OPS-STATE-THREADS",
         ),
@@ -82,6 +82,6 @@ def test_a_fault_is_found_by_the_row_that_is_named_after_it(fault, check, words,
 @pytest.mark.parametrize("fault", ["wrong in any order", "wrong without pieces"])
 def test_a_kernel_that_is_wrong_in_any_order_is_not_blamed_on_pieces_or_threads(fault, monkeypatch):
     found = rows(fault, monkeypatch)
-    for check in ("splits", "afterwards"):
+    for check in ("schedules", "side-effects"):
         assert found[check].message.startswith("called alone: the result[")
         assert found[check].code == "OPS-VALUE-WRONG"

@@ -18,14 +18,14 @@ def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 
 def operator(name, kernel):
-    made = opsmith.op(f"afterwards::{name}")(doubled)
+    made = opsmith.op(f"side_effects::{name}")(doubled)
     made.register_kernel("cpu", kernel)
     return made
 
 
 def failures(name, kernel):
     report = checks.run(
-        operator(name, kernel), select=["afterwards", "history"], examples=12, isolate=False
+        operator(name, kernel), select=["side-effects", "statefulness"], examples=12, isolate=False
     )
     return {row.check: row.message for row in report.failures}
 
@@ -60,7 +60,7 @@ def keeping(x):
 )
 def test_what_a_call_leaves_behind_is_named_and_put_back(name, kernel, words):
     found = failures(name, kernel)
-    assert words in found["afterwards"]
+    assert words in found["side-effects"]
     assert torch.is_grad_enabled()
     assert gc.isenabled()
     assert torch.get_default_dtype() is torch.float32
@@ -118,7 +118,7 @@ class Buffer:
     ],
 )
 def test_a_result_that_depends_on_other_calls_is_found(name, kernel, words):
-    assert words in failures(name, kernel)["history"]
+    assert words in failures(name, kernel)["statefulness"]
 
 
 def test_two_calls_at_once_that_meet_are_found():
@@ -129,7 +129,9 @@ def test_two_calls_at_once_that_meet_are_found():
         threading.Event().wait(0.001)
         return shared["x"] * 2
 
-    assert failures("meeting", meeting)["afterwards"].startswith("called by two threads at once: ")
+    assert failures("meeting", meeting)["side-effects"].startswith(
+        "called by two threads at once: "
+    )
 
 
 def test_a_kernel_that_leaves_nothing_behind_passes():
@@ -137,7 +139,7 @@ def test_a_kernel_that_leaves_nothing_behind_passes():
 
 
 def test_few_pairs_of_many_dimensions_are_drawn_in_vain(monkeypatch):
-    @opsmith.op("afterwards::wide")
+    @opsmith.op("side_effects::wide")
     def wide(x: Float[Tensor, "A B C"], y: Float[Tensor, "D E F"]) -> Float[Tensor, "A D"]:
         return x.sum((1, 2))[:, None] + y.sum((1, 2))
 
@@ -149,8 +151,8 @@ def test_few_pairs_of_many_dimensions_are_drawn_in_vain(monkeypatch):
         return original(self)
 
     monkeypatch.setattr(_Sampler, "case", case)
-    report = checks.run(wide, select=["afterwards"], isolate=False)
+    report = checks.run(wide, select=["side-effects"], isolate=False)
     assert report.ok, report.explain()
-    (row,) = (row for row in report.rows if row.check == "afterwards")
+    (row,) = (row for row in report.rows if row.check == "side-effects")
     # Two for each pair, and some whose shapes are equal.
     assert row.cases <= len(drawn) < 5 * row.cases
