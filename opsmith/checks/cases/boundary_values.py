@@ -1,4 +1,4 @@
-"""Values beside normally distributed ones: extreme, special, or in an order of their own."""
+"""Test values other than normally distributed ones: extreme, special, or specially ordered."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from opsmith.operators.core.arguments import is_float8
 from opsmith.signature import Parameter
 from opsmith.signature.constraints import ValueRange
 
-#: How the values of a tensor are related to each other: any declared range keeps.
+#: Relations among the values of a tensor. The values stay inside any declared range.
 ARRANGEMENTS = ("equal", "ties", "sorted", "reversed", "ends of the range")
-#: What only tensors of floating numbers hold, where the declaration says nothing of their values.
+#: Kinds of values for floating-point tensors without declared constraints on their values.
 FLOATS = ("large", "huge", "tiny", "denormal", "zeros", "signed zeros", "NaN", "infinity")
-#: The same of one value, so that many add up to more than half precision has.
+#: Large values that are all equal: the sum of many exceeds the range of half precision.
 LARGE_EQUAL = "large and equal"
-#: One value along the longest dimension, the first of all a power of two: such a sum in half
-#: precision stops growing, or is rounded one way at each step.
+#: One value along the longest dimension; the tensor's first value is a power of two. A sum along
+#: that dimension in half precision stops growing, or is rounded in the same direction each step.
 RUNS = "runs of one value"
-#: What is drawn goes through 64 bits.
+#: Integers are drawn as int64.
 _LARGEST = torch.iinfo(torch.int64).max
 
 
 def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
-    """Whether values of some kind fit what is declared of a tensor.
+    """Return whether values of some kind satisfy the declaration of a tensor.
 
     Args:
-        parameter: what the tensor is for.
-        dtype: the tensor's.
+        parameter: the parameter that the tensor is passed for.
+        dtype: the tensor's dtype.
         kind: one of `ARRANGEMENTS` or `FLOATS`, `LARGE_EQUAL` or `RUNS`.
     """
     constraints = parameter.constraints
@@ -54,13 +54,13 @@ def _closed(constraint: object) -> bool:
 def arranged(
     drawn: Tensor, kind: str, ends: tuple[float | int, float | int], generator: torch.Generator
 ) -> Tensor:
-    """`drawn` with its own values in another arrangement.
+    """Return a tensor with the values of `drawn` in another arrangement.
 
     Args:
         drawn: any values.
         kind: one of `ARRANGEMENTS`, or `RUNS`.
-        ends: the least and the largest value that there may be.
-        generator: decides what is random.
+        ends: the least and the largest allowed value.
+        generator: source of the random numbers.
     """
     if not drawn.numel():
         return drawn
@@ -87,7 +87,10 @@ def arranged(
 def _between(
     drawn: Tensor, ends: tuple[float | int, float | int], generator: torch.Generator
 ) -> Tensor:
-    """Integers from the whole range: its ends may cancel, or have nothing but zeros in 32 bits."""
+    """Draw integers from the whole range.
+
+    Its ends alone may cancel in a sum, or have only zeros in their lower 32 bits.
+    """
     if drawn.is_floating_point():
         return drawn
     low, high = int(ends[0]), min(int(ends[1]), _LARGEST)
@@ -97,16 +100,17 @@ def _between(
 
 
 def extreme(normal: Tensor, kind: str, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Floating values of some kind.
+    """Return floating-point values of some kind.
 
     Args:
-        normal: normally distributed, in double precision.
+        normal: normally distributed values in double precision.
         kind: one of `FLOATS`, or `LARGE_EQUAL`.
-        dtype: what the values become; decides what is large and what is tiny.
-        generator: decides what is random.
+        dtype: dtype that the values are converted to; decides which values are large or tiny.
+        generator: source of the random numbers.
     """
     info = torch.finfo(dtype)
-    # Of float64, double precision can say the truth up to the square root of its largest number.
+    # The oracle is float64 too. For float64 inputs, it is right only for values below the square
+    # root of the largest number.
     wide = dtype is torch.float64
     chosen = torch.rand(normal.shape, generator=generator)
     if kind == "large":  # exp overflows in single precision, and not in double precision

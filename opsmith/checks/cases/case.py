@@ -1,4 +1,4 @@
-"""One set of arguments: how it is made, as often as a check needs it, and how it is shown."""
+"""The arguments of one call: create them as often as a check needs, and describe them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opsmith.signature import Signature, TensorInfo
 
 #: The origin of a case that failed in an earlier run.
 FAILED_BEFORE = "failed before"
-#: Up to this many elements a tensor's values are shown.
+#: Largest number of elements of a tensor whose values are shown.
 _SHOWN = 8
 
 
@@ -35,13 +35,13 @@ class Case:
     """Arguments for one call.
 
     Attributes:
-        signature: the operator's.
-        values: every argument by name; tensors on the CPU, which nobody writes into.
-        layouts: how tensors are to lie in memory, by parameter; contiguous where nothing is said.
-        origin: where the arguments come from; empty for sampled ones.
+        signature: the operator's signature.
+        values: every argument by name; tensors are on the CPU and are never written into.
+        layouts: the memory layout of tensors by parameter; contiguous by default.
+        origin: source of the arguments; empty for sampled ones.
         same: two arguments that are the same tensor.
-        shift: by how many elements the second of `same` lies behind the first in one memory, where
-            that is not 0; its values are those that lie there.
+        shift: number of elements by which the second tensor of `same` starts behind the first in
+            shared memory; with 0, both are one tensor.
     """
 
     signature: Signature
@@ -52,7 +52,7 @@ class Case:
     shift: int = 0
 
     def make(self, device: str = HOST) -> dict[str, Any]:
-        """The arguments by name, every tensor a fresh copy in its layout on `device`."""
+        """Return the arguments by name, every tensor a fresh copy in its layout on `device`."""
         made: dict[str, Any] = {}
         for name, value in with_own_lists(self.values).items():
             layout = self.layouts.get(name, layouts.CONTIGUOUS)
@@ -66,15 +66,15 @@ class Case:
         return made
 
     def with_layouts(self, wanted: Mapping[str, str]) -> Case:
-        """The same arguments lying otherwise in memory."""
+        """Return the case with other memory layouts."""
         return replace(self, layouts=dict(wanted))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor with its name (``x``, ``xs[0]``)."""
+        """Iterate over the tensors with their names (``x``, ``xs[0]``)."""
         return every_tensor_in(self.values)
 
     def described(self) -> dict[str, Any]:
-        """The arguments as `opsmith.signature.bind` takes them: tensors by shape and dtype."""
+        """Return the arguments for `opsmith.signature.bind`: tensors by shape and dtype."""
         return map_named_tensors(
             self.values,
             lambda _, tensor: TensorInfo(tuple(tensor.shape), dtype_name(tensor.dtype)),
@@ -82,22 +82,22 @@ class Case:
 
     @property
     def dtype(self) -> str | None:
-        """The dtype that the call's generic tensors share; `None` if all dtypes are fixed."""
+        """Return the dtype of the call's generic tensors; `None` if all dtypes are fixed."""
         return generic_dtype(self.signature, self.values)
 
     @property
     def sampled(self) -> bool:
-        """Whether it was sampled, now or in an earlier run, and not given by the author."""
+        """Return whether the case was sampled, in this or an earlier run, and not registered."""
         return self.origin in ("", FAILED_BEFORE)
 
     @cached_property
     def numel(self) -> int:
-        """How many elements all tensors have together."""
+        """Return the total number of elements of all tensors."""
         return sum(tensor.numel() for _, tensor in self.tensors())
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal arguments, in every process, wherever they come from."""
+        """Return a hash of the arguments that is the same in every process and for every origin."""
         text = replace(self, origin="").describe()
         sha = hashlib.sha1(text.encode(), usedforsecurity=False)
         for _, tensor in self.tensors():
@@ -105,7 +105,7 @@ class Case:
         return sha.hexdigest()
 
     def describe(self) -> str:
-        """The arguments in one line: ``x: float32 (3, 4) transposed, scale=1.0``."""
+        """Describe the arguments in one line: ``x: float32 (3, 4) transposed, scale=1.0``."""
         parts = []
         for name, value in self.values.items():
             layout = self.layouts.get(name, layouts.CONTIGUOUS)
@@ -133,7 +133,7 @@ def _laid_out(layout: str, device: str, tensor: Tensor) -> Tensor:
 
 
 def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
-    """A tensor in a few words: dtype, shape, layout, its values if they are few, or NaN in it."""
+    """Describe a tensor: dtype, shape, layout, its values if few, else NaN or infinity in it."""
     words = [dtype_name(tensor.dtype), show_shape(tensor.shape)]
     if layouts.possible(tensor, layout):
         words.append(layouts.taken(tensor, layout))
@@ -148,20 +148,20 @@ def show_tensor(tensor: Tensor, layout: str = layouts.CONTIGUOUS) -> str:
 
 
 def _has(tensor: Tensor, test: Callable[[Tensor], Tensor]) -> bool:
-    """Whether `test` holds of any element."""
+    """Return whether `test` is true for any element."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return False
-    # What PyTorch tests of float8 depends on its release.
+    # Which of these tests support float8 depends on the release of PyTorch.
     return bool(test(tensor.float() if tensor.element_size() == 1 else tensor).any())
 
 
 def show_shape(shape: Any) -> str:
-    """``(3, 4)``, ``(3,)`` or ``()``."""
+    """Format a shape as a tuple: ``(3, 4)``, ``(3,)`` or ``()``."""
     return str(tuple(int(size) for size in shape))
 
 
 def show_values(values: Any) -> str:
-    """Nested lists of numbers, floats with few digits."""
+    """Format nested lists of numbers, floats with four digits."""
     if isinstance(values, list):
         return "[" + ", ".join(show_values(value) for value in values) + "]"
     return f"{values:.4g}" if isinstance(values, float | complex) else str(values)

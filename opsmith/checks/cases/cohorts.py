@@ -1,4 +1,4 @@
-"""Cohorts: families of cases that normal sampling does not reach, each with a name for reports."""
+"""Cohorts: named families of cases that normal sampling does not reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, Te
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.shapes import Variadic
 
-#: Around the sizes at which blocks and vectors of kernels end, in groups of one magnitude.
+#: Sizes around the usual ends of blocks and vectors of kernels, in groups of one magnitude.
 _BOUNDARIES = (
     (31, 32, 33, 63, 64, 65),
     (127, 128, 129, 255, 256, 257),
@@ -24,30 +24,31 @@ _BOUNDARIES = (
     (2047, 2048, 2049, 4095, 4096),
     (4097,),
 )
-#: As many dimensions are tried at boundaries, others with another seed.
+#: Number of dimensions that are tried at boundaries. Another seed chooses other dimensions.
 _DIMENSIONS = 4
-#: How many elements a case of served sizes may have: those sizes are meant.
+#: Largest number of elements of a case with served sizes: the author asked for these sizes.
 _LARGE = 1 << 24
-#: Numbers that few tests by hand have. Floating ones are exact in every dtype but the smallest.
+#: Numbers that hand-written tests rarely contain. All but the smallest dtypes represent the
+#: floats exactly.
 _FAR = {
     "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0),
     "int": (-1, 0, 100, -100, 1000, 70000),
 }
-#: What a wrong value shows where the values are of some kind: NaN and infinity say so themselves.
+#: Failure codes by kind of values. NaN and infinity have codes of their own.
 _CODES = {
     **dict.fromkeys(("large", "huge", "tiny", "denormal", "ends of the range"), "OPS-VALUE-RANGE"),
     **dict.fromkeys(("equal", "ties", "sorted", "reversed"), "OPS-VALUE-ORDER"),
     **dict.fromkeys(("zeros", "signed zeros"), "OPS-VALUE-ZERO"),
     **dict.fromkeys(("NaN", "infinity"), ""),
 }
-#: How many equal terms each half precision adds up wrong by most of its tolerance: from where the
-#: sum stops growing the error grows, but so does what many roundings are granted.
+#: Number of equal terms whose sum in half precision is wrong by most of its tolerance. With more
+#: terms, the error grows once the sum stops growing, but so does the tolerance.
 _LONG = {"float16": 4097, "bfloat16": 1025}
-#: Integers beyond a handful, for arguments whose upper bound does not say that they are few.
+#: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)
 _FEW = (2, 3, 1, 5)
 _MODEST = (3, 5, 2, 8, 1, 17, 4)
-#: Mostly sizes that have room for an integer beyond a handful.
+#: Sizes that mostly leave room for such larger integers.
 _ROOMY = (33, 17, 70, 9, 130, 2, 1)
 
 
@@ -56,13 +57,14 @@ class Cohort:
     """Cases with something in common.
 
     Attributes:
-        name: what reports call it.
-        wanted: how they are sampled.
-        examples: how many are tried.
-        other_examples: how many are tried in a dtype that is not the usual one.
-        half_examples: how many are tried in half precision.
-        halves: in which dtype of half precision: the first of these that the kernel has.
-        code: that of a value which is wrong here, and nowhere before.
+        name: the name in reports.
+        wanted: description of the cases to sample.
+        examples: number of cases.
+        other_examples: number of cases in each dtype other than the default one.
+        half_examples: number of cases in half precision.
+        halves: half precision dtypes in order of preference; the first that the kernel supports is
+            used.
+        code: failure code of a value that is wrong in these cases and in no earlier ones.
     """
 
     name: str
@@ -75,17 +77,17 @@ class Cohort:
 
 
 def served(every: Sequence[Mapping[str, int]]) -> Iterator[Cohort]:
-    """The sizes that the author serves."""
+    """Yield cases with the sizes that the author serves."""
     for forced in every:
         wanted = Wanted(sizes=_FEW, forced=forced, max_elements=_LARGE)
         yield Cohort("served sizes", wanted, 2, code="OPS-SIZE-BOUNDARY")
 
 
 def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
-    """Dimensions at boundaries of tiles, odd ones, many of them, and long lists."""
+    """Yield cases with sizes at tile boundaries, odd sizes, many dimensions, and long lists."""
     rng = random.Random(seed)
-    # Of runs that may overlap, many add up one value again and again. Such roundings do not cancel,
-    # and the tolerance counts values, not how often each is added.
+    # Overlapping runs may add up one value again and again. The roundings then do not cancel, and
+    # the tolerance counts the values, not the additions.
     runs = {
         str(dim)
         for parameter in signature.tensors
@@ -102,13 +104,14 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     if len(names) > 1 or signature.variadic_dims:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
         yield Cohort("odd sizes", wanted, 4, code="OPS-SIZE-BOUNDARY")
-    # After the boundaries: a kernel that is wrong for many elements adds up nothing.
-    # Any dimension may be added up, and half precision cannot step through many terms of one sign.
+    # Long sums come after the boundary sizes, so that a kernel that is wrong for many elements is
+    # reported as such. Any dimension may be summed, and a sum of many terms of one sign loses
+    # precision in half precision.
     for name in names:
         for half, length in _LONG.items():
             yield _long_sums(name, length, RUNS, (half,))
     for name in some:
-        # Equal numbers add up to more than half precision holds.
+        # The sum of many large numbers exceeds the range of half precision.
         yield _long_sums(name, _LONG["float16"], LARGE_EQUAL, tuple(_LONG))
     if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 5))
@@ -119,7 +122,7 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
 
 
 def fixed_dtypes(signature: Signature) -> frozenset[str]:
-    """The dtypes of the tensors whose dtype does not vary."""
+    """Return the dtypes of the tensors whose dtype is fixed."""
     types = [p.tensor_type for p in signature.tensors]
     return frozenset(
         type_.dtypes.names[0]
@@ -135,16 +138,16 @@ def _long_sums(name: str, length: int, values: str, halves: tuple[str, ...]) -> 
 
 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
-    """Tensors of other values than normally distributed ones."""
+    """Yield cases whose tensors hold other values than normally distributed ones."""
     for kind in (*FLOATS, *ARRANGEMENTS):
         if any(takes(p, _dtype(p, dtype), kind) for p in signature.tensors):
-            # One element of them has to meet what the operator does with it.
+            # The few special elements have to reach the places where the operator handles them.
             examples = 8 if kind in ("NaN", "infinity") else 3
             yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2, code=_CODES[kind])
 
 
 def arguments(signature: Signature) -> Iterator[Cohort]:
-    """Numbers far from 1, every declared choice, and two arguments that are one tensor."""
+    """Yield cases with numbers far from 1, with every choice, and with one tensor passed twice."""
     sizes = scalars_in_shapes(signature)
     numbers = [
         (p, kind) for p in signature.parameters if (kind := _number_kind(p)) and p.name not in sizes
@@ -170,7 +173,7 @@ def arguments(signature: Signature) -> Iterator[Cohort]:
 
 
 def overlaps(signature: Signature) -> Iterator[Cohort]:
-    """What is read lies in the memory that the call writes."""
+    """Yield cases in which an argument that is read shares memory with one that is written."""
     pairs = [
         (first, second)
         for first, second in _alike(signature, written=True)
@@ -192,14 +195,14 @@ def _alike(signature: Signature, *, written: bool = False) -> Iterator[tuple[str
         one, other = first.tensor_type, second.tensor_type
         if one is None or other is None or one.dtypes != other.dtypes:
             continue
-        # Of tensors that never have one shape, none of hundreds of samples would do.
+        # Tensors of different ranks never have one shape: hundreds of samples would be rejected.
         ranks = {rank for type_ in (one, other) if (rank := _rank(type_)) is not None}
         if len(ranks) < 2:
             yield first.name, second.name
 
 
 def _rank(type_: TensorType) -> int | None:
-    """How many dimensions a tensor has; `None` where the declaration leaves it open."""
+    """Return the number of dimensions; `None` where the declaration leaves it open."""
     dims = None if type_.shape is None else type_.shape.dims
     if dims is None or any(isinstance(dim, Variadic) for dim in dims):
         return None
@@ -207,7 +210,7 @@ def _rank(type_: TensorType) -> int | None:
 
 
 def _number_kind(parameter: Parameter) -> str:
-    """``int`` or ``float`` for numbers that the declaration does not bound; empty otherwise."""
+    """Return ``int`` or ``float`` for an unbounded number; an empty string otherwise."""
     type_ = parameter.type
     if not isinstance(type_, ScalarType | SequenceType) or parameter.constraints:
         return ""
@@ -217,7 +220,7 @@ def _number_kind(parameter: Parameter) -> str:
 
 
 def _is_open(parameter: Parameter, in_shapes: bool) -> bool:
-    """Whether an argument is integers of which normal sampling draws no more than a handful."""
+    """Return whether normal sampling draws only small integers although larger ones are allowed."""
     type_ = parameter.type
     if not isinstance(type_, ScalarType | SequenceType) or type_.kind != "int":
         return False
@@ -230,7 +233,7 @@ def _is_open(parameter: Parameter, in_shapes: bool) -> bool:
 
 
 def _as_given(parameter: Parameter, number: float) -> float | list[float]:
-    """`number` as an argument; several of it, where a sequence is expected."""
+    """Return `number` as an argument: repeated in a list where a sequence is expected."""
     type_ = parameter.type
     if isinstance(type_, SequenceType):
         return [number] * (2 if type_.length is None else type_.length)

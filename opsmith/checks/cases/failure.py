@@ -1,10 +1,10 @@
-"""The exceptions by which a check says that something does not hold, or does not apply."""
+"""Exceptions of checks: a property does not hold, or does not apply."""
 
 from __future__ import annotations
 
 from opsmith.checks.cases.case import Case
 
-#: What is wrong where a result does not stay what it was.
+#: Message for a result that changes after its call.
 CHANGED = (
     "the result of an earlier call changed afterwards: it lies in memory that the kernel uses "
     "again, or that is an argument's"
@@ -12,16 +12,16 @@ CHANGED = (
 
 
 class Failure(Exception):
-    """Something that must hold does not.
+    """A property that must hold does not.
 
     Attributes:
-        case: the arguments of the call; `None` where no single call shows it.
-        run_with: what an exported model was run with, where its sizes may change and `case` is what
-            it was exported with; `None` where none may.
-        beside: those of a second call that it takes; `None` where it takes none.
-        code: what kind of failure it is, for programs: see `opsmith.checks.report.failure_codes`.
-        blame: what it is about, and where that is written, if that is not the kernel.
-        crashed: whether the process that the kernel ran in ended.
+        case: the arguments of the call; `None` where no single call shows the failure.
+        run_with: the arguments that an exported model with dynamic sizes was run with, where `case`
+            holds those that it was exported with; `None` otherwise.
+        beside: the arguments of a second call that the failure needs; `None` if one call is enough.
+        code: the kind of failure, for programs: see `opsmith.checks.report.failure_codes`.
+        blame: the cause and its source location, if the cause is not the kernel.
+        crashed: whether the process that ran the kernel ended.
         final: whether a search for a smaller case cannot help.
     """
 
@@ -38,4 +38,4 @@ class Failure(Exception):
 
 
 class Inapplicable(Exception):
-    """The check has nothing to say about this operator and kernel; the message says why."""
+    """The check does not apply to this operator and kernel; the message says why."""

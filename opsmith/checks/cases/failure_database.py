@@ -1,8 +1,8 @@
-"""Failing cases, kept beside what is built: the next run tries them first.
+"""A database of failing cases in the build cache: the next run tries them first.
 
-One file for each check and kernel, with the arguments as they lie in memory. It is dropped once the
-case passes, or does not fit the declaration any more: where the author's cases alone are checked by
-now, no sampled one does.
+Each check and kernel has one file with the arguments in their memory layout. The file is dropped
+once the case passes or no longer fits the declaration. If the operator meanwhile accepts only
+registered cases, a sampled case does not fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stored:
 
     Attributes:
         case: the arguments.
-        family: the how-manieth family of cases of its check it was among.
+        family: index of the call of `Trial.each` that the case belongs to.
     """
 
     case: Case
@@ -38,7 +38,7 @@ class Stored:
 
 
 def file_for(subject: Subject, check: str) -> Path:
-    """Where the failing case of a check is kept."""
+    """Return the file for the failing case of a check."""
     operator = subject.operator
     key = key_of([operator.name, str(file_of(subject))])[:8]
     folder = cache_folder() / "failures" / f"{operator.name.replace('::', '-')}-{key}"
@@ -46,11 +46,11 @@ def file_for(subject: Subject, check: str) -> Path:
 
 
 def store(path: Path, stored: Stored) -> None:
-    """Keep a failing case; where the folder cannot be written, no check fails for it."""
+    """Save a failing case; do nothing if the folder cannot be written."""
     case = stored.case
     data: dict[str, Any] = {name: getattr(case, name) for name in _FIELDS}
     data |= {"values": dict(case.values), "layouts": dict(case.layouts)}
-    # A case that is tried again is taken for a sampled one: the author's come again by themselves.
+    # A replayed case counts as sampled: registered cases are run every time anyway.
     data["sampled"] = case.origin in ("", FAILED_BEFORE)
     data |= {"arguments": case.make(), "family": stored.family, "schema": _schema(case)}
     buffer = io.BytesIO()
@@ -60,7 +60,7 @@ def store(path: Path, stored: Stored) -> None:
 
 
 def stored_in(path: Path, subject: Subject) -> Stored | None:
-    """The case in a file; `None` where there is none that fits the declaration."""
+    """Return the case in a file; `None` if the file holds no case that fits the declaration."""
     signature = subject.signature
     try:
         data = torch.load(path)
@@ -76,12 +76,12 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
 
 
 def beside(path: Path) -> Path:
-    """Where the arguments are that an exported model is run with, after those in `path`."""
+    """Return the file for the arguments with which a model exported with those in `path` is run."""
     return path.with_stem(f"{path.stem}-others")
 
 
 def drop(path: Path) -> None:
-    """Forget a case."""
+    """Delete the files of a case."""
     for one in (path, beside(path)):
         with contextlib.suppress(OSError):
             one.unlink()

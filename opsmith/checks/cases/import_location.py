@@ -1,4 +1,4 @@
-"""Where an operator was declared, so that another process can declare it again."""
+"""Source locations of operators, from which another process can import them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from opsmith.operators.spec_file import take
 
 
 class NotLocatedError(OpsmithError):
-    """Another process cannot declare the operator as it is here; says why."""
+    """Another process cannot import an equal declaration of the operator; the message says why."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """What to import to have an operator, and what it must look like then.
+    """The modules to import for an operator, and the fingerprint of its declaration.
 
     Attributes:
         name: ``namespace::name``.
         modules: names and files of the modules that declare it and its kernels, in order.
-        fingerprint: equal if the same was declared.
-        specification: how an operator that others defined got its declaration, if not by itself.
+        fingerprint: text that is equal for equal declarations.
+        specification: the ``--spec`` declaration of an operator that another library defined;
+            `None` for other operators.
     """
 
     name: str
@@ -37,12 +38,12 @@ class Location:
     specification: Specification | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Convert the location to JSON data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Location:
-        """What `to_json` gave."""
+        """Create a location from the data of `to_json`."""
         modules = tuple((name, file) for name, file in data["modules"])
         given = data["specification"]
         taken = None
@@ -53,10 +54,10 @@ class Location:
 
 
 def locate(operator: Operator) -> Location:
-    """Find out where an operator was declared.
+    """Find the modules that declare an operator.
 
     Raises:
-        NotLocatedError: in no file, as in a notebook.
+        NotLocatedError: the declaration is in no file, as in a notebook.
     """
     functions = [
         operator.reference,
@@ -71,7 +72,7 @@ def locate(operator: Operator) -> Location:
     )
     specification = getattr(operator, "specification", None)
     if specification is not None:
-        # What defines the operator comes before what declares it.
+        # The modules that define the operator have to be imported before its declaration.
         names = dict.fromkeys([*(name for name, _ in specification.modules), *names])
     modules = []
     for name in names:
@@ -83,7 +84,7 @@ def locate(operator: Operator) -> Location:
 
 
 def fingerprint(operator: Operator) -> str:
-    """What two declarations of one operator have in common if they are the same."""
+    """Return a text that is equal for equal declarations of an operator."""
     parts = [
         operator.signature.schema(),
         repr(operator.signature.parameters),
@@ -96,15 +97,15 @@ def fingerprint(operator: Operator) -> str:
 
 
 def module_of(operator: Operator) -> str:
-    """The name of the module that declares an operator; its own where no function is there."""
+    """Return the module that declares an operator; the operator's name if it has no reference."""
     return getattr(operator.reference, "__module__", None) or operator.name
 
 
 def obtain(location: Location) -> Operator:
-    """Import what declares an operator, and return it.
+    """Import the modules that declare an operator, and return the operator.
 
     Raises:
-        NotLocatedError: the modules, imported here, declare it differently or not at all.
+        NotLocatedError: the modules declare it differently in this process, or not at all.
     """
     for name, file in location.modules:
         try:
@@ -117,7 +118,7 @@ def obtain(location: Location) -> Operator:
         except OpsmithError as error:
             raise NotLocatedError(str(error)) from error
     declared = registry.find(location.name)
-    # Several overloads of one name may be adopted.
+    # Several overloads with the same name may be adopted.
     adopted = [operator for operator in all_adopted() if operator.name == location.name]
     found = [declared, *adopted] if declared is not None else adopted
     if not found:

@@ -1,4 +1,4 @@
-"""Random integers in lines: sorted ones, and sizes of parts that add up."""
+"""Random sequences of integers: sorted ones, and sizes with a given sum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 class NoValue(Exception):
-    """No value satisfies what the declaration says."""
+    """No value satisfies the declaration."""
 
 
 def increasing(
@@ -19,19 +19,16 @@ def increasing(
     last: int | None = None,
     strict: bool = False,
 ) -> list[int]:
-    """Sorted numbers between `low` and `high`, both included.
+    """Draw sorted integers between `low` and `high`, both included.
 
     Args:
-        rng: decides the numbers.
-        count: how many.
-        low: the least that one may be.
-        high: the most that one may be.
-        first: what the first one is, if that is fixed.
-        last: what the last one is, if that is fixed.
-        strict: whether each is above the one before it.
-
-    Raises:
-        NoValue: there are none.
+        rng: source of the random numbers.
+        count: number of integers.
+        low: the lower bound.
+        high: the upper bound.
+        first: the first integer, if it is fixed.
+        last: the last integer, if it is fixed.
+        strict: whether each integer is larger than the one before it.
     """
     ends = [end for end in (first, last) if end is not None]
     if count == 0:
@@ -55,10 +52,10 @@ def increasing(
 
 
 def parts(rng: random.Random, count: int, total: int, low: int, high: int) -> list[int]:
-    """Sizes between `low` and `high`, both included, that add up to `total`.
+    """Draw sizes between `low` and `high`, both included, that add up to `total`.
 
     Raises:
-        NoValue: there are none.
+        NoValue: no such sizes exist.
     """
     low = max(low, 0)
     if not low * count <= total <= max(high, 0) * count:
@@ -76,10 +73,10 @@ def parts(rng: random.Random, count: int, total: int, low: int, high: int) -> li
 def shapes(
     rng: random.Random, count: int, rank: int, total: int, low: int, high: int
 ) -> list[list[int]]:
-    """Shapes whose sizes lie between `low` and `high`, and whose elements add up to `total`.
+    """Draw shapes with sizes between `low` and `high`, and `total` elements altogether.
 
     Raises:
-        NoValue: none were found.
+        NoValue: no such shapes were found.
     """
     least = max(low, 0) ** rank
     return [_shape(rng, size, rank, low, high) for size in parts(rng, count, total, least, total)]

@@ -1,4 +1,4 @@
-"""The ways in which a tensor can lie in memory, each with the same values."""
+"""Memory layouts of a tensor, all with the same values."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SLICED = "sliced"
 EXPANDED = "expanded"
 GIVEN = "as given"
 
-#: Those that are sampled.
+#: The layouts that are sampled.
 LAYOUTS = (CONTIGUOUS, TRANSPOSED, SLICED, EXPANDED)
 
 
 def lay_out(tensor: Tensor, layout: str) -> Tensor:
-    """A copy of `tensor` that lies in memory as `layout` says.
+    """Copy a tensor into another memory layout.
 
     Args:
-        tensor: of any layout; its values and device are kept.
+        tensor: a tensor of any layout; its values and device are kept.
         layout: ``transposed`` reverses the order of the dimensions in memory; ``sliced`` is a view
             into a larger buffer, with an offset and gaps that hold poison (NaN, or the type's
-            largest value), so that a kernel that reads past its strides is found out; ``expanded``
-            gives stride 0 to a dimension along which the values are equal; ``as given`` copies the
-            memory, and keeps the strides.
+            largest value), so that a kernel that ignores the strides gives wrong results;
+            ``expanded`` gives stride 0 to a dimension along which the values are equal; ``as
+            given`` copies the memory, and keeps the strides.
 
     Returns:
         The copy; contiguous where the layout is not possible (see `possible`).
@@ -45,7 +45,7 @@ def lay_out(tensor: Tensor, layout: str) -> Tensor:
 
 
 def taken(tensor: Tensor, layout: str) -> str:
-    """The layout that `lay_out` gives where `layout` is asked for: a vector is not transposed."""
+    """Return the layout that `lay_out` really uses for `layout`: a vector is not transposed."""
     if tensor.numel() == 0 or (layout == EXPANDED and constant_dim(tensor) is None):
         return CONTIGUOUS
     if layout == GIVEN and tensor.is_contiguous() and not tensor.storage_offset():
@@ -54,20 +54,20 @@ def taken(tensor: Tensor, layout: str) -> str:
 
 
 def possible(tensor: Tensor, layout: str) -> bool:
-    """Whether `lay_out` gives something that is not contiguous."""
+    """Return whether `lay_out` gives a layout that is not contiguous."""
     return taken(tensor, layout) != CONTIGUOUS
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """A contiguous copy on the CPU, with the strides of its shape and nothing left to conjugate."""
+    """Return a contiguous CPU copy with default strides and no conjugate or negative bit."""
     own = _on_cpu(tensor)
     return torch.empty(own.shape, dtype=own.dtype).copy_(own)
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """Every byte of the elements, in order: in the tensor's own memory where they lie so there."""
+    """Return the bytes of the elements in order, without a copy if the tensor is contiguous."""
     own = _on_cpu(tensor).contiguous()
-    # One element may have any stride, and only stride 1 is seen as bytes.
+    # A tensor of one element may have any stride, and viewing it as bytes requires stride 1.
     return own.as_strided((own.numel(),), (1,)).view(torch.uint8)
 
 
@@ -76,7 +76,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def constant_dim(tensor: Tensor) -> int | None:
-    """The first dimension of two or more elements along which the values are all equal."""
+    """Return the first dimension of size 2 or more along which all values are equal."""
     if tensor.numel() == 0:
         return None
     for dim in range(tensor.dim()):
@@ -86,14 +86,14 @@ def constant_dim(tensor: Tensor) -> int | None:
 
 
 def make_constant(tensor: Tensor, dim: int) -> Tensor:
-    """A contiguous copy of `tensor` with its first values repeated along `dim`."""
+    """Return a contiguous copy of `tensor` with its first values repeated along `dim`."""
     return tensor.narrow(dim, 0, 1).expand(tensor.shape).contiguous()
 
 
 def in_one_memory(first: Tensor, second: Tensor, shift: int) -> tuple[Tensor, Tensor]:
-    """Contiguous tensors with these values, `second` so many elements behind `first`.
+    """Place two contiguous tensors in one memory, `second` `shift` elements behind `first`.
 
-    Where both lie, the values of `first` are taken; those of `second` have to be the same.
+    In the shared part, both have to hold the same values.
     """
     memory = torch.cat([first.flatten(), second.flatten()[-shift:]])
     return memory[: first.numel()].view(first.shape), memory[shift:].view(second.shape)

@@ -1,4 +1,4 @@
-"""Call an operator's reference, below the dispatcher."""
+"""Call an operator's reference without the dispatcher."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opsmith.operators.core.arguments import flatten, with_own_lists
 
 
 def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
-    """Call the reference itself, below the dispatcher.
+    """Call the reference directly, without the dispatcher.
 
     Args:
-        operator: whose reference.
-        arguments: by name; what it writes into is copied first, and so are lists.
+        operator: the operator.
+        arguments: the arguments by name; lists and mutated tensors are copied first.
 
     Returns:
-        What it returned, and that flat.
+        The returned value, and the results as a flat list.
     """
     signature = operator.signature
     own = with_own_lists(arguments)

@@ -1,4 +1,4 @@
-"""The author's cases, and pairs of cases that differ in sizes only."""
+"""Registered cases of an operator, and pairs of cases that differ in sizes only."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
 from opsmith.signature import bind, result_shapes
 
-#: How many elements a registered case may have for checks that run a case many times.
+#: Largest number of elements of a registered case in checks that run a case many times.
 MODEST = 50_000
 
 
 def author_cases(
     operator: Operator, dtype: str | None, seed: int, offsets: Sequence[int] = (0,)
 ) -> list[Case]:
-    """The author's cases, the smallest first.
+    """Return the registered cases, the smallest first.
 
     Args:
-        operator: whose `register_cases` functions are asked.
+        operator: the operator with `register_cases` functions.
         dtype: the generic dtype.
-        seed: what the functions are given.
-        offsets: what is added to the seed; for each they are asked once.
+        seed: seed for the functions.
+        offsets: numbers to add to the seed; the functions are called once for each of them.
     """
     found: list[Case] = []
     names = [function.__name__ for function in operator.cases]
@@ -41,20 +41,20 @@ def author_cases(
 
 
 def few_of(cases: Sequence[Case], most: int) -> list[Case]:
-    """At most `most` of some cases, from small to large; none that is huge."""
-    # Where few cases are run, each is slow.
+    """Return at most `most` of some cases, from small to large, without huge ones."""
+    # Checks that run few cases are slow for each.
     return spread([case for case in cases if case.numel <= MODEST] or list(cases[:1]), most)
 
 
 def spread(cases: Sequence[Case], most: int) -> list[Case]:
-    """At most `most` of some cases, the first and the last among them."""
+    """Return at most `most` of some cases, evenly spread from the first to the last."""
     if len(cases) <= most:
         return list(cases)
     return [cases[n * (len(cases) - 1) // max(most - 1, 1)] for n in range(most)]
 
 
 def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | None:
-    """Two of some cases that differ in sizes only, none of which is special to a compiler."""
+    """Find two cases that differ in sizes only, without sizes that compilers treat specially."""
     groups: dict[Any, list[Case]] = {}
     for case in cases:
         if case.numel <= MODEST and has_no_small_size(operator, case):
@@ -67,28 +67,28 @@ def pair_of(operator: Operator, cases: Sequence[Case]) -> tuple[Case, Case] | No
 
 
 def has_no_small_size(operator: Operator, case: Case) -> bool:
-    """Whether no size, of a result neither, is 0 or 1, which compilers take for constants."""
+    """Return whether no size of an argument or result is 0 or 1, which compilers bake in."""
     sizes = [size for _, tensor in case.tensors() for size in tensor.shape]
     return min(sizes, default=2) > 1 and min(_result_sizes(operator, case), default=2) > 1
 
 
 def shapes_of(case: Case) -> tuple[Any, ...]:
-    """The shapes of all tensors of a case."""
+    """Return the shapes of all tensors of a case."""
     return tuple((name, tuple(tensor.shape)) for name, tensor in case.tensors())
 
 
 def shown_shapes(case: Case) -> str:
-    """The same, for messages."""
+    """Format the shapes of all tensors of a case for messages."""
     return ", ".join(f"{name} {shape}" for name, shape in shapes_of(case))
 
 
 def size_of(case: Case) -> tuple[int, int]:
-    """What smaller cases have less of."""
+    """Return a sort key that is less for smaller cases."""
     return case.numel, len(case.describe())
 
 
 def _result_sizes(operator: Operator, case: Case) -> list[int]:
-    """Every size of the results that does not depend on data."""
+    """Return every size of the results; none if the sizes depend on data."""
     signature = operator.signature
     if signature.data_dependent:
         return []
@@ -98,12 +98,12 @@ def _result_sizes(operator: Operator, case: Case) -> list[int]:
             return [size for shape in shapes for size in shape]
         _, results = run_reference(operator, case.values)
     except Exception:
-        return []  # running the case says what is wrong with it
+        return []  # the error is reported when the case is run
     return [size for result in results for size in result.shape]
 
 
 def _skeleton(case: Case) -> Any:
-    """What a compiler would bake in, equal for cases that differ in sizes only."""
+    """Return a key of the baked-in parts of a case, equal for cases that differ in sizes only."""
     parts: list[Any] = []
     for name, value in case.values.items():
         if isinstance(value, Tensor):

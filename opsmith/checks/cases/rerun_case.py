@@ -1,4 +1,4 @@
-"""What a check failed with, so that it can be called with that alone."""
+"""The failing case of a check, and a second run of the check with this case alone."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass
 class Replay:
-    """The case that a check fails with; and, for a second run, which cases it really runs.
+    """The case that a check fails with and, for a second run, the cases to run.
 
-    Sampling follows from the seed and from which cases fail. So a second run that takes crashed
-    cases as failed, and all others as passed, comes to the same case without a call before it.
+    The samples depend only on the seed and on which cases fail. If a second run counts crashed
+    cases as failed and all others as passed, it reaches the same case without an earlier call.
 
     Attributes:
-        alone: the key of the one case to run; all where it is empty.
-        file: where the case that fails is put; nowhere where it is empty.
-        key: the case that the check failed with; empty where no single one shows it.
-        crashed: whether the kernel's process ended then.
+        alone: the key of the only case to run; empty to run all cases.
+        file: the file to save the failing case in; empty to save none.
+        key: the key of the failing case; empty if no single case shows the failure.
+        crashed: whether the failing case ended the kernel's process.
     """
 
     alone: str = ""

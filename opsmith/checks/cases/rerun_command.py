@@ -13,14 +13,14 @@ from opsmith.operators.core.source_location import shown_path
 
 
 def file_of(subject: Subject) -> Path | None:
-    """The file that declares the operator; `None` for a notebook."""
+    """Return the file that declares the operator; `None` for a notebook."""
     code: Callable[..., object] | None = getattr(subject.operator.reference, "__code__", None)
     path = Path(getattr(code, "co_filename", ""))
     return path if path.is_file() else None
 
 
 def beside(subject: Subject) -> list[Path]:
-    """Further files that register kernels of the operator, which they import."""
+    """Find other files that import the operator and register kernels for it."""
     operator = subject.operator
     functions = [getattr(kernel, "function", None) for kernel in operator.kernels.values()]
     names = dict.fromkeys(getattr(function, "__module__", None) for function in functions)
@@ -31,10 +31,10 @@ def beside(subject: Subject) -> list[Path]:
 
 
 def command_of(subject: Subject, check: str, settings: Settings, *, seeded: bool = True) -> str:
-    """The command line that runs a check as it ran; empty for a notebook, or given cases.
+    """Return the command line that repeats a check; empty for a notebook or for user cases.
 
-    All that decides the outcome is in it: the seed, and whatever was set otherwise than the
-    command line sets it. Without a seed (`seeded`) it begins with the case that failed before.
+    The command line contains everything that decides the outcome: the seed, and all settings that
+    differ from the defaults. Without a seed (`seeded`), it first replays the case that failed.
     """
     path = file_of(subject)
     if path is None or settings.given:
@@ -55,7 +55,7 @@ def _shown(path: Path) -> str:
 
 
 def _what(subject: Subject, file: str) -> list[str]:
-    """The words that name the operator: its file, or what it is called and the file of its spec."""
+    """Return the words that name the operator: its file, or its name and the file of its spec."""
     specification = getattr(subject.operator, "specification", None)
     if specification is None:
         return [file, *map(_shown, beside(subject))]

@@ -1,9 +1,9 @@
-"""Hypothesis strategies that follow from a signature.
+"""Hypothesis strategies derived from a signature.
 
-A draw has two parts. The *skeleton* is what a compiler would bake in: which optional arguments are
-there, how long lists are, how many dimensions ``*names`` stand for, scalars. The *sizes and values*
-come after. A pair of cases shares the skeleton and differs in sizes, which is what a check of
-dynamic shapes needs.
+A draw has two parts. The *skeleton* is everything that a compiler would bake in: which optional
+arguments are present, the lengths of lists, the number of dimensions that ``*names`` stand for, and
+scalars. *Sizes and values* are drawn afterwards. A pair of cases shares the skeleton and differs in
+sizes, as a check of dynamic shapes requires.
 """
 
 from __future__ import annotations
@@ -39,31 +39,32 @@ from opsmith.signature import (
 from opsmith.signature.constraints import range_limits
 from opsmith.signature.shapes import Fixed, Variadic
 
-#: From the most telling to the largest; hypothesis shrinks towards the front. Odd sizes and sizes
-#: beside powers of two leave a rest in vectorised loops.
+#: Sizes to sample; Hypothesis shrinks towards the front. Odd sizes and neighbours of powers of two
+#: leave a remainder in vectorised loops.
 SIZES = (1, 2, 3, 0, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130)
-#: For a compiler, which treats 0 and 1 as constants.
+#: Sizes to sample for a compiler, which treats 0 and 1 as constants.
 DYNAMIC_SIZES = (2, 3, 4, 5, 6, 7, 9)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What kind of cases to sample.
+    """A description of the cases to sample.
 
     Attributes:
         dtype: the generic dtype; `None` where every dtype is fixed.
-        sizes: what a dimension may be.
+        sizes: the sizes to draw from.
         distinct: whether dimensions of different names have different sizes.
-        forced: sizes of some dimensions.
-        layouts: what each tensor's layout is drawn from.
-        max_elements: how many elements the arguments and the results may each have together.
-        ranks: how many dimensions ``*names`` may stand for.
-        lengths: how long lists may be; ``()`` for a handful.
-        values: of which kind the values of tensors are (`boundary_values`); empty for
-            normally distributed ones.
+        forced: fixed sizes of some dimensions.
+        layouts: the layouts that each tensor's layout is drawn from.
+        max_elements: largest number of elements of all arguments, and of all results.
+        ranks: numbers of dimensions that ``*names`` may stand for.
+        lengths: allowed lengths of lists; ``()`` for the default ones.
+        values: kind of values of tensors (see `boundary_values`); empty for normally distributed
+            values.
         given: arguments that are not drawn.
         same: two arguments that are the same tensor.
-        shift: how many elements the second of `same` lies behind the first instead.
+        shift: number of elements by which the second tensor of `same` starts behind the first in
+            shared memory; with 0, both are one tensor.
         square: whether all dimensions of a case have the same size.
     """
 
@@ -84,15 +85,16 @@ class Wanted:
 
 @st.composite
 def cases(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> Case:
-    """One case."""
+    """Draw one case."""
     return _Sampler(draw, signature, wanted).case()
 
 
 @st.composite
 def pairs(draw: st.DrawFn, signature: Signature, wanted: Wanted) -> tuple[Case, Case]:
-    """Two cases that differ in sizes and values only.
+    """Draw two cases that differ in sizes and values only.
 
-    Mostly even sizes become odd, and odd ones even: a trace may keep what it learned of either.
+    In two of three pairs, even sizes become odd and odd sizes even, since a trace may bake in the
+    parity of a size.
     """
     sampler = _Sampler(draw, signature, wanted)
     first = sampler.case()
@@ -123,7 +125,7 @@ class _Sampler:
         self.drawn: list[int] = []
         self.earlier: list[int] = []
         self.side = draw(st.sampled_from(wanted.sizes)) if wanted.square else None
-        # One argument alone, or all of them.
+        # Either one argument alone has the wanted kind of values, or all have.
         takers = [p.name for p in signature.tensors if self._takes(p)]
         self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
         if wanted.same:
@@ -134,11 +136,11 @@ class _Sampler:
         self.earlier, self.drawn = self.drawn, []
 
     def case(self) -> Case:
-        """The sampler's skeleton with sizes and values drawn anew."""
+        """Draw new sizes and values for the sampler's skeleton."""
         try:
             return self._case()
         except (NoValue, ArgumentError, ZeroDivisionError, KeyError):
-            # No value fits the ranges, or sizes would be negative: not a call of this operator.
+            # No value is in the ranges, or a size would be negative: the operator has no such call.
             reject()
             raise AssertionError from None
 
@@ -212,7 +214,7 @@ class _Sampler:
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
         if self.wanted.distinct:
             fresh = [size for size in allowed if size not in taken]
-            # No tensor may have all of the dimensions, so that another size may have room yet.
+            # Perhaps no single tensor has all dimensions; then another, larger size still fits.
             others = sorted(set(self.wanted.sizes) - taken)[:1]
             allowed = fresh or [*others, *allowed]
         if len(self.drawn) < len(self.earlier):
@@ -307,7 +309,7 @@ class _Sampler:
 
     def _dtype(self, type_: TensorType) -> str:
         if type_.shape is None:
-            # A plain Tensor says nothing; what most tensors are is what is tried.
+            # A plain Tensor declares no dtype, so use the most common one.
             return self.wanted.dtype or "float32"
         if type_.dtypes.generic:
             assert self.wanted.dtype is not None
@@ -367,14 +369,14 @@ class _Sampler:
             return st.sampled_from(("a", "", "nearest", "sum"))
         low, high = self._limits(parameter, dims)
         if kind == "float":
-            # An eighth is the least that is sampled beside a bound which is itself not allowed.
+            # If the bound itself is not allowed, the nearest sampled value is an eighth above it.
             above = any(range_.above for range_ in parameter.ranges)
             return _floats(low + 0.125 if above else low, high)
         if low is None and high is None:
             low, high = (0, 4) if parameter.name in self.in_shapes else (-2, 4)
         lowest = int(low) if low is not None else int(high) - 6
         highest = int(high) if high is not None else lowest + 6
-        # A size that a wide range allows would still be too large to run.
+        # A wide range may allow sizes that are too large to run.
         if parameter.name in self.in_shapes:
             highest = min(highest, max(lowest, 0) + 6)
             lowest = max(lowest, 0)
@@ -427,12 +429,12 @@ def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:
 
 
 def _reads(parameter: Parameter) -> frozenset[str]:
-    """The other tensors whose values decide which values of this one fit."""
+    """Return the other tensors that the constraints on this tensor's values refer to."""
     return frozenset(name for constraint in parameter.constraints for name in constraint.reads)
 
 
 def readers_last(signature: Signature) -> list[Parameter]:
-    """The tensors, each after those whose values decide which of its own fit."""
+    """Return the tensors, each after the tensors that its constraints refer to."""
     ordered: list[Parameter] = []
 
     def add(parameter: Parameter) -> None:
@@ -453,14 +455,14 @@ def _floats(low: Any, high: Any) -> st.SearchStrategy[float]:
     highest = float(high) if high is not None else lowest + 4.0
     if highest < lowest:
         raise NoValue
-    # Eighths are exact in every dtype, so a scalar brings no rounding of its own.
+    # Every dtype represents eighths exactly, so the scalar adds no rounding error.
     eighths = [k / 8 for k in range(-32, 33) if lowest <= k / 8 <= highest]
     ordered = sorted(eighths, key=lambda value: (value != 1.0, abs(value), value < 0))
     return st.sampled_from(ordered) if ordered else st.floats(lowest, highest)
 
 
 def scalars_in_shapes(signature: Signature) -> frozenset[str]:
-    """The numbers that decide a size."""
+    """Return the names of the scalar arguments that decide a size."""
     found = set()
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for owner in owners:

@@ -1,8 +1,7 @@
-"""Looking for a case that fails, and for the smallest such case.
+"""Search for a failing case, and for the smallest one.
 
-Hypothesis samples and shrinks. Two things are added: a limit on time, and a record of the smallest
-failing case that does not depend on the failure happening again, since a kernel may fail only
-sometimes.
+Hypothesis samples and shrinks. This module adds a time limit, and records the smallest failing case
+even if the failure does not happen again, since a kernel may fail only sometimes.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from hypothesis.strategies import SearchStrategy, integers, lists
 
 Drawn = TypeVar("Drawn")
 
-#: Seconds that looking for a smaller failing case may take.
+#: Time limit in seconds of the search for a smaller failing case.
 SHRINK_SECONDS = 10.0
-#: So many numbers have a constant among them.
+#: Among this many numbers, at least one is practically always a constant.
 _SURELY = 200
 
 
 def prepare() -> None:
-    """Have Hypothesis read the sources that it takes constants from, before this process forks.
+    """Make Hypothesis collect constants from the sources before this process forks.
 
-    It does so where a sample first asks for one, which would be in every fork anew.
+    Hypothesis collects them when a sample first needs one: otherwise, every fork would do so again.
     """
     search(
-        # Of twenty numbers one is a constant; the first sample of all has none.
+        # One of twenty numbers is a constant; the very first sample contains none.
         lists(integers(), min_size=_SURELY, max_size=_SURELY),
         lambda _: None,
         examples=2,
@@ -51,20 +50,20 @@ def search(
     size: Callable[[Drawn], Any],
     on_late: Callable[[], None] = lambda: None,
 ) -> tuple[Drawn, Exception] | None:
-    """Run `test` on samples until one fails, then on ever smaller ones.
+    """Run `test` on samples until one fails, then on smaller and smaller ones.
 
     Args:
-        strategy: what is sampled.
-        test: raises where a sample fails; nothing smaller is looked for where what it raises has
-            an attribute `final` that is true.
-        examples: how many samples to try.
-        seed: decides the samples.
-        seconds: after this long no further sample is tried; one is in any case.
-        size: what "smaller" means.
-        on_late: called where a sample is not tried since the time is over, and none failed.
+        strategy: strategy for the samples.
+        test: function that raises if a sample fails; if the exception has a true attribute `final`,
+            no smaller sample is searched for.
+        examples: number of samples to try.
+        seed: seed for the samples.
+        seconds: time limit in seconds; at least one sample is tried.
+        size: sort key of samples, less for smaller ones.
+        on_late: called for each sample that is skipped because the time is over and none failed.
 
     Returns:
-        The smallest sample that failed and what it raised, or `None` if none did.
+        The smallest failing sample and its exception, or `None` if no sample failed.
     """
     started = time.monotonic()
     failed_at = 0.0
@@ -99,16 +98,17 @@ def search(
             raise
         except Exception as error:
             if best is None:
-                # The first failure may be slow: it imports what nothing before it needed.
+                # The first failure may be slow, since it may import modules for the first time.
                 failed_at = time.monotonic()
             mine = size(drawn)
             if best is None or mine <= best[0]:
                 best = (mine, drawn, error)
             raise
 
-    # For a database, which is not there. Hypothesis makes it of the source, again each time.
+    # The key is for Hypothesis's database, which is not used here. Unless it is set, Hypothesis
+    # derives it from the source on every call.
     go._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
-    # "No sample fits" and "did not fail again" among them; what counts was recorded.
+    # These exceptions include "no sample fits" and "did not fail again"; the failure is in `best`.
     with contextlib.suppress(Exception):
         go()
     return None if best is None else (best[1], best[2])

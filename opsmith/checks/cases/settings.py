@@ -1,4 +1,4 @@
-"""How thoroughly to look."""
+"""Settings of a run of the checks."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides, beside the operator, what a check does.
+    """Settings that, with the operator, decide the behaviour of a check.
 
     Attributes:
-        seed: decides every sample.
-        examples: how many cases a check samples, shared among the dtypes.
-        seconds: after this long a check samples no further case.
-        time_limit: the seconds that one case may take before it counts as hung.
-        shared: a folder for what several checks of a run need, which ends with it; empty where
-            there is none.
-        truths: whether what is right for the author's cases is kept in `shared`: never where
-            untrusted code runs, which could read it.
-        stores: whether failing cases are kept for later runs.
-        recalls: whether those that are kept are tried first.
-        given: a file with the cases to run in place of all others, see `user_cases`;
-            empty where there is none.
-        devices: the device types that were asked for; none where all that are here are checked.
+        seed: seed for all samples.
+        examples: number of cases that a check samples, shared among the dtypes.
+        seconds: time limit in seconds after which a check samples no further case.
+        time_limit: time in seconds after which a single case counts as hung.
+        shared: a folder for data that several checks of a run share, deleted after the run; empty
+            for no folder.
+        truths: whether the oracle's results for registered cases are cached in `shared`. Never set
+            it where untrusted code runs, which could read them.
+        stores: whether failing cases are saved for later runs.
+        recalls: whether saved failing cases are tried first.
+        given: a file with the only cases to run (see `user_cases`); empty to run the usual cases.
+        devices: the requested device types; empty to check all that this machine has.
     """
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""What a check is run on: one operator, and one of its kernels."""
+"""The subject of a check: one operator, and one of its kernels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Subject:
-    """An operator and the kernel that calls on one device type reach.
+    """An operator, and the kernel that calls with tensors of one device type reach.
 
     Attributes:
         operator: the operator.
-        kernel: the name of the kernel in ``operator.kernels``.
-        device: the device type whose tensors lead to it.
-        missing: why it cannot run on this machine; empty where it can.
+        kernel: the name of the kernel in ``operator.kernels``, or `REFERENCE`.
+        device: the device type of the tensors.
+        missing: the reason why the kernel cannot run on this machine; empty if it can.
     """
 
     operator: Operator
@@ -37,50 +37,50 @@ class Subject:
 
     @property
     def signature(self) -> Signature:
-        """The operator's signature."""
+        """Return the operator's signature."""
         return self.operator.signature
 
     @property
     def implementation(self) -> Kernel:
-        """The kernel itself."""
+        """Return the kernel itself."""
         return self.operator.kernels[self.kernel]
 
     @property
     def adopted(self) -> bool:
-        """Whether somebody else defined the operator: then its own kernels run."""
+        """Return whether another library defined the operator, so that its own kernels run."""
         return isinstance(self.operator, AdoptedOperator)
 
     @cached_property
     def dtypes(self) -> tuple[str | None, ...]:
-        """The generic dtypes that the kernel has; ``(None,)`` where every dtype is fixed."""
+        """Return the kernel's generic dtypes; ``(None,)`` where every dtype is fixed."""
         generic = self.signature.generic
         if generic is None:
             return (None,)
         names = generic.names
         own = self.implementation.dtypes
         names = tuple(name for name in names if name in own) if own else names
-        # What most people use comes first, so that a fault is shown with it.
+        # The most common dtypes come first, so that a fault is reported with one of them.
         first = [name for name in ("float32", "float64") if name in names]
         return (*first, *(name for name in names if name not in first))
 
     @property
     def floats(self) -> tuple[str, ...]:
-        """Those of `dtypes` that have gradients: floating and complex ones."""
+        """Return the dtypes that have gradients: floating-point and complex ones."""
         return tuple(name for name in self.dtypes if name is not None and is_float(name))
 
     @property
     def favourite(self) -> str | None:
-        """The dtype for checks that need one only: float32 if the kernel has it."""
+        """Return the dtype for checks that need a single one: float32 if the kernel supports it."""
         return next(iter(self.floats), self.dtypes[0])
 
 
 def is_float(name: str) -> bool:
-    """Whether a dtype's values are rounded."""
+    """Return whether a dtype is floating-point or complex."""
     return DTYPES[name].is_floating_point or DTYPES[name].is_complex
 
 
 def subjects_of(operator: Operator) -> list[Subject]:
-    """The kernels of an operator that calls can reach, one by one."""
+    """Return one subject for each kernel of an operator that calls can reach."""
     devices = [name for name in operator.kernels if name != REFERENCE]
     found = [Subject(operator, name, name, _device(operator, name).missing()) for name in devices]
     if HOST not in devices and _reaches_reference(operator, HOST):
@@ -93,7 +93,7 @@ def subjects_of(operator: Operator) -> list[Subject]:
 
 
 def subject_on(operator: Operator, device: str) -> Subject:
-    """What calls with tensors of a device type reach, which may be no kernel of its own."""
+    """Return the subject for a device type: its own kernel, or else the reference."""
     kernel = device if device in operator.kernels else REFERENCE
     reaches = kernel != REFERENCE or _reaches_reference(operator, device)
     missing = "" if reaches else f"{operator.name} does not run on {device}"
@@ -111,10 +111,10 @@ def _device(operator: Operator, name: str) -> kernels.Device:
 
 
 def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dict[str, Any]]:
-    """The arguments by name that the author's case functions give for a dtype.
+    """Yield the arguments, by name, of the registered cases for a dtype.
 
-    Cases whose generic tensors have another dtype are left out: a function may ignore the dtype it
-    is asked for.
+    Leave out cases whose generic tensors have another dtype: a case function may ignore the dtype
+    that it is called with.
     """
     asked = DTYPES[dtype or "float32"]
     for function in operator.cases:

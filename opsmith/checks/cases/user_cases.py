@@ -1,4 +1,4 @@
-"""Cases that whoever runs the checks gives, in place of the author's and of samples."""
+"""Cases passed to a run of the checks, in place of registered and sampled cases."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _FIELDS = ("values", "layouts", "same", "shift")
 
 
 def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Path) -> None:
-    """Put arguments where the processes of a run find them.
+    """Check arguments against the declaration, and save them for the processes of a run.
 
     Args:
-        cases: arguments by name.
-        operator: which they are for.
-        path: a file that is written.
+        cases: arguments by name, for each case.
+        operator: the operator.
+        path: the file to write.
 
     Raises:
-        ArgumentError: some do not fit the declaration.
+        ArgumentError: a case does not fit the declaration.
     """
     complete = [_case(operator, operator.arguments((), dict(one))) for one in cases]
     for case in complete:
@@ -38,13 +38,13 @@ def keep_given(cases: Sequence[Mapping[str, Any]], operator: Operator, path: Pat
 
 
 def write_cases(cases: Sequence[Case], path: Path) -> None:
-    """Put cases into a file."""
+    """Write cases to a file."""
     plain = [replace(case, values=dict(case.values), layouts=dict(case.layouts)) for case in cases]
     torch.save([{name: getattr(case, name) for name in _FIELDS} for case in plain], path)
 
 
 def given_cases(operator: Operator, path: str) -> list[Case]:
-    """The cases in a file."""
+    """Read the cases from a file."""
     return [Case(operator.signature, **fields, origin=ORIGIN) for fields in torch.load(path)]
 
 
@@ -56,7 +56,7 @@ def _case(operator: Operator, arguments: Mapping[str, Any]) -> Case:
                 shift = int(second.storage_offset() - tensor.storage_offset())
                 same = (name, other) if shift >= 0 else (other, name)
                 return Case(operator.signature, arguments, {}, ORIGIN, same, abs(shift))
-    # Names of parameters, also where a tensor is one of a list.
+    # The layout belongs to the parameter, also for a tensor in a list.
     names = {name.partition("[")[0] for name, _ in every_tensor_in(arguments)}
     return Case(operator.signature, arguments, dict.fromkeys(names, GIVEN), ORIGIN)
 

@@ -1,4 +1,4 @@
-"""Filling tensors: random values that respect what the declaration says of them."""
+"""Random values for tensors that satisfy the declared constraints."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def fill(
     arguments: Mapping[str, Any],
     kind: str = "",
 ) -> Tensor:
-    """A contiguous CPU tensor of random values, made to satisfy the parameter's constraints.
+    """Create a contiguous CPU tensor of random values that satisfy the parameter's constraints.
 
-    What several constraints together ask for may be missed: compare with them afterwards.
+    The values may violate a combination of several constraints: check them afterwards.
 
     Args:
-        parameter: what the tensor is for.
-        shape: the sizes.
+        parameter: the parameter that the tensor is passed for.
+        shape: the shape.
         dtype: a name of `opsmith.signature.dtypes.ALL_DTYPES`.
-        seed: decides the values.
+        seed: seed for the values.
         dims: the call's dimensions.
         arguments: the call's scalar arguments, and the tensors that a constraint reads.
-        kind: of which kind the values are, where the declaration allows it: one of
-            `opsmith.checks.cases.boundary_values`. Normally distributed ones by default.
+        kind: the kind of values (see `opsmith.checks.cases.boundary_values`), used where the
+            declaration allows it; empty for normally distributed values.
 
     Raises:
-        NoValue: nothing fits here, and the tensor is not empty.
+        NoValue: no value satisfies the constraints, and the tensor is not empty.
     """
     generator = torch.Generator().manual_seed(seed)
     target = DTYPES[dtype]
@@ -65,7 +65,7 @@ def _ends(
     dims: Mapping[str, int],
     arguments: Mapping[str, Any],
 ) -> tuple[Any, Any]:
-    """The least and the largest value that an argument may hold."""
+    """Return the least and the largest value that a tensor may hold."""
     if dtype is torch.bool or dtype.is_complex:
         return 0, 1
     info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
@@ -80,7 +80,7 @@ def _ends(
 
 
 def _within(end: float, dtype: torch.dtype, inwards: float) -> float:
-    """The end of a range in a dtype; where rounding would step over it, the number before."""
+    """Round the end of a range to a dtype, inwards if rounding would leave the range."""
     rounded = torch.tensor(end, dtype=torch.float64).to(dtype)
     over = rounded.double() < end if inwards > 0 else rounded.double() > end
     return (rounded.nextafter(torch.tensor(inwards, dtype=dtype)) if over else rounded).item()
@@ -210,7 +210,7 @@ def _parts(
 def _stacked(
     line: Callable[[], list[Any]], leading: Sequence[int], shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """A tensor of lines, one for each place of the leading dimensions."""
+    """Stack generated rows into a tensor, one row for each index of the leading dimensions."""
     rows = [line() for _ in range(math.prod(leading))]
     return torch.tensor(rows, dtype=torch.int64).reshape(shape).to(dtype)
 
@@ -243,7 +243,7 @@ def _floats(
         values = highest - values.abs()
     rounded = values.to(dtype)
     if lowest is not None or highest is not None:
-        # Rounding to the dtype may have stepped over a bound.
+        # Rounding to the dtype may have left the range.
         inside = torch.ones_like(rounded, dtype=torch.bool)
         if lowest is not None:
             inside &= rounded.double() > lowest if above else rounded.double() >= lowest

@@ -1,4 +1,4 @@
-"""Values that break one constraint, each as little wrong as it can be."""
+"""Values that violate one constraint by as little as possible."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from opsmith.signature.constraints import range_limits
 def violations(
     parameter: Parameter, arguments: Mapping[str, Any], bindings: Bindings
 ) -> Iterator[tuple[str, Any]]:
-    """Values that do not fit the constraints on an argument, where its own do.
+    """Yield changed values of an argument that violate a constraint.
 
     Args:
-        parameter: a tensor (on the CPU, else nothing is given), a scalar or a sequence.
-        arguments: the call's.
-        bindings: what the call fixed.
+        parameter: parameter of a tensor, a scalar or a sequence. For tensors on other devices than
+            the CPU, nothing is yielded.
+        arguments: valid arguments of a call.
+        bindings: the dimensions that the call binds.
 
     Returns:
-        What is wrong, and the value. One or the other may fit all the same.
+        Pairs of a description and a value. A few of the values may be valid after all.
     """
     value = arguments[parameter.name]
     if isinstance(value, Tensor):
@@ -41,7 +42,7 @@ def violations(
 def _of_tensor(
     parameter: Parameter, value: Tensor, arguments: Mapping[str, Any], bindings: Bindings
 ) -> Iterator[tuple[str, Tensor]]:
-    # The last row: checks that stop early are found out.
+    # Change the last row, so that a validation that stops early is found.
     row = value.reshape(-1, value.shape[-1] if value.dim() else 1)[-1]
     for what, line in _of_line(parameter, row.tolist(), arguments, bindings):
         if not all(_holds(value.dtype, number) for number in line):
@@ -81,7 +82,8 @@ def _out_of_order(order: Order, line: list[Any]) -> Iterator[tuple[str, list[Any
     if order.last is not None:
         yield f"with {line[-1] + 1} as its last value", [*line[:-1], line[-1] + 1]
         yield f"with {line[-1] - 1} as its last value", [*line[:-1], line[-1] - 1]
-    # Values that no end fixes come first, so that their order alone is wrong.
+    # Prefer a pair without the first and the last value: these may be fixed, so that swapping them
+    # would violate two constraints.
     pairs = sorted(range(len(line) - 1), key=lambda i: i in (0, len(line) - 2))
     for i in pairs[:1]:
         before, after = line[i], line[i + 1]
@@ -92,7 +94,7 @@ def _out_of_order(order: Order, line: list[Any]) -> Iterator[tuple[str, list[Any
 
 
 def _holds(dtype: torch.dtype, value: float) -> bool:
-    """Whether a dtype can hold a value that is out of range."""
+    """Return whether a dtype represents a value exactly."""
     if dtype.is_floating_point:
         return bool(torch.tensor(value, dtype=dtype).item() == value)
     info = torch.iinfo(dtype)
