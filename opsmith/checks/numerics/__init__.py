@@ -1,1 +1,1 @@
-"""What is right, and how far off a result may be."""
+"""The right results of a call, and the allowed errors."""

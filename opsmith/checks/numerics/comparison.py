@@ -1,4 +1,4 @@
-"""Comparing what a kernel gave with what is right."""
+"""Compare a kernel's results with the right ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from opsmith.checks.cases.layouts import bits, plain
 from opsmith.checks.numerics.oracle import Expected, tolerance
 from opsmith.operators.core.arguments import dtype_name, is_float8
 
-#: Up to how many effective terms an element is one term, and not a sum.
+#: Largest effective number of terms for which an element counts as a single term, not as a sum.
 _ALONE = 1.5
-#: How many roundings are granted to what an overflow leads to, where no tolerance is measured.
+#: Number of allowed roundings of a result of an overflow, for which no tolerance is measured.
 _LOOSE = 32
-#: From which relative difference on two derivatives side by side are the two sides of a kink.
+#: Relative difference from which on two neighbouring derivatives are the two sides of a kink.
 _JUMP = 1e-3
 
 
@@ -29,9 +29,9 @@ class Comparison:
     """The outcome of comparing one call's results.
 
     Attributes:
-        error: the largest error, in units of the tolerance; at most 1 where all is well.
-        problem: what is wrong, or `None`.
-        code: what kind of problem it is.
+        error: the largest error, in units of the tolerance; at most 1 if all results are right.
+        problem: description of the problem, or `None`.
+        code: failure code of the problem.
     """
 
     error: float
@@ -43,8 +43,8 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
     """Compare every result with the truth.
 
     Args:
-        actual: the results as the kernel gave them, on any device.
-        truth: what is right.
+        actual: the kernel's results, on any device.
+        truth: the right results.
     """
     if len(actual) != len(truth.values):
         problem = f"gave {len(actual)} tensors, expected {len(truth.values)}"
@@ -78,9 +78,10 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
 
 
 def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
-    """The truth, or what the reference gives in the case's own dtypes where that decides sizes.
+    """Return the truth, with the sizes of `actual` if rounding decides the sizes.
 
-    How many elements pass a threshold is another number in float64, where one lies that near.
+    If an element is close to a threshold, the number of elements that pass it may differ between
+    float64 and the case's own dtypes.
     """
     shapes = [value.shape for value in actual]
     if shapes == [value.shape for value in truth.values]:
@@ -96,7 +97,7 @@ def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
 
 def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
     if is_float8(value.dtype):
-        # What lies between two of them may be rounded to either: the step from one to the next.
+        # A value between two float8 numbers may be rounded to either: allow their distance.
         info = torch.finfo(value.dtype)
         size = torch.nan_to_num(truth.values[position].to(torch.float64).abs(), posinf=0.0)
         return info.eps * size.clamp_min(info.smallest_normal)
@@ -106,7 +107,7 @@ def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:
 
 
 def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:
-    """The error of each element in units of what is allowed; infinite where none is."""
+    """Return each element's error in units of the allowed one; infinite if no error is allowed."""
     if not (value.is_floating_point() or value.is_complex()):
         if not (expected.is_floating_point() or expected.is_complex()):
             return torch.where(value == expected, 0.0, torch.inf).to(torch.float64)
@@ -121,7 +122,7 @@ def _ratios(value: Tensor, expected: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
-    """Where infinity is what the right value becomes in the kernel's dtype."""
+    """Find elements that are infinite because the right value overflows in the kernel's dtype."""
     if not value.is_floating_point():
         return torch.zeros(value.shape, dtype=torch.bool)
     largest = torch.finfo(value.dtype).max
@@ -134,7 +135,7 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Take into account how the reference itself does in the kernel's dtype."""
+    """Reduce errors that the reference itself makes in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
     narrow = truth.narrow
     if narrow is not None and narrow[position].shape == value.shape:
@@ -150,8 +151,8 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
                 ratio = torch.where(beyond & explained, 0.0, ratio)
             if not bool((ratio > 1).any()):
                 break
-        # Rounding decides between them, too: of infinity and a weight of nearly 0, which is NaN
-        # where the weight is 0.
+        # Rounding also decides between NaN and infinity: infinity times a weight of nearly 0 is
+        # NaN if the weight is rounded to 0.
         special = ~_widened(expected).isfinite() & ~_widened(value).isfinite()
         ratio = _rounded(ratio, value, truth, position, special)
     else:
@@ -166,7 +167,7 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
 
 
 def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
-    """Take, in some places, what the reference itself may give where its steps round otherwise."""
+    """Accept values that the reference gives with its steps rounded differently, in some places."""
     ties = truth.ties
     if ties is None or not bool((where & (ratio > 1)).any()):
         return ratio
@@ -181,7 +182,7 @@ def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where
 
 
 def _overflowing(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Take integers that an overflow leads to: of infinite distances, none is the shortest."""
+    """Accept integers that result from an overflow: no infinite distance is the shortest."""
     if not bool((ratio > 1).any()) or truth.widens:
         return ratio
     for results in truth.overflows:
@@ -191,7 +192,7 @@ def _overflowing(ratio: Tensor, value: Tensor, truth: Expected, position: int) -
 
 
 def _ignoring(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Take, where NaN is right, what is right without NaN and infinity that do not matter."""
+    """Accept, in place of NaN, the right value without NaN and infinity in irrelevant arguments."""
     asked = truth.values[position].isnan() & (ratio > 1)
     if not bool(asked.any()):
         return ratio
@@ -209,10 +210,10 @@ def _ignoring(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> T
 
 
 def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Where infinity or NaN is what partial sums become that are too large for the dtype.
+    """Find infinite and NaN elements whose partial sums are too large for the dtype.
 
-    NaN and infinity of the other sign take terms that cancel: one term has none, and where the
-    reference gives the right infinity there, so must the kernel.
+    Only terms that cancel lead to NaN or to infinity of the other sign. A single term has none that
+    cancel: if the reference gives the right infinity for it, so must the kernel.
     """
     spread, terms = truth.spread[position], truth.terms[position]
     if spread is None or terms is None:
@@ -232,12 +233,12 @@ def _terms_overflow(value: Tensor, truth: Expected, position: int) -> Tensor:
 def _explained_by_overflow(
     value: Tensor, truth: Expected, position: int, allowed: Tensor
 ) -> Tensor:
-    """Where a value is what an overflow on the way leads to.
+    """Find values that an overflow of an intermediate result leads to.
 
-    That may be finite: a quotient by infinity is zero.
+    Such a value may be finite: a quotient by infinity is zero.
     """
     explained = ~_widened(value).isfinite()
-    if value.is_complex():  # whose quotients and magnitudes overflow in many ways
+    if value.is_complex():  # complex quotients and magnitudes overflow in many ways
         return torch.ones_like(explained)
     loose = _LOOSE * torch.finfo(value.dtype).eps
     for results in truth.overflows:
@@ -254,7 +255,7 @@ def _widened(value: Tensor) -> Tensor:
 
 
 def _between_sides(value: Tensor, truth: Expected, position: int, allowed: Tensor) -> Tensor:
-    """Where a derivative jumps, and the value lies between the jump's two sides."""
+    """Find elements where a derivative jumps and the value is between the two sides of the jump."""
     low, high = truth.nearby[position]
     jumps = high - low > _JUMP * torch.maximum(low.abs(), high.abs())
     wide = value.to(torch.float64)
@@ -277,7 +278,7 @@ def _describe(name: str, value: Tensor, truth: Expected, position: int, ratio: T
 
 
 def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
-    """The code of a wrong value, by the element that is wrong most."""
+    """Return the failure code of a wrong value, judged by the element with the largest error."""
     worst = ratio.flatten().argmax()
     got, right = (cmath.isfinite(one.flatten()[worst].item()) for one in (value, expected))
     if got == right:
@@ -286,13 +287,13 @@ def _kind(value: Tensor, expected: Tensor, ratio: Tensor) -> str:
 
 
 def _place(name: str, tensor: Tensor, flat: int) -> str:
-    """What one element is called: ``the result[0, 3]``."""
+    """Return the name of one element: ``the result[0, 3]``."""
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape)]
     return f"{name}{index if index else ''}"
 
 
 def _apart(first: Any, second: Any) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to tell them apart, at least six."""
+    """Format two numbers with enough digits to tell them apart, at least six."""
     for digits in range(6, 18):
         shown = _number(first, digits), _number(second, digits)
         if shown[0] != shown[1]:
@@ -305,7 +306,7 @@ def _number(value: bool | int | float | complex, digits: int) -> str:
 
 
 def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    """Whether two lists of tensors are equal in shape, dtype and every bit."""
+    """Return whether two lists of tensors are equal in shape, dtype and every bit."""
     if len(first) != len(second):
         return False
     return all(
@@ -315,12 +316,15 @@ def same_bits(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
 
 
 def difference(first: Sequence[Tensor], second: Sequence[Tensor], names: Sequence[str]) -> str:
-    """Where the same results, computed twice, differ most; empty where no bit does.
+    """Describe the largest difference between two computations of the same results.
 
     Args:
-        first: what one call gave.
-        second: what another gave.
-        names: what each tensor is called.
+        first: the results of one call.
+        second: the results of another call.
+        names: the name of each tensor.
+
+    Returns:
+        A description; empty if all bits are equal.
     """
     if len(first) != len(second):
         return f"{len(first)} and {len(second)} tensors"

@@ -19,23 +19,23 @@ from opsmith.operators.core.torch_threads import threads
 from opsmith.signature import Signature
 from opsmith.signature.dtypes import FLOAT8
 
-#: What incoming gradients are called among the arguments.
+#: Name of the incoming gradients among the arguments.
 COTANGENTS = "the incoming gradients"
 
 
 def has_gradient(operator: Operator) -> bool:
-    """Whether a gradient is declared."""
+    """Return whether the operator declares a gradient."""
     return operator.rule.backward is not None or operator.rule.reference
 
 
 def leaves_of(
     arguments: Mapping[str, Any], signature: Signature, alone: str = ""
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """`arguments` with every floating tensor requiring a gradient, and those tensors by name.
+    """Make the floating-point tensors in `arguments` require a gradient, and return them by name.
 
-    But for those that the declaration says no gradient reaches, or whose dtype carries none (it is
-    asked of the declaration, since in double precision they would). Where `alone` names a tensor,
-    no other requires a gradient.
+    Leave out tensors that no gradient reaches according to the declaration, and tensors whose
+    declared dtype cannot carry a gradient (their dtype here may be double precision). If `alone`
+    names a tensor, only this tensor requires a gradient.
     """
     leaves: dict[str, Tensor] = {}
 
@@ -59,19 +59,19 @@ def leaves_of(
 
 
 def has_leaves(case: Case) -> bool:
-    """Whether an element of a case can have a gradient."""
+    """Return whether an element of a case can have a gradient."""
     _, leaves = leaves_of(case.values, case.signature)
     return any(leaf.numel() for leaf in leaves.values())
 
 
 def is_differentiable(tensor: Tensor) -> bool:
-    """Whether a tensor's dtype can carry a gradient."""
+    """Return whether a tensor's dtype can carry a gradient."""
     inexact = tensor.is_floating_point() or tensor.is_complex()
     return inexact and not is_float8(tensor.dtype)
 
 
 def stopped(signature: Signature, returned: Any) -> Any:
-    """Return what a reference returned, without a graph where results are `NonDifferentiable`."""
+    """Detach the `NonDifferentiable` results of a reference from the autograd graph."""
     results = signature.results
     if all(result.differentiable for result in results):
         return returned
@@ -84,26 +84,32 @@ def stopped(signature: Signature, returned: Any) -> Any:
 
 
 def arriving_layout(case: Case) -> str:
-    """How the incoming gradients of a case lie in memory: each case has one of the layouts."""
+    """Choose a layout for the incoming gradients of a case, always the same for equal cases."""
     return LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
 
 
 def constant_where_expanded(cotangent: Tensor, layout: str) -> Tensor:
-    """An incoming gradient, with equal values along the dimension that `layout` expands."""
+    """Return an incoming gradient with equal values along the dimension that `layout` expands."""
     expands = layout == EXPANDED and cotangent.dim() and cotangent.numel()
     return make_constant(cotangent, 0) if expands else cotangent
 
 
 @dataclass
 class Backward:
-    """What one forward and backward call gave."""
+    """The outcome of one forward and backward call.
+
+    Attributes:
+        results: the results of the forward call.
+        leaves: the tensors that require a gradient, by name.
+        found: the gradient of each leaf; `None` where autograd gave none.
+    """
 
     results: list[Tensor]
     leaves: dict[str, Tensor]
     found: list[Tensor | None]
 
     def gradients(self) -> list[Tensor]:
-        """The gradients, zero where autograd gave none."""
+        """Return the gradients, zero where autograd gave none."""
         return [
             torch.zeros_like(leaf) if grad is None else grad
             for leaf, grad in zip(self.leaves.values(), self.found, strict=True)
@@ -111,13 +117,13 @@ class Backward:
 
 
 def require_unwritten(changed: Sequence[str]) -> None:
-    """State that calling and going back changed nothing that was given.
+    """Require that a forward and backward call changed none of their inputs.
 
     Args:
-        changed: the tensors that it did change.
+        changed: names of the tensors that changed.
 
     Raises:
-        Failure: there is one.
+        Failure: at least one tensor changed.
     """
     if not changed:
         return
@@ -143,15 +149,15 @@ def differentiate(
     """Call an operator in this process, and differentiate its results.
 
     Args:
-        call: takes arguments by name.
-        signature: the operator's.
-        arguments: by name.
-        cotangents: a gradient for each floating result.
-        alone: the only tensor that requires a gradient; all by default.
-        count: with how many threads to go back.
+        call: function that calls the operator with arguments by name.
+        signature: the operator's signature.
+        arguments: the arguments by name.
+        cotangents: an incoming gradient for each floating-point result.
+        alone: name of the only tensor that requires a gradient; empty for all.
+        count: number of threads for the backward.
 
     Raises:
-        Failure: a floating result does not require a gradient.
+        Failure: no floating-point result requires a gradient although an argument does.
     """
     arguments, leaves = leaves_of(arguments, signature, alone)
     results = flatten(signature, call(arguments), {})
@@ -183,21 +189,22 @@ def expected_gradients(
     function: Callable[..., Any] | None = None,
     known: Mapping[str, Any] | None = None,
 ) -> Expected | None:
-    """The gradients that the reference has in double precision.
+    """Compute the gradients of the reference in double precision.
 
     Args:
-        operator: whose reference.
+        operator: the operator with the reference.
         values: the arguments by name.
-        cotangents: a gradient for each floating result; by default the result itself.
-        function: what is differentiated in the reference's place.
-        known: see `expected_of`.
+        cotangents: an incoming gradient for each floating-point result; the result itself by
+            default.
+        function: a function to differentiate in place of the reference.
+        known: attributes that were computed before, see `expected_of`.
 
     Returns:
-        They are in the order of `Backward.leaves`; `None` if the reference is not
-        differentiable PyTorch.
+        The gradients in the order of `Backward.leaves`; `None` if the reference is not
+        differentiable by PyTorch.
 
     Raises:
-        RefusedError: the reference does not take these arguments.
+        RefusedError: the reference does not accept these arguments.
     """
     function = function or operator.reference
     names: list[str] = []
@@ -243,11 +250,11 @@ def expected_gradients(
         except _NotDifferentiableError:
             return None
         except Exception:
-            pass  # `measure` tries the case's own dtypes, and says what is wrong
+            pass  # `measure` tries the case's own dtypes, and reports the error
         truth = measure(evaluate, wide, own)
         truth.names = list(names)
     truth.derivative = True
-    # Nothing has a slope at NaN, and PyTorch's own operators give what comes.
+    # No function has a slope at NaN, and PyTorch's own operators give arbitrary gradients there.
     _, leaves = leaves_of({name: own[name] for name in values}, operator.signature)
     truth.undefined = [leaf.isnan() for leaf in leaves.values()]
     return truth

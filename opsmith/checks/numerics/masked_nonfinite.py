@@ -1,10 +1,10 @@
-"""What is right where arguments are infinite or NaN, and do not matter.
+"""Right results where irrelevant elements of the arguments are infinite or NaN.
 
-A reference may multiply what does not count by zero, and zero times NaN is NaN: what a mask hides
-reaches every result. A kernel that leaves out what does not count is right as well. So where the
-reference gives NaN, an element may also have the value that it has without those infinite and NaN
-numbers which it does not depend on: it stays the same, whatever finite number stands in the place
-of any of them.
+A reference may mask elements by multiplying them by zero. Zero times NaN is NaN, so a masked NaN
+spreads to the results. A kernel that skips masked elements is right as well. If the reference gives
+NaN, a result element may therefore also have the value that the reference gives with finite numbers
+in place of the irrelevant infinite and NaN ones. They are irrelevant if the result element stays
+the same for different finite numbers in their place.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from torch import Tensor
 from opsmith.checks.numerics.sensitivity import is_inexact
 from opsmith.operators.core.arguments import every_tensor_in, map_tensors
 
-#: What stands in for one that is infinite or NaN, to see whether it matters.
+#: Numbers that replace an infinite or NaN one, to see whether it matters.
 _STAND_INS = (1.0, -2.5, 200.0)
-#: So many are looked at one by one.
+#: Largest number of infinite and NaN elements that are replaced one by one.
 _MOST = 256
-#: For so many elements that depend on different ones.
+#: Largest number of different sets of such elements that result elements depend on.
 _MOST_KINDS = 64
 
 Arguments = Mapping[str, Any]
 
 
 class HasValues(Protocol):
-    """Right results of a call."""
+    """The right results of a call."""
 
     @property
     def values(self) -> list[Tensor]:
-        """The results in double precision."""
+        """Return the results in double precision."""
 
 
 Expected = TypeVar("Expected", bound=HasValues)
 
 
 class Irrelevant(Generic[Expected]):
-    """What is right without infinite and NaN arguments that do not matter.
+    """Right results without irrelevant infinite and NaN elements of the arguments.
 
     Args:
-        arguments: a call's, by name.
-        evaluate: the results for other arguments, in double precision.
-        expected: what is right for other arguments; `None` where the reference refuses them.
+        arguments: the arguments of a call, by name.
+        evaluate: function that returns the results for other arguments, in double precision.
+        expected: function that returns the right results for other arguments; `None` if the
+            reference rejects them.
     """
 
     def __init__(
@@ -62,11 +63,14 @@ class Irrelevant(Generic[Expected]):
         self._kept: dict[tuple[bool, ...], Expected | None] = {}
 
     def without(self, position: int, asked: Tensor) -> Iterator[tuple[Expected, Tensor]]:
-        """What is right without some of them, and the elements that depend on none of these.
+        """Yield right results without some special elements, and masks of independent elements.
+
+        Special elements are the infinite and NaN elements of the arguments. A mask marks the result
+        elements that do not depend on the special elements that were replaced.
 
         Args:
-            position: which result.
-            asked: the elements that are asked for.
+            position: index of the result.
+            asked: mask of the result elements to explain.
         """
         if not self._count:
             return
@@ -85,7 +89,7 @@ class Irrelevant(Generic[Expected]):
 
     @cached_property
     def _by_argument(self) -> list[tuple[Expected, list[Tensor]]]:
-        """For all arguments together, and for each alone."""
+        """Replace the special elements of all arguments together, and of each argument alone."""
         special = [
             name
             for name, value in self._arguments.items()
@@ -120,9 +124,11 @@ class Irrelevant(Generic[Expected]):
 
     @cached_property
     def _depends(self) -> list[Tensor] | None:
-        """For each result which of its elements depend on each of them, in the first dimension.
+        """Find the result elements that depend on each special element.
 
-        `None` where there are too many, or the reference does not take what stands in.
+        Returns:
+            For each result a mask with the special elements in the first dimension; `None` if there
+            are too many of them, or if the reference rejects the numbers that replace them.
         """
         if self._count > _MOST:
             return None
@@ -145,14 +151,14 @@ class Irrelevant(Generic[Expected]):
         return depends
 
     def _keeping(self, kind: tuple[bool, ...]) -> Expected | None:
-        """What is right where some of them stay as they are."""
+        """Return the right results if only the special elements in `kind` are kept."""
         if kind not in self._kept:
             numbers = torch.full((self._count,), _STAND_INS[0], dtype=torch.float64)
             self._kept[kind] = self._expected(self._with(torch.tensor(kind), numbers))
         return self._kept[kind]
 
     def _with(self, keep: Tensor, numbers: Tensor) -> dict[str, Any]:
-        """The arguments, with a number in the place of each of them that is not kept."""
+        """Return the arguments with a number in place of each special element that is not kept."""
         place = 0
 
         def replaced(tensor: Tensor) -> Tensor:

@@ -1,31 +1,42 @@
-"""What is right: the reference in double precision, and how far a kernel may be from it.
+"""The oracle: the reference in double precision, and the allowed error of a kernel.
 
 The tolerance of one result element is
 
     u * (4 |f| + 4 sqrt(n) (|f| + s)) + 4 d
 
 with ``u`` the unit roundoff of the result's dtype, ``d`` its smallest subnormal number, ``f`` the
-reference in double precision, ``s`` the size of the terms that make up the element, and ``n`` how
-many there are. This is the probabilistic bound for rounding errors (Higham and Mary, "A New
+reference in double precision, ``s`` the size of the terms that make up the element, and ``n`` their
+number. This is the probabilistic bound for rounding errors (Higham and Mary, "A New
 Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019): n roundings,
 each relative to a partial sum of size about ``|f| + s``, add up to sqrt(n) of them and not to n.
 
-``s`` and ``n`` are measured at the very element (`sensitivity`), not guessed from
-shapes, so that a pooled cell of 1000 points gets a wider tolerance than its neighbour of one point.
+``s`` and ``n`` are measured for each element (`sensitivity`), not guessed from shapes, so that a
+pooled cell of 1000 points gets a wider tolerance than its neighbour of one point.
 
-No tolerance is tighter than what the reference itself reaches: where a kernel is outside, the
-reference is run in the kernel's dtype, at the arguments and at a few others that differ in their
-last bits, and with every step rounded up or down at random or, of sums in single precision, to the
-nearest in one order (`rounding`); four times the largest rounding error that it
-makes at an element is granted, or what four times the error of every step comes to. Where it is
-infinite or NaN there alone, since something on the way is too large for the dtype (and the
-reference does not ask for a wider one), so may a kernel be, or whatever the overflow of any of its
-steps leads to (`overflow`). (For double precision rounding is seen in single
-precision, and scaled; what single precision has no room for is rounded to as many digits.) Where
-the reference jumps (``floor``, ``argmax``), an element that agrees with the reference run in the
-kernel's dtype is right as well, or with what rounding makes of its steps (`ties`),
-and where a gradient jumps (``relu`` at 0), so is what lies between
-its two sides.
+A kernel need not be more accurate than the reference itself. If a kernel exceeds the tolerance, the
+reference is run again (`rounding`):
+
+* in the kernel's dtype, with the arguments and with a few others that differ in their last bits;
+* with every step rounded up or down at random;
+* for sums in single precision, with terms added in order and rounded to the nearest.
+
+The kernel's error at an element may be four times the largest rounding error found in this way, or
+the error that results when the error of every step is multiplied by four. For double precision, the
+rounding errors are measured in single precision and scaled; numbers outside the range of single
+precision are rounded to the same number of digits.
+
+Four more kinds of results are right:
+
+* If only the reference in the kernel's dtype is infinite or NaN, since an intermediate result is
+  too large for the dtype, the kernel's result may be infinite or NaN too, or a value that the
+  overflow of any step leads to (`overflow`). This does not hold if the reference asks for a wider
+  dtype.
+* Where the reference jumps (``floor``, ``argmax``), an element may agree with the reference run in
+  the kernel's dtype, or with rounded steps (`ties`).
+* Where a gradient jumps (``relu`` at 0), an element may be between the two sides of the jump.
+* Where the reference gives NaN, an element may have its value without irrelevant infinite and NaN
+  arguments (`masked_nonfinite`).
+
 Integers and booleans are compared exactly.
 """
 
@@ -56,7 +67,7 @@ from opsmith.operators.core.arguments import (
 )
 
 _ROUNDING_SAMPLES = 12
-#: How much less accurate than the reference in the same dtype a kernel may be.
+#: Allowed error of a kernel, as a multiple of the reference's error in the same dtype.
 _SLACK = 4.0
 _NEARBY = 8
 _NUDGE = 1e-7
@@ -73,7 +84,7 @@ _HALVED_SCALE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 
 class RefusedError(Exception):
-    """The reference does not take these arguments; says why."""
+    """The reference does not accept these arguments; the message says why."""
 
 
 @dataclass
@@ -81,18 +92,21 @@ class Expected:
     """The right results of one case.
 
     Attributes:
-        names: what each result is called.
-        values: the results, floating ones in double precision, on the CPU.
-        spread: for each floating result the 2-norm of the terms of each element.
-        terms: for each floating result the effective number of terms of each element.
-        exact: whether `values` were computed in double precision; a reference that insists on
-            another dtype is believed to that dtype's precision.
-        evaluate: gives `values` for other arguments.
+        names: the name of each result.
+        values: the results on the CPU, floating-point ones in double precision.
+        spread: for each floating-point result, the 2-norm of the terms of each element; `None` for
+            other results.
+        terms: for each floating-point result, the effective number of terms of each element; `None`
+            for other results.
+        exact: whether `values` were computed in double precision; if the reference requires another
+            dtype, `values` have the precision of that dtype.
+        evaluate: function that returns the results for other arguments.
         arguments: the case's own arguments, in its own dtypes.
-        derivative: whether these are gradients, which have two sides at a kink.
-        undefined: for each result, where nothing is right or wrong; `None` where that is nowhere.
-        beside_one: operators whose results the runtime rounds as 1, by PyTorch's names, and by up
-            to how many units.
+        derivative: whether the results are gradients, which have two sides at a kink.
+        undefined: for each result, a mask of the elements that may have any value; `None` if no
+            element may.
+        beside_one: PyTorch's names of operators whose results the runtime rounds like 1, and the
+            largest error in units.
     """
 
     names: list[str]
@@ -108,7 +122,7 @@ class Expected:
 
     @cached_property
     def narrow(self) -> list[Tensor] | None:
-        """The results of the reference in the case's own dtypes; `None` if it has none."""
+        """Return the reference's results in the case's own dtypes; `None` if it raises."""
         try:
             return [plain(value) for value in self.evaluate(self.arguments)]
         except Exception:
@@ -118,17 +132,20 @@ class Expected:
         return _in_double(self.evaluate)(arguments)
 
     def _finest(self, arguments: Mapping[str, Any]) -> torch.dtype | None:
-        """The dtype of the arguments that has most digits; of the results where none has any."""
+        """Return the most precise floating-point dtype of the arguments, or else of the results."""
         return _finest(arguments) or _finest({"results": self.narrow or []})
 
     def rounding(self, position: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """How far rounding may carry each element of one result near here, sample by sample.
+        """Yield the allowed rounding error and the overflow of each element of one result.
 
-        Each sample evaluates the reference a few times, so stop where what they show is enough.
-        Further than the reference by the factor `_SLACK`, of the whole error or of every step's:
-        where terms cancel to the square of an error, these differ. And where something on the way
-        is too large for the dtype there, so that it is infinite or NaN and the right value is not;
-        nowhere in double precision, which the right values are in.
+        The yielded tensors cover one more sample each time. A sample evaluates the reference a few
+        times, so stop as soon as the samples explain the kernel's result.
+
+        The allowed error is `_SLACK` times the reference's error, or the error that results from
+        `_SLACK` times the error of every step: these differ where terms cancel to the square of an
+        error. The second tensor marks elements that are infinite or NaN although the right value is
+        finite, since an intermediate result is too large for the dtype. It marks none in double
+        precision, in which the right values are computed.
         """
         largest, beyond = self._reached
         yield largest[position], beyond[position]
@@ -137,7 +154,7 @@ class Expected:
 
     @cached_property
     def _reached(self) -> tuple[list[Tensor], list[Tensor]]:
-        """What the samples taken so far show, for all results."""
+        """Return the largest errors and the overflows of the samples so far, for all results."""
         return (
             [torch.zeros(value.shape, dtype=torch.float64) for value in self.values],
             [torch.zeros(value.shape, dtype=torch.bool) for value in self.values],
@@ -145,7 +162,7 @@ class Expected:
 
     @cached_property
     def _samples(self) -> Iterator[None]:
-        """Take one sample of rounding after the other."""
+        """Return an iterator that takes one sample of rounding after the other."""
         return self._take_samples()
 
     def _take_samples(self) -> Iterator[None]:
@@ -167,7 +184,7 @@ class Expected:
                     if one.shape == right.shape == largest[position].shape and is_inexact(right):
                         error = magnitude(one.detach().to(right.dtype) - right.detach()) * scale
                         fits = right.detach().to(one.dtype).isfinite() & right.isfinite()
-                        # Who widens on the way does so that nothing there is too large.
+                        # A reference that upcasts does so to avoid overflow: excuse none then.
                         if not is_double and (narrow or not self.widens):
                             beyond[position] |= fits & ~one.isfinite()
                         error = slack * torch.nan_to_num(error, nan=0.0, posinf=0.0)
@@ -177,11 +194,12 @@ class Expected:
     def _rough_and_fine(
         self, own: Mapping[str, Any], generator: torch.Generator, steps: float, in_order: bool
     ) -> Iterator[tuple[list[Tensor], list[Tensor], float, bool]]:
-        """What rounding makes of the results, in some ways, each beside the results without it.
+        """Yield (rounded, exact, slack, own_dtypes) for several models of rounding.
 
-        And by what the difference is multiplied; that of every step already is by `steps`. And
-        whether that is the reference itself in the case's dtypes. One more way is that sums are
-        added `in_order`.
+        `rounded` are the results with rounding, and `exact` those without. Their difference has to
+        be multiplied by `slack`; the error of every step is already multiplied by `steps`.
+        `own_dtypes` is true for the reference itself in the case's dtypes. With `in_order`, one
+        more model adds up sums sequentially.
         """
         narrowed = {name: _narrowed(value) for name, value in own.items()}
         with contextlib.suppress(Exception):
@@ -209,7 +227,7 @@ class Expected:
 
     @cached_property
     def ties(self) -> Ties | None:
-        """What the reference gives where its steps round otherwise; `None` if none is rounded."""
+        """Return the results with other roundings of the steps; `None` if no step is rounded."""
         dtype = self._finest(self.arguments)
         if not self.exact or dtype is None:
             return None
@@ -218,7 +236,7 @@ class Expected:
 
     @cached_property
     def widens(self) -> bool:
-        """Whether the reference itself asks for a more precise dtype than the case has."""
+        """Return whether the reference itself upcasts to a more precise dtype than the case has."""
         for dtype in {t.dtype.to_real() for t in _tensors(self.arguments) if is_inexact(t)}:
             with contextlib.suppress(Exception), Widening(dtype) as steps:
                 self.evaluate(self.arguments)
@@ -228,19 +246,19 @@ class Expected:
 
     @cached_property
     def overflows(self) -> list[list[Tensor]]:
-        """What the reference gives where some of its steps are too large for the case's dtypes."""
+        """Return the results if some of the steps are too large for the case's dtypes."""
         wide = _widened(self.arguments)
         tensors = _tensors(self.arguments)
         found: list[list[Tensor]] = []
         for dtype in dict.fromkeys(t.dtype.to_real() for t in tensors if is_inexact(t)):
-            with contextlib.suppress(Exception):  # infinity is not an argument of every operator
+            with contextlib.suppress(Exception):  # some operators raise for infinity
                 for results in outcomes(lambda: self._evaluate_wide(wide), dtype):
                     found.append([plain(value) for value in results])
         return found
 
     @cached_property
     def unknown(self) -> bool:
-        """Whether NaN says nothing of what is right, since double precision has too little room."""
+        """Return whether a NaN of the oracle may result from an overflow of double precision."""
         wide = _widened(self.arguments)
         if not all(bool(tensor.isfinite().all()) for tensor in _tensors(wide)):
             return False
@@ -250,7 +268,7 @@ class Expected:
 
     @cached_property
     def nearby(self) -> list[tuple[Tensor, Tensor]]:
-        """The least and the largest value that each real element has very near here."""
+        """Return each real element's least and largest value for slightly moved arguments."""
         generator = torch.Generator().manual_seed(2)
         wide = _widened(self.arguments)
         ends = [(value, value) for value in self.values]
@@ -269,11 +287,11 @@ class Expected:
 
     @cached_property
     def irrelevant(self) -> Irrelevant[Expected]:
-        """What is right where infinite and NaN arguments do not matter."""
+        """Return right results without irrelevant infinite and NaN elements of the arguments."""
         return Irrelevant(self.arguments, lambda own: self._evaluate_wide(_widened(own)), self._at)
 
     def _at(self, own: Mapping[str, Any]) -> Expected | None:
-        """The same for other arguments; `None` where the reference does not take them."""
+        """Return the oracle for other arguments; `None` if the reference rejects them."""
         try:
             return measure(self.evaluate, _widened(own), own)
         except Exception:
@@ -281,7 +299,7 @@ class Expected:
 
 
 def widen(value: Any) -> Any:
-    """`value` with floating tensors in double precision, contiguous, on the CPU."""
+    """Convert tensors in `value` to contiguous CPU tensors, floating-point ones to float64."""
 
     def wide(tensor: Tensor) -> Tensor:
         own = plain(tensor)
@@ -295,22 +313,22 @@ def _widened(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def narrow(value: Any) -> Any:
-    """`value` with tensors contiguous, on the CPU, in their own dtypes."""
+    """Convert tensors in `value` to contiguous CPU tensors of their own dtypes."""
     return map_tensors(value, plain)
 
 
 def expected_of(
     operator: Operator, arguments: Mapping[str, Any], known: Mapping[str, Any] | None = None
 ) -> Expected:
-    """The right results for `arguments`.
+    """Compute the right results for `arguments`.
 
-    They are computed on contiguous copies: what is right does not depend on how memory is laid
-    out, but PyTorch's own operators have defects that do.
+    Compute on contiguous copies: the right results do not depend on the memory layout, but
+    PyTorch's own operators have defects that do.
 
     Args:
-        operator: whose reference.
-        arguments: by name.
-        known: the first five attributes of `Expected`, where they were computed before.
+        operator: the operator with the reference.
+        arguments: the arguments by name.
+        known: the first five attributes of `Expected`, if they were computed before.
 
     Raises:
         RefusedError: the reference raises for these arguments.
@@ -334,10 +352,10 @@ def expected_of(
 
 
 def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
-    """Make sure that the reference takes some arguments.
+    """Require that the reference accepts some arguments.
 
     Raises:
-        RefusedError: it does not, neither in their own dtypes nor in double precision.
+        RefusedError: the reference rejects them in their own dtypes and in double precision.
     """
     own = {name: narrow(value) for name, value in arguments.items()}
     try:
@@ -350,12 +368,12 @@ def require_accepted(operator: Operator, arguments: Mapping[str, Any]) -> None:
 
 
 def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any]) -> Expected:
-    """Evaluate in double precision, and measure how sensitive each element is.
+    """Evaluate in double precision, and measure the sensitivity of each element.
 
     Args:
-        evaluate: what is right, as a function of arguments by name.
+        evaluate: function that returns the right results for arguments by name.
         wide: the arguments in double precision.
-        own: the same in the kernel's dtypes.
+        own: the arguments in the kernel's dtypes.
 
     Raises:
         RefusedError: `evaluate` raises for both.
@@ -365,7 +383,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
     try:
         values = evaluate_wide(wide)
     except Exception as error:
-        # A reference with a fixed dtype inside does not take wider arguments.
+        # A reference that uses a fixed dtype rejects wider arguments.
         try:
             values = evaluate(own)
         except Exception:
@@ -385,7 +403,7 @@ def measure(evaluate: Evaluate, wide: Mapping[str, Any], own: Mapping[str, Any])
 
 
 def _in_double(evaluate: Evaluate) -> Evaluate:
-    """Evaluate so that tensors which are made without a dtype (`torch.zeros(n)`) are double too."""
+    """Wrap `evaluate` so that tensors created without a dtype (`torch.zeros(n)`) are float64."""
 
     def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
         before = torch.get_default_dtype()
@@ -399,7 +417,7 @@ def _in_double(evaluate: Evaluate) -> Evaluate:
 
 
 def _finest(arguments: Mapping[str, Any]) -> torch.dtype | None:
-    """The real floating dtype that has the most digits of those of some arguments."""
+    """Return the most precise floating-point dtype of some arguments, as a real dtype."""
     dtypes = {t.dtype for t in _tensors(arguments) if is_inexact(t)}
     finest = min(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     return None if finest is None else finest.to_real()
@@ -410,7 +428,10 @@ def _is_double(arguments: Mapping[str, Any]) -> bool:
 
 
 def _coarse(value: Any) -> Any:
-    """`value` with half the precision where double precision cannot show its rounding."""
+    """Round float64 tensors in `value` to the precision of float32.
+
+    Double precision can show the rounding of float32, but not its own.
+    """
     if holds_tensors(value):
         return [_coarse(item) for item in value]
     if not isinstance(value, Tensor) or value.dtype not in _HALVED:
@@ -421,7 +442,7 @@ def _coarse(value: Any) -> Any:
 
 
 def _narrowed(value: Any) -> Any:
-    """`value` in a dtype whose rounding double precision shows."""
+    """Convert float64 tensors in `value` to float32, whose rounding double precision can show."""
     return map_tensors(value, lambda tensor: tensor.to(_HALVED.get(tensor.dtype, tensor.dtype)))
 
 
@@ -436,7 +457,7 @@ def _jitter(value: Any, generator: torch.Generator) -> Any:
 
 
 def _nudge(value: Any, generator: torch.Generator) -> Any:
-    """`value` moved off where it is, zeros too."""
+    """Move all numbers in `value` a little, zeros too."""
     if holds_tensors(value):
         return [_nudge(item, generator) for item in value]
     if not isinstance(value, Tensor) or not is_inexact(value):
@@ -446,7 +467,7 @@ def _nudge(value: Any, generator: torch.Generator) -> Any:
 
 
 def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
-    """How far each element of a floating result of `dtype` may be from the truth."""
+    """Return the allowed error of each element of a floating-point result of `dtype`."""
     value, spread, terms = truth.values[position], truth.spread[position], truth.terms[position]
     assert spread is not None and terms is not None
     info = torch.finfo(dtype)
@@ -457,7 +478,7 @@ def tolerance(truth: Expected, position: int, dtype: torch.dtype) -> Tensor:
     allowed = unit * (4 * size + 4 * torch.sqrt(terms) * (size + spread))
     smallest = 4 * info.smallest_normal * info.eps
     if smallest < torch.finfo(torch.float64).smallest_normal:
-        # To add a denormal number takes ten times as long as to compare with it.
+        # Adding a denormal number takes ten times as long as comparing with it.
         return allowed.clamp_min(smallest)
     return allowed + smallest
 

@@ -1,6 +1,7 @@
-"""What is right for the author's cases, computed by the first row of a run that needs it.
+"""A cache of the oracle's results for registered cases, shared by the checks of a run.
 
-It takes a dozen evaluations of the reference in double precision, and most rows run the same cases.
+Computing the results takes a dozen evaluations of the reference in double precision, and most
+checks run the same cases.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ import torch
 from opsmith.checks.numerics.oracle import Expected
 from opsmith.kernels.build.files import write_atomically
 
-#: What is kept of `Expected`; all else is made of the arguments.
+#: The attributes of `Expected` in the cache; the others are derived from the arguments.
 _FIELDS = ("names", "values", "spread", "terms", "exact")
-#: Of results with more elements nothing is kept.
+#: Largest number of elements of results in the cache.
 _LARGEST = 1 << 22
 
 Truth = TypeVar("Truth", Expected, Expected | None)
 
 
 def kept_truth(path: Path, compute: Callable[[Mapping[str, Any] | None], Truth]) -> Truth:
-    """What is right, from a file where another row left it there.
+    """Return the right results, from a file if another check saved them.
 
     Args:
-        path: the file, whose name stands for the operator, its arguments and what is asked of it.
-        compute: takes what was computed before, as `expected_of` does; `None` where nothing was.
+        path: the file; its name identifies the operator, the arguments and the kind of results.
+        compute: function that computes the results from the saved attributes (see `known` of
+            `expected_of`) or, given `None`, from the start.
 
     Raises:
-        RefusedError: see `expected_of`.
+        RefusedError: the reference rejects the arguments, see `expected_of`.
     """
     found = _read(path)
     if found is not None:
@@ -46,13 +48,13 @@ def kept_truth(path: Path, compute: Callable[[Mapping[str, Any] | None], Truth])
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = torch.load(path)
-    except Exception:  # another row's kernel may have written anywhere
+    except Exception:  # the kernel of another check may have damaged the file
         return None
     return found
 
 
 def _write(path: Path, truth: Expected) -> None:
     buffer = io.BytesIO()
-    with contextlib.suppress(Exception):  # it is computed again
+    with contextlib.suppress(Exception):  # the next check computes the results again
         torch.save({name: getattr(truth, name) for name in _FIELDS}, buffer)
         write_atomically(path, buffer.getvalue())

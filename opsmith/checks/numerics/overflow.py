@@ -1,10 +1,10 @@
-"""What overflows can make of a formula: its operators, each with or without the overflow it has.
+"""Possible results of a formula when some of its steps overflow.
 
-Where a reference overflows in a kernel's dtype and gives NaN, a right formula of another order may
-give a number: of ``(x - mean) / sqrt(var)`` nothing but the variance may be too large, and the
-quotient is zero. So the formula is run in double precision, and at some of the steps that are too
-large for the kernel's dtype infinity takes the place of what the step gave. What comes out, and NaN
-and infinity, is what an overflow explains; another number is wrong.
+If a reference overflows in a kernel's dtype and gives NaN, an equivalent formula with another order
+of steps may give a number: in ``(x - mean) / sqrt(var)``, perhaps only the variance is too large,
+and the quotient is zero. The formula is therefore run in double precision, and infinity replaces
+the results of some of the steps that are too large for the kernel's dtype. An overflow explains the
+values found in this way, NaN, and infinity; any other number is wrong.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from torch import Tensor
 
 from opsmith.checks.numerics.rounding import StepByStep, is_wide
 
-#: What adds up products or terms: partial sums overflow where the terms' magnitudes do.
+#: Operators that sum products or terms: partial sums overflow if the sum of magnitudes does.
 _LINEAR = {"sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "addmm"}
-#: What is infinite only where it is too large, and has no pole.
+#: Operators without a pole: their results are infinite only if they are too large.
 _GROWING = _LINEAR | {"exp", "exp2", "expm1", "sinh", "cosh", "add", "sub", "mul", "square", "prod"}
-#: What is zero only where it is too small, if what it is given is not zero.
+#: Operators whose results for nonzero arguments are zero only if they are too small.
 _SHRINKING = {"exp", "exp2", "mul", "square", "pow", "div"}
-#: Up to how many steps every combination is tried, and how many alone and at random otherwise.
+#: Up to the first number of steps, every combination is tried. With more steps, the second is the
+#: number of steps that are tried alone, and of random combinations.
 _ALL, _SOME = 4, 16
-#: How many more are tried at random where sums may overflow with either sign, element by element.
+#: Number of further random combinations where sums may overflow with either sign.
 _EITHER = 48
 
 
 def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterator[list[Tensor]]:
-    """What a formula gives where some of its steps overflow, in one combination after another.
+    """Yield the results of a formula for different combinations of overflowing steps.
 
     Args:
-        evaluate: runs the formula in double precision.
-        dtype: what is too small for the steps.
+        evaluate: function that runs the formula in double precision.
+        dtype: the dtype in which steps overflow.
     """
     first = Overflows(dtype, ())
     with first:
@@ -48,14 +49,14 @@ def outcomes(evaluate: Callable[[], list[Tensor]], dtype: torch.dtype) -> Iterat
 
 
 def exceeds_double(evaluate: Callable[[], Any]) -> bool:
-    """Whether some step of a formula is too large or too small for double precision itself."""
+    """Return whether a step of a formula overflows or underflows in double precision itself."""
     with _Exceeds() as steps:
         evaluate()
     return steps.found
 
 
 class _Exceeds(StepByStep):
-    """Sees whether a step makes infinity of finite numbers, or zero of others than zero."""
+    """Detect a step that turns finite numbers into infinity, or nonzero numbers into zero."""
 
     found = False
 
@@ -90,16 +91,16 @@ def _combinations(steps: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 class Overflows(StepByStep):
-    """Let what is too large for a dtype be infinite at some steps.
+    """Make results that are too large for a dtype infinite at some steps.
 
     Args:
-        dtype: a floating dtype.
-        chosen: at which steps, by their numbers; by a negative one a sum is infinite with the other
-            sign, if at all: each element at random.
-        seed: decides which.
+        dtype: a floating-point dtype.
+        chosen: numbers of the steps. A negative number makes random elements of a sum infinite
+            with the other sign.
+        seed: seed for these random elements.
 
     Attributes:
-        too_large: the numbers of the steps at which something is.
+        too_large: the numbers of the steps with results that are too large.
     """
 
     def __init__(self, dtype: torch.dtype, chosen: Collection[int], seed: int = 0) -> None:
@@ -111,14 +112,14 @@ class Overflows(StepByStep):
         self._step = 0
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
-        """Let partial sums overflow, of what adds up."""
+        """Let partial sums overflow."""
         self._step += 1
         if _name(func) not in _LINEAR or not is_wide(returned) or returned.is_complex():
             return
         sizes = [one.abs() if is_wide(one) else one for one in args]
         count = _terms(func, args, returned)
         size = func(*sizes, **kwargs) * count
-        # So large may be a partial sum that has the other sign, and stays infinite.
+        # A partial sum of the other sign may be as large as this, and the sum then stays infinite.
         self._overflow(returned, (size - returned.abs() * count) / 2, -self._step)
         self._overflow(returned, size, self._step)
 
@@ -142,10 +143,10 @@ class Overflows(StepByStep):
 
 
 def _terms(func: Any, args: Any, returned: Tensor) -> float:
-    """By what a mean was divided; 1 for what is no mean."""
+    """Return the divisor of a mean; 1 for other operators."""
     return args[0].numel() / max(returned.numel(), 1) if _name(func) == "mean" else 1.0
 
 
 def _name(func: Any) -> str:
-    """What PyTorch's operator, or the primitive of that name, is called."""
+    """Return the name of an operator of PyTorch, or of the primitive of the same name."""
     return str(func.overloadpacket).rpartition(".")[2]

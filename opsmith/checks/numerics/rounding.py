@@ -1,12 +1,12 @@
-"""How far rounding can carry a formula: its operators, each rounded up or down at random.
+"""Rounding errors of a formula, found by rounding each operator's results up or down at random.
 
-Running a formula in a kernel's dtype shows the roundings of one order of evaluation. Where terms
-cancel, these may all happen to be zero at an element (``x - x * y * y`` with y = 1), while another
-right formula is off by the terms' roundings, and no change of the arguments shows how large the
-terms were. So the formula is run in double precision, and what each PyTorch operator gives is
-rounded to the kernel's dtype, up or down at random: stochastic arithmetic (Vignes, "A stochastic
-arithmetic for reliable scientific computation", Math. Comput. Simul. 35, 1993). What is exact in
-the kernel's dtype stays exact.
+Running a formula in a kernel's dtype shows the rounding errors of one order of evaluation. Where
+terms cancel, these errors may all happen to be zero at an element (``x - x * y * y`` with y = 1),
+while an equivalent formula has the rounding errors of the terms, and no change of the arguments
+shows the size of the terms. The formula is therefore run in double precision, and the results of
+each PyTorch operator are rounded to the kernel's dtype, up or down at random: stochastic arithmetic
+(Vignes, "A stochastic arithmetic for reliable scientific computation", Math. Comput. Simul. 35,
+1993). Numbers that are exact in the kernel's dtype stay exact.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from opsmith.compat.torch_pytree import tree_leaves
 from opsmith.compat.torch_tracing import TorchDispatchMode, all_decompositions
 
 _aten, _prims = torch.ops.aten, torch.ops.prims
-#: Reductions that are a sum of the first argument's elements, or their mean.
+#: Operators that return the sum or the mean of the first argument's elements.
 _SUMS = (_aten.sum, _prims.sum, _aten.mean)
-#: Sums of products. PyTorch takes others apart to these: ``addmm``, ``einsum``, ``linear``.
+#: Sums of products. PyTorch decomposes others (``addmm``, ``einsum``, ``linear``) to these.
 _PRODUCTS = (_aten.mm, _aten.bmm)
-#: So many products are looked at one by one.
+#: Largest number of products whose rounding errors are sampled one by one.
 _MOST_PRODUCTS = 1 << 20
-#: What PyTorch takes apart to a square of their length, which large arguments leave no memory for.
+#: Operators whose decompositions need memory for the square of the length.
 _RUNNING = (_aten.cumsum, _aten.cumprod)
 
 
 class StepByStep(TorchDispatchMode):
-    """Change what every operator gives, right after it gave it.
+    """A dispatch mode that changes the results of every operator right after its call.
 
-    An operator that stands for a formula (``native_layer_norm``) is taken apart first.
+    An operator that stands for a formula (``native_layer_norm``) is decomposed first.
     """
 
-    #: Operators of PyTorch that are not, by name: ``aten::sigmoid``.
+    #: Names of PyTorch's operators that are not decomposed: ``aten::sigmoid``.
     whole: frozenset[str] = frozenset()
 
     def __torch_dispatch__(
@@ -60,47 +60,47 @@ class StepByStep(TorchDispatchMode):
         for declared, value in zip(func._schema.returns, many, strict=False):
             alias = declared.alias_info
             if alias is not None and not alias.is_write:
-                continue  # a view gives nothing new
+                continue  # a view has no new values
             for tensor in value if isinstance(value, list) else [value]:
                 if is_wide(tensor):
                     self.gave(tensor)
         return returned
 
     def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Change what an operator is given."""
+        """Change the arguments of an operator."""
         return args, kwargs
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
-        """Change what an operator gave for what it was given."""
+        """Change the results of an operator, given its arguments."""
 
     def gave(self, tensor: Tensor) -> None:
         """Change a result in double precision."""
 
 
 class RandomRounding(StepByStep):
-    """Round what every operator gives in double precision to a kernel's dtype, at random.
+    """A dispatch mode that rounds float64 results of every operator to a kernel's dtype at random.
 
-    Which results are exact in double precision itself cannot be seen in it: those are taken for
-    exact that single precision holds, and those that have the digits of something that the
-    operator was given.
+    If the kernel's dtype is float64, the mode cannot detect which results are exact. It treats
+    results as exact if single precision represents them, or if an argument of the operator has the
+    same digits.
 
-    Sums have the roundings of their partial sums: running ones too, and those of products in
-    single and double precision. Rounded is each number that an
-    operator is given beside tensors: a kernel keeps ``1 / 3`` in its own dtype.
+    Sums get the rounding errors of their partial sums. This includes cumulative sums and, in single
+    and double precision, sums of products. Numbers among the arguments are rounded too: a kernel
+    stores ``1 / 3`` in its own dtype.
 
     Args:
-        dtype: a floating dtype.
-        generator: decides which way each element is rounded.
-        times: by what the error of each step is multiplied.
-        any_size: whether numbers that are too large or too small for `dtype` have its precision
-            as well.
-        in_order: whether single precision adds up one term after the other, each partial sum
-            rounded to the nearest. Roundings of equal terms all go one way, and not at random.
-        beside_one: operators whose results are rounded as 1 is, however small they are, and by up
-            to how many units in the last place of 1; rounding to the nearest takes half a unit.
-            Whoever has coarser dtypes computes these in single precision.
-        may_cancel: whether an infinite sum becomes NaN, as in a formula that takes one infinite
-            term from another; it stays infinite otherwise.
+        dtype: the floating-point dtype to round to.
+        generator: source of the random directions.
+        times: factor for the error of each step.
+        any_size: whether numbers that are too large or too small for `dtype` are rounded to its
+            number of digits.
+        in_order: whether sums in single precision add one term after the other, each partial sum
+            rounded to the nearest. The roundings of equal terms then all go in one direction.
+        beside_one: operators whose results are rounded like 1, even if they are small, and the
+            largest error in units in the last place of 1 (half a unit for rounding to the nearest).
+            For coarser dtypes, these operators are computed in single precision.
+        may_cancel: whether an infinite sum becomes NaN, as in a formula that subtracts one infinite
+            term from another; otherwise, it stays infinite.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class RandomRounding(StepByStep):
         self._of_infinite = math.nan if may_cancel else 0.0
 
     def takes(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Round the numbers that an operator is given."""
+        """Round the numbers among the arguments of an operator."""
         return (
             tuple(self._number(value) for value in args),
             {name: self._number(value) for name, value in kwargs.items()},
@@ -140,7 +140,7 @@ class RandomRounding(StepByStep):
         return self._rounded(torch.tensor(value, dtype=torch.float64)).item()
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
-        """Add the roundings of partial sums."""
+        """Add the rounding errors of partial sums."""
         packet = func.overloadpacket
         if self._is_double:
             given = [_digits(one).flatten() for one in tree_leaves((args, kwargs)) if is_wide(one)]
@@ -158,7 +158,7 @@ class RandomRounding(StepByStep):
             returned.add_(self._errors(returned).cumsum(args[1]))
 
     def gave(self, tensor: Tensor) -> None:
-        """Round what an operator gave."""
+        """Round a result of an operator."""
         real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         real.copy_(self._rounded(real))
 
@@ -170,7 +170,7 @@ class RandomRounding(StepByStep):
         exact = self._nearest(real) == real
         moved = real * (1 + self._eps * noise)
         rounded = self._nearest(moved)
-        # A kernel that computes in a wider dtype has its precision here, and its range.
+        # A kernel may compute in a wider dtype, in which the number does not overflow.
         rounded = torch.where(rounded.isinf(), moved, rounded)
         return torch.where(exact, real, real + self._times * (rounded - real))
 
@@ -191,12 +191,12 @@ class RandomRounding(StepByStep):
         total.add_(error / max(rows.shape[1], 1) if packet is _aten.mean else error)
 
     def _round_products(self, first: Tensor, second: Tensor, total: Tensor) -> None:
-        """Let rows that are alike be rounded otherwise.
+        """Add rounding errors to a matrix product, different ones for equal rows.
 
-        What a matrix product is multiplied with may cancel again, where the terms of two rows are
-        the same: another right formula adds up all of them, and their roundings do not cancel.
+        If two rows have the same terms, a later step may cancel them. An equivalent formula adds up
+        all terms, and its rounding errors do not cancel.
         """
-        # Kernels in half precision are to add up in single precision.
+        # Kernels in half precision are expected to sum in single precision.
         coarse = self._eps > torch.finfo(torch.float32).eps
         if coarse or first.numel() * second.shape[-1] > _MOST_PRODUCTS:
             return
@@ -206,42 +206,42 @@ class RandomRounding(StepByStep):
         total.add_((each + self._error_of_sums(rows)).view(total.shape))
 
     def _error_of_sums(self, rows: Tensor) -> Tensor:
-        """What is off where each row's numbers are added."""
+        """Return the rounding error of each row's sum."""
         if self._in_order and rows.shape[1]:
             error = self._times * _error_in_order(rows)
             return torch.where(rows.sum(1).isfinite(), error, self._of_infinite)
         return self._errors(rows.cumsum(1)).sum(1)
 
     def _errors(self, real: Tensor) -> Tensor:
-        """What rounding adds to sums."""
+        """Return the rounding error of each number."""
         return torch.where(real.isfinite(), self._rounded(real) - real, self._of_infinite)
 
 
 def _error_in_order(rows: Tensor) -> Tensor:
-    """What is off where each row's numbers are added in single precision, the first ones first."""
+    """Return the rounding error of each row's sum, added in order in single precision."""
     terms = rows.float()
-    # PyTorch's running sums are in double precision on the CPU.
+    # On the CPU, PyTorch computes cumulative sums in double precision, so use NumPy's.
     added = np.add.accumulate(terms.numpy(), axis=1)[:, -1]
     return torch.from_numpy(added).double() - terms.double().sum(1)
 
 
 def with_precision(real: Tensor, dtype: torch.dtype) -> Tensor:
-    """Numbers of double precision rounded to as many digits as `dtype` has, whatever their size."""
+    """Round float64 numbers to the number of digits of `dtype`, without limiting their range."""
     mantissa, exponent = torch.frexp(real)
     return torch.ldexp(mantissa.to(dtype).double(), exponent)
 
 
 def _digits(value: Tensor) -> Tensor:
-    """The digits of numbers, without their sizes and signs."""
+    """Return the mantissas of numbers, without exponents and signs."""
     real = torch.view_as_real(value) if value.is_complex() else value
     return torch.frexp(real.detach()).mantissa.abs()
 
 
 class Widening(TorchDispatchMode):
-    """See whether an operator gives more precise numbers than a dtype has.
+    """A dispatch mode that detects operators with more precise results than a dtype has.
 
     Attributes:
-        found: whether one did.
+        found: whether an operator gave such results.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -252,7 +252,7 @@ class Widening(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operator, and look at what it gives."""
+        """Call an operator, and inspect the dtypes of its results."""
         returned = func(*args, **(kwargs or {}))
         for value in tree_leaves(returned):
             if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
@@ -261,27 +261,27 @@ class Widening(TorchDispatchMode):
 
 
 def is_wide(value: Any) -> bool:
-    """Whether a value is a tensor of double precision."""
+    """Return whether a value is a tensor of double precision."""
     return isinstance(value, Tensor) and value.dtype in (torch.float64, torch.complex128)
 
 
 def _variance(x: Tensor, dims: Any, correction: float = 1) -> Tensor:
-    """The variance in two passes.
+    """Compute the variance in two passes.
 
-    Where all elements are equal it is the square of the mean's rounding error: no derivative
-    shows that, since the first is zero there.
+    If all elements are equal, the variance is the square of the mean's rounding error. The first
+    derivative is zero then, so that perturbing the arguments does not show this error.
     """
     centred = x - x.mean(dims, keepdim=True)
     total = (centred * centred).sum(dims)
     return total / max(x.numel() / max(total.numel(), 1) - correction, 0)
 
 
-#: What PyTorch takes for one step, and is not.
+#: Decompositions of operators that PyTorch does not decompose although they have several steps.
 _PARTS = {_prims.var: _variance}
 
 
 def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-    """What an operator is made of, where that is known and gives the same."""
+    """Return the decomposition of an operator, if it is known and has the same results."""
     found = _PARTS.get(func.overloadpacket) or all_decompositions().get(func)
     views = any(declared.alias_info is not None for declared in func._schema.returns)
     if found is None or views or func._schema.is_mutable:
@@ -293,7 +293,7 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
         parts = tree_leaves(found(*args, **kwargs))
     except Exception:
         return None
-    # Where terms cancel, what is left of the two is rounding.
+    # Where terms cancel, only rounding errors remain, so compare relative to the largest number.
     size = max(map(_largest, tree_leaves((args, kwargs, whole))), default=0.0)
     same = len(whole) == len(parts) and all(
         _nearly_equal(*pair, size) for pair in zip(whole, parts, strict=True)
@@ -302,7 +302,7 @@ def _formula(func: Any, args: Any, kwargs: dict[str, Any]) -> Callable[..., Any]
 
 
 def _largest(value: Any) -> float:
-    """The largest finite magnitude in a tensor of double precision; 0 for anything else."""
+    """Return the largest finite magnitude in a tensor of double precision; 0 for other values."""
     if not is_wide(value) or not value.numel():
         return 0.0
     return float(torch.nan_to_num(value.detach().abs(), nan=0.0, posinf=0.0).max())

@@ -1,7 +1,7 @@
-"""Of how many terms an element is made up, and how large they are: measured by moving arguments.
+"""Measure the number and size of the terms of each result element by perturbing the arguments.
 
-Every floating input is
-multiplied by ``1 + t r`` with a tiny t and random r, and the reference evaluated again:
+Every floating-point input is multiplied by ``1 + t r`` with a tiny t and random r, and the
+reference is evaluated again:
 
 * r = random signs: the change has the size ``s = sqrt(sum_i (df/dx_i x_i)^2)``, the 2-norm of the
   terms, estimated by the root mean square over a few probes.
@@ -27,19 +27,19 @@ _PROBES = 6
 _STEP = 1e-9
 
 Evaluate = Callable[[Mapping[str, Any]], list[Tensor]]
-"""From arguments by name to every tensor that a call gives."""
+"""A function from arguments by name to all result tensors of a call."""
 
 
 def probe(
     evaluate: Evaluate, wide: Mapping[str, Any], values: Sequence[Tensor], floats: int
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Move the arguments a little, and see how far each element goes.
+    """Perturb the arguments, and measure the change of each result element.
 
     Args:
-        evaluate: what is right, as a function of arguments by name.
+        evaluate: function that returns the right results for arguments by name.
         wide: the arguments in double precision.
-        values: what is right for these.
-        floats: how many floating-point numbers the arguments have.
+        values: the right results for `wide`.
+        floats: number of floating-point numbers in the arguments.
 
     Returns:
         For each result the 2-norm of the terms of each element, and their effective number; `None`
@@ -56,7 +56,7 @@ def probe(
         try:
             results = evaluate(moved)
         except Exception:
-            continue  # this side of a bound is not an argument
+            continue  # the perturbed argument may be out of its range
         if [r.shape for r in results] != [v.shape for v in values]:
             continue
         counts[cauchy] += 1
@@ -101,11 +101,11 @@ def _move(value: Any, generator: torch.Generator, cauchy: bool) -> Any:
 
 
 def magnitude(value: Tensor) -> Tensor:
-    """The absolute value of each element, in double precision."""
+    """Return the absolute value of each element in double precision."""
     return value.abs().to(torch.float64)
 
 
 def is_inexact(value: Tensor) -> bool:
-    """Whether a tensor has numbers that operators of PyTorch round."""
-    # PyTorch rounds to float8, and computes nothing in it.
+    """Return whether operators of PyTorch round the numbers of a tensor."""
+    # PyTorch converts to float8, but does not compute in it.
     return (value.is_floating_point() or value.is_complex()) and not is_float8(value.dtype)

@@ -1,13 +1,13 @@
-"""Integers and sizes that rounding decides: which distance is shorter, how many pass a limit.
+"""Integers and sizes that rounding decides: the index of a minimum, or a count above a limit.
 
-No measure of an error says which of them are right. So the reference is run in double precision
-with every step rounded up or down at random (`rounding`), and what it gives then is
-right as well.
+An error bound cannot decide which of these are right. The reference is therefore run in double
+precision with every step rounded up or down at random (`rounding`), and the results of these runs
+are right as well.
 
-Of many equal distances each is the shortest in few of these runs. So where the reference chooses
-along a dimension (``argmin``, ``topk``, ``sort``), the runs also show how far rounding carries each
-number that it chooses from. A last run takes a kernel's own choice wherever rounding may make it
-as good as the reference's.
+If many distances are equal, each is the shortest in few of these runs. Where the reference chooses
+along a dimension (``argmin``, ``topk``, ``sort``), the runs therefore also record the range in
+which rounding moves each candidate. A last run makes the kernel's own choice wherever rounding may
+make it as good as the reference's.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from opsmith.checks.cases.layouts import plain
 from opsmith.checks.numerics.rounding import RandomRounding, is_wide
 
 _SAMPLES = 12
-#: How many more there are where the first ones differ in integers, sizes, or what is finite.
+#: Number of further runs if the first ones differ in integers, sizes, or finiteness.
 _MORE = 48
 _aten = torch.ops.aten
-#: Operators that give the indices of what they choose along a dimension.
+#: Operators that return the indices of the elements that they choose along a dimension.
 _CHOICES = (
     _aten.argmin,
     _aten.argmax,
@@ -40,19 +40,19 @@ _CHOICES = (
     _aten.kthvalue,
     _aten.median,
 )
-#: Up to how many dimensions a result's are tried in every order.
+#: Largest number of dimensions of a result that are tried in every order.
 _ORDERED = 4
-#: How many choices of a formula are made as a kernel makes them, one after the other.
+#: Largest number of choices of a formula that are replaced by a kernel's, one after the other.
 _STEERED = 8
 
 
 class Ties:
-    """The results of a formula where its steps round otherwise.
+    """The results of a formula with other roundings of its steps.
 
     Args:
-        evaluate: runs the formula in double precision.
-        dtype: the floating dtype that a kernel rounds to.
-        slack: by how much larger every second run makes the errors of all steps.
+        evaluate: function that runs the formula in double precision.
+        dtype: the floating-point dtype that a kernel rounds to.
+        slack: factor for the errors of all steps in every second run.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Ties:
                 yield results
 
     def _differ(self) -> bool:
-        """Whether rounding decided anything so far that is not a matter of digits."""
+        """Return whether the runs so far differ in more than digits."""
         return any(
             one.shape != other.shape or not torch.equal(_kind(one), _kind(other))
             for results in self._results[1:]
@@ -93,11 +93,11 @@ class Ties:
         )
 
     def choosing(self, wanted: Tensor) -> Iterator[list[Tensor]]:
-        """Yield what the formula gives where it makes the choices of a kernel.
+        """Yield the results of the formula if it makes the choices of a kernel.
 
         Args:
-            wanted: the kernel's result. Its dimensions may be in another order than those of what
-                the formula chooses, and only the first choices may be left.
+            wanted: the kernel's result. Compared with the formula's choices, its dimensions may be
+                in another order, and it may contain only the first choices.
         """
         if wanted.is_floating_point() or wanted.is_complex() or not self._choices:
             return
@@ -129,20 +129,20 @@ class Ties:
 
 
 def _kind(value: Tensor) -> Tensor:
-    """What of a result is not a matter of digits: integers, and where floats are finite."""
+    """Return the part of a result that is more than digits: integers, and finiteness of floats."""
     return value.isfinite() if value.is_floating_point() or value.is_complex() else value
 
 
 @dataclass
 class _Choice:
-    """How far rounding carries the numbers that an operator chooses from along a dimension.
+    """The ranges in which rounding moves the candidates of a choice along a dimension.
 
     Attributes:
-        low: the least that each number was.
-        high: the largest.
-        dim: along which dimension.
-        first: the indices of the first run, with the dimension.
-        kept: whether the indices that the operator gave had the dimension.
+        low: the least value of each candidate in the runs so far.
+        high: the largest value of each candidate.
+        dim: the dimension along which the operator chooses.
+        first: the chosen indices in the first run, with this dimension.
+        kept: whether the operator's own indices have this dimension.
     """
 
     low: Tensor
@@ -152,12 +152,12 @@ class _Choice:
     kept: bool
 
     def widen(self, given: Tensor) -> None:
-        """Take what the numbers are in another run."""
+        """Include the candidates' values in another run."""
         self.low = torch.minimum(self.low, given)
         self.high = torch.maximum(self.high, given)
 
     def aligned(self, wanted: Tensor) -> Tensor | None:
-        """The first choices as `wanted` has them, or `None` where the sizes do not fit."""
+        """Return `wanted` with the dimension of the choice; `None` if the sizes do not fit."""
         if not self.kept and wanted.dim() == self.first.dim() - 1:
             wanted = wanted.unsqueeze(self.dim)
         if wanted.dim() != self.first.dim():
@@ -166,35 +166,35 @@ class _Choice:
         return wanted if self.first.narrow(self.dim, 0, count).shape == wanted.shape else None
 
     def tied(self, wanted: Tensor, index: Tensor) -> Tensor:
-        """Where rounding may make one choice as good as another."""
+        """Return a mask of where rounding may make `wanted` as good as `index`."""
         count = self.low.shape[self.dim]
         inside = (wanted >= 0) & (wanted < count)
         one = wanted.clamp(0, max(count - 1, 0))
         low, high = (ends.gather(self.dim, one) for ends in (self.low, self.high))
         other_low, other_high = (ends.gather(self.dim, index) for ends in (self.low, self.high))
-        # Nothing is chosen twice.
+        # No candidate may be chosen twice.
         chosen = torch.zeros(self.low.shape, dtype=torch.int64)
         chosen.scatter_add_(self.dim, one, torch.ones_like(one))
         once = chosen.gather(self.dim, one) == 1
-        # Between equal numbers that no step rounds, the formula itself decides.
+        # Between equal candidates that rounding does not move, the formula itself decides.
         moved = (low < high) | (other_low < other_high)
         return inside & once & moved & (low <= other_high) & (other_low <= high)
 
 
 class _Choosing(RandomRounding):
-    """Round at random, and see what operators choose from.
+    """A dispatch mode that rounds at random, and records or replaces the choices of operators.
 
-    A choice that differs from the first run's may decide what is chosen from later: then this run
-    shows nothing of how far rounding carries that.
+    If a choice differs from that of the first run, later candidates may be other ones, so that
+    this run does not show how far rounding moves them. Later choices are then ignored.
 
     Args:
-        dtype: the floating dtype that is rounded to.
-        generator: decides which way each element is rounded.
-        times: by what the error of each step is multiplied.
-        choices: what was seen in earlier runs; this one adds to it.
-        steered: the number of the choice that is made as `wanted` says, where rounding allows it;
-            the others are made as in the first run.
-        wanted: the indices to choose; `None` where no choice is steered.
+        dtype: the floating-point dtype to round to.
+        generator: source of the random directions.
+        times: factor for the error of each step.
+        choices: the choices recorded in earlier runs; this run adds to them.
+        steered: index of the choice that is replaced by `wanted` where rounding allows it; the
+            other choices are made as in the first run.
+        wanted: the indices to choose; `None` to replace no choice.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class _Choosing(RandomRounding):
         self._astray = False
 
     def took(self, func: Any, args: Any, kwargs: Mapping[str, Any], returned: Any) -> None:
-        """See a choice, and make it."""
+        """Record a choice, or replace it."""
         super().took(func, args, kwargs, returned)
         if func.overloadpacket not in _CHOICES or self._astray:
             return
