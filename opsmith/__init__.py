@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         DeclarationError,
         DifferentiationError,
         ExportError,
-        MissingError,
+        MissingDependencyError,
         OpsmithError,
         StorageError,
     )
@@ -60,7 +60,7 @@ __all__ = [
     "Index",
     "LoadedModel",
     "LoadedOperators",
-    "MissingError",
+    "MissingDependencyError",
     "NonDifferentiable",
     "Operator",
     "OpsmithError",

@@ -29,7 +29,7 @@ class BuildError(OpsmithError):
     """A kernel did not compile or link; the message holds the compiler's own words."""
 
 
-class MissingError(OpsmithError):
+class MissingDependencyError(OpsmithError):
     """Something needed is not on this machine; the message says what, and how to get it."""
 
 

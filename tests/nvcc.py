@@ -30,14 +30,14 @@ MODULES = (
 
 def main() -> int:
     """Compile every kernel; 1 where one does not compile, 2 without nvcc."""
-    from opsmith.errors import BuildError, MissingError
+    from opsmith.errors import BuildError, MissingDependencyError
     from opsmith.kernels.build.nvcc import usable_nvcc
     from opsmith.kernels.languages import cuda
     from opsmith.operators.core import registry
 
     try:
         usable_nvcc("make nvcc")
-    except MissingError as error:
+    except MissingDependencyError as error:
         print(error, file=sys.stderr)
         return 2
     os.environ.setdefault("OPSMITH_CUDA_ARCHS", "80;90")

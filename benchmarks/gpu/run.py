@@ -53,7 +53,7 @@ def missing() -> list[str]:
             )
             found.append(f"no GPU is to be seen ({built}): run this where nvidia-smi lists one")
     if not absent:
-        from opsmith.errors import MissingError
+        from opsmith.errors import MissingDependencyError
         from opsmith.kernels.build import toolchain
         from opsmith.kernels.build.nvcc import usable_nvcc
 
@@ -65,7 +65,7 @@ def missing() -> list[str]:
         ):
             try:
                 ask()
-            except MissingError as error:
+            except MissingDependencyError as error:
                 found.append(str(error).removeprefix("make gpu: "))
     return found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.report.rows import Row
 from opsmith.checks.run_report import Report
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from opsmith.checks.cases.failure import Failure, Inapplicable
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
     try:
         import hypothesis  # noqa: F401
     except ImportError as error:
-        raise MissingError(
+        raise MissingDependencyError(
             "checking needs the package hypothesis: pip install 'opsmith[check]'"
         ) from error
     module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'protocol')}")

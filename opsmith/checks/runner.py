@@ -32,7 +32,7 @@ from opsmith.checks.snippet import snippet
 from opsmith.checks.trial import Announce, Trial
 from opsmith.checks.worker_client import ElsewhereError, Worker
 from opsmith.checks.worker_pool import borrowed
-from opsmith.errors import MissingError, OpsmithError
+from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
 
@@ -103,7 +103,7 @@ def run(
         ValueError: `cases` come with several operators.
         ArgumentError: they do not fit the declaration.
         UnknownCheckError: `select` names no check, or a flag asks for none.
-        MissingError: hypothesis is not installed, or a device that was asked for.
+        MissingDependencyError: hypothesis is not installed, or a device that was asked for.
     """
     started = time.monotonic()
     many = [operators] if isinstance(operators, Operator) else list(operators)
@@ -222,7 +222,7 @@ def _require_devices(names: Sequence[str]) -> None:
     for name in names:
         absent = get_device(name, f"device {name!r}").missing()
         if absent:
-            raise MissingError(
+            raise MissingDependencyError(
                 f"device {name!r}: {absent}. Run this where there is one, with a PyTorch that has "
                 "it. Where no device is asked for, what needs one that is absent is left out; the "
                 "row cuda-on-cpu checks kernels in CUDA C++ without a GPU."

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from opsmith.cli import adopt, artifacts, bench, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
-from opsmith.errors import INCOMPLETE, MissingError, OpsmithError
+from opsmith.errors import INCOMPLETE, MissingDependencyError, OpsmithError
 
 #: What disks and permissions are the reason of.
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
@@ -133,7 +133,7 @@ def build(files: Files, debug: Debug = False) -> None:
                 (library,) = operator.build(device)
             except OpsmithError as error:
                 absent = get_device(device, operator.name).missing()
-                if isinstance(error, MissingError) and absent:
+                if isinstance(error, MissingDependencyError) and absent:
                     output.say(f"{operator.name}  {device}  left out, {absent}: {error}")
                     left_out += 1
                     continue

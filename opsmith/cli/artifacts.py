@@ -12,7 +12,7 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import Debug
-from opsmith.errors import ArtifactError, MissingError, OpsmithError, OptionError
+from opsmith.errors import ArtifactError, MissingDependencyError, OpsmithError, OptionError
 
 if TYPE_CHECKING:
     from opsmith.targets.exporting.protocol import Option, Target
@@ -158,7 +158,9 @@ def view(
     """Show a model's graph in a browser, until Ctrl-C."""
     path = _viewable(artifact)
     if importlib.util.find_spec("netron") is None:
-        raise MissingError('opsmith view needs netron. Get it: pip install "opsmith[view]"')
+        raise MissingDependencyError(
+            'opsmith view needs netron. Get it: pip install "opsmith[view]"'
+        )
     import netron
 
     address = netron.start(str(path), address=("localhost", port) if port else None, browse=browse)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels import DEVICES
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.scratch import scratch_folder
@@ -130,7 +130,7 @@ def _host_compiler() -> Finding:
     used_for = "C++ kernels"
     try:
         compiler = toolchain.find_compiler(used_for)
-    except MissingError as error:
+    except MissingDependencyError as error:
         return Finding("C++ compiler", False, True, "", used_for, "", _remedy(error, used_for))
     version = _first_version(compiler.version)
     with scratch_folder("doctor") as folder:
@@ -150,7 +150,7 @@ def _tool(name: str) -> Finding:
     try:
         path = toolchain.executable(name, used_for)
         version = _first_version(toolchain.tool_version(path, used_for))
-    except MissingError as error:
+    except MissingDependencyError as error:
         return Finding(name, False, True, "", used_for, "", _remedy(error, used_for))
     return Finding(name, True, True, version, used_for, path)
 
@@ -162,15 +162,15 @@ def _compilers() -> Iterator[Finding]:
         for name, find in language.compilers.items():
             try:
                 compiler = find(used_for)
-            except MissingError as error:
+            except MissingDependencyError as error:
                 yield Finding(name, False, False, "", used_for, "", _remedy(error, used_for))
             else:
                 version = _first_version(compiler.version)
                 yield Finding(name, True, False, version, used_for, compiler.path)
 
 
-def _remedy(error: MissingError, used_for: str) -> str:
-    """What a `MissingError` says, without what it was needed for, which has its own column."""
+def _remedy(error: MissingDependencyError, used_for: str) -> str:
+    """Return the message of `error` without its purpose, which has a column of its own."""
     return str(error).removeprefix(f"{used_for}: ")
 
 

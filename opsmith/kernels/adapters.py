@@ -251,7 +251,7 @@ def build(
 
     Raises:
         BuildError: it does not compile, or needs PyTorch.
-        MissingError: something that building needs is not there.
+        MissingDependencyError: something that building needs is not there.
     """
     signature = kernel.signature
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import BuildError, MissingError
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels.build import machine
 from opsmith.kernels.build.files import digest
 
@@ -36,7 +36,7 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
         such package, or was changed since.
 
     Raises:
-        MissingError: none of the package's libraries runs on this machine.
+        MissingDependencyError: none of the package's libraries runs on this machine.
         BuildError: the file is damaged.
     """
     package = _package_of(path)
@@ -54,7 +54,7 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
     there = ", ".join(sorted({one["level"] for one in of_kernel}))
     least = min(here, key=lambda one: len(one["needs"]), default=None)
     without = f" without {', '.join(machine.lacking(least['needs']))}" if least else ""
-    raise MissingError(
+    raise MissingDependencyError(
         f"{what} has libraries for {there}, and this machine is {platform.machine()}{without}. "
         "Install a wheel for it, or build one."
     )

@@ -33,7 +33,7 @@ class Language(ABC):
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without it the code registers itself with PyTorch, and runs nowhere else.
         compilers: those that this language alone needs, by name: each finds one for what it is
-            needed for, or raises `MissingError`.
+            needed for, or raises `MissingDependencyError`.
         emulates: the device type whose kernels `emulated` brings to the host; empty if it does not.
     """
 
@@ -66,7 +66,7 @@ class Language(ABC):
             torch: whether the library is to use PyTorch.
 
         Raises:
-            MissingError: something is not there; says what, and how to get it.
+            MissingDependencyError: something is not there; says what, and how to get it.
         """
 
     def needs_python(self, source: KernelSource) -> bool:
@@ -217,7 +217,7 @@ class KernelSource:
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
             DeclarationError: another operator's kernel in the same library has other options.
-            MissingError: something that building needs is not there.
+            MissingDependencyError: something that building needs is not there.
         """
         self._require_same_options()
         there = self._shipped()
@@ -255,7 +255,7 @@ class KernelSource:
 
         Raises:
             BuildError: it does not compile, or uses more of PyTorch than it may.
-            MissingError: something that building needs is not there.
+            MissingDependencyError: something that building needs is not there.
         """
         self.language.require(self, torch=torch != "none")
         beside = self.language.beside(self)
@@ -285,6 +285,6 @@ class KernelSource:
 
         Raises:
             BuildError: as `build`; or the library does not load, in the loader's words.
-            MissingError: something that building needs is not there.
+            MissingDependencyError: something that building needs is not there.
         """
         return self.language.load(self, self.build())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opsmith.compat.torch_dispatch import key_set
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device, kernel_source
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
@@ -326,14 +326,14 @@ class DefinedOperator(RegisteredOperator):
 
         Raises:
             BuildError: a source does not compile; the message is the compiler's.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         built = []
         for name, kernel in self.kernels.items():
             if self.is_enabled(name) and device in (None, name):
                 try:
                     path = kernel.build(self)
-                except MissingError:
+                except MissingDependencyError:
                     if device is not None or not get_device(name, self.name).missing():
                         raise
                     continue

@@ -31,7 +31,8 @@ def emulate(device: str) -> Iterator[None]:
 
     Raises:
         DeclarationError: opsmith emulates no such device, or no operator has a kernel for it.
-        MissingError: in a call; the kernel uses what is not emulated, or Triton is not installed.
+        MissingDependencyError: in a call; the kernel uses what is not emulated, or Triton is not
+            installed.
         BuildError: in a call; the kernel does not compile.
 
     Example:

@@ -67,7 +67,7 @@ def build_wheel(
     Raises:
         ExportError: something of the package can be in no wheel.
         BuildError: a kernel does not compile.
-        MissingError: what builds wheels is not installed.
+        MissingDependencyError: what builds wheels is not installed.
     """
     kind = find_platform(platform)
     project.require_tools(cross=bool(kind.target))

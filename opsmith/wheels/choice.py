@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsmith.errors import DeclarationError, ExportError, MissingError
+from opsmith.errors import DeclarationError, ExportError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, get_device
 from opsmith.kernels.languages.triton import require_triton
 from opsmith.operators.classes import all_classes
@@ -69,7 +69,7 @@ def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
     try:
         with compiling_for(kind, kind.levels[0]):
             kernel.entry.language.require(kernel.entry)
-    except MissingError as error:
+    except MissingDependencyError as error:
         reason = str(error).removeprefix(f"{kernel.entry.what}: ")
         return f"left out, its source comes along: it {reason}"
     return ""
@@ -83,6 +83,6 @@ def _not_ahead_of_time(kernel: Kernel, kind: Platform) -> str:
         require_triton(kernel.entry.what)  # before anything is made for the platform
         with compiling_for(kind, kind.levels[0]):
             kernel.entry.build()
-    except (DeclarationError, MissingError) as error:
+    except (DeclarationError, MissingDependencyError) as error:
         return str(error)
     return ""

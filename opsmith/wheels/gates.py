@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import BuildError, ExportError, MissingError, OpsmithError
+from opsmith.errors import BuildError, ExportError, MissingDependencyError, OpsmithError
 from opsmith.kernels import prebuilt
 from opsmith.kernels.build import progress, toolchain
 from opsmith.kernels.build.audit import dynamic_symbols
@@ -56,7 +56,7 @@ def build_gates(
     Raises:
         ExportError: a release that was asked for cannot be had.
         BuildError: its gates do not compile.
-        MissingError: what builds them is not there.
+        MissingDependencyError: what builds them is not there.
     """
     found: dict[str, Path] = {}
     installed = torch_paths()
@@ -188,7 +188,7 @@ def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
     """Options by which a compiler takes GCC's C++ library; the one of this machine does so.
 
     Raises:
-        MissingError: it is not on this machine.
+        MissingDependencyError: it is not on this machine.
     """
     if not kind.target:
         return
@@ -199,7 +199,7 @@ def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
     folders = [Path(line.strip()).resolve() for line in said.splitlines() if line.startswith(" /")]
     theirs = [folder for folder in folders if "c++" in folder.parts]
     if not any((folder / "bits" / "c++config.h").is_file() for folder in theirs):
-        raise MissingError(
+        raise MissingDependencyError(
             f"{what}: need the headers of GCC's C++ library, which PyTorch is built with, and "
             f"{own} has none. Install g++ (Debian, Ubuntu: apt install g++)."
         )

@@ -108,7 +108,7 @@ def compiler_for(kind: Platform, what: str) -> str:
         what: what it is needed for, for the message.
 
     Raises:
-        MissingError: there is none.
+        MissingDependencyError: there is none.
     """
     if not kind.target:
         return toolchain.find_compiler(what).path

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import ExportError, MissingError
+from opsmith.errors import ExportError, MissingDependencyError
 from opsmith.operators import Operator
 from opsmith.operators.importing import declared_by, import_module
 
@@ -229,13 +229,13 @@ def require_tools(*, cross: bool) -> None:
         cross: whether to compile for other machines than this.
 
     Raises:
-        MissingError: it is not installed.
+        MissingDependencyError: it is not installed.
     """
     import importlib.util
 
     for module in ("pyproject_metadata", "auditwheel", *(["ziglang"] if cross else [])):
         if importlib.util.find_spec(module) is None:
-            raise MissingError(
+            raise MissingDependencyError(
                 f"opsmith wheel needs {module}, which is not installed: "
                 'pip install "opsmith[wheel]"'
             )

@@ -9,7 +9,7 @@ from opsmith import checks
 from opsmith.checks.cases.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 
 
 @opsmith.op("devices_asked::on_both", autograd="reference")
@@ -53,7 +53,7 @@ def test_only_what_is_asked_for_is_checked():
 
 def test_a_device_that_is_absent_is_an_error_with_what_to_do():
     with pytest.raises(
-        MissingError,
+        MissingDependencyError,
         match=r"device 'npu': no npu device on this machine\. Run this where there is one, with a "
         r"PyTorch that has it\. Where no device is asked for, what needs one that is absent",
     ):

@@ -15,7 +15,7 @@ if not os.environ.get("OPSMITH_REQUIRE_TRITON"):
     pytest.importorskip("triton", reason="no Triton here; make triton installs it and runs these")
 from triton_kernels import row_sums, scale
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.languages.triton import compiling
 from opsmith.kernels.languages.triton.variants import configurations
 
@@ -74,7 +74,7 @@ def test_assumptions_become_wide_loads_and_constants_leave_the_parameters():
 
 def test_a_kernel_for_sizes_that_nobody_serves_is_refused_before_anything_is_compiled():
     source = row_sums.kernels["cuda"].entry
-    with pytest.raises(MissingError, match=r'row_sums\.register_sizes\({"C": 64}\)'):
+    with pytest.raises(MissingDependencyError, match=r'row_sums\.register_sizes\({"C": 64}\)'):
         source.language.unit(source)
 
 

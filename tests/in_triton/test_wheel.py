@@ -211,7 +211,7 @@ def test_gpus_that_it_has_no_code_for_need_triton(
     assert use(site, *capabilities, toolkit=toolkit) == [LAUNCHED, LAUNCHED]
     refused = use(site, *capabilities, toolkit=toolkit, triton=False)
     assert refused[0] == (
-        f"MissingError triton_wheel::doubled (cuda): the library that came with "
+        f"MissingDependencyError triton_wheel::doubled (cuda): the library that came with "
         f"{site / 'triton_ops'} is for sm_80, sm_90, and not for {missing}, which is here. Triton "
         'is not installed. Get it: pip install "triton>=3.6" | 0'
     )
@@ -227,6 +227,7 @@ def test_edited_python_is_not_served_by_the_library(site: Path, file: str) -> No
 def test_without_a_gpu_its_library_is_refused_by_name(site: Path) -> None:
     refused, _ = use(site)
     assert refused == (
-        f"MissingError triton_wheel::doubled (cuda): a library came with {site / 'triton_ops'}; "
+        f"MissingDependencyError triton_wheel::doubled (cuda): a library came with "
+        f"{site / 'triton_ops'}; "
         "there is no cuda device on this machine | 0"
     )

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from opsmith.errors import BuildError, MissingError
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import KernelSource, Recipe, defines_operator, kernel_source
 from opsmith.kernels.build.audit import dynamic_symbols
 from opsmith.kernels.kernel_mistakes import explain
@@ -210,14 +210,16 @@ def test_a_missing_source(folder: Path) -> None:
 def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingDependencyError) as caught:
         kernel(folder).build()
     text = str(caught.value)
     assert text.startswith("kernels_test::scale (cpu): needs a C++ compiler, and none is on the")
     assert "apt install g++" in text
     assert "set CXX" in text
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(MissingError, match="CXX names the C\\+\\+ compiler 'no-such-compiler'"):
+    with pytest.raises(
+        MissingDependencyError, match="CXX names the C\\+\\+ compiler 'no-such-compiler'"
+    ):
         kernel(folder).build()
 
 
@@ -226,7 +228,7 @@ def test_a_compiler_that_does_not_run(folder: Path, monkeypatch: pytest.MonkeyPa
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(MissingError, match="does not run"):
+    with pytest.raises(MissingDependencyError, match="does not run"):
         kernel(folder).build()
 
 

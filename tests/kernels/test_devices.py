@@ -14,7 +14,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith.checks.cases.subject import subjects_of
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import (
     DEVICES,
     INCLUDE,
@@ -123,7 +123,7 @@ def test_cuda_sources_need_a_pytorch_with_cuda_and_nothing_is_compiled_before(
     source = tmp_path / "scale.cu"
     source.write_text("no CUDA at all")
     for api in ("opsmith", "torch"):
-        with pytest.raises(MissingError) as caught:
+        with pytest.raises(MissingDependencyError) as caught:
             kernel_source(signature, "cuda", source, api=api).build()
         assert str(caught.value) == (
             f"kernels_devices::scale (cuda): {source} is CUDA, and this PyTorch "

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels import KernelSource, kernel_source
 from opsmith.kernels.build.nvcc import cuda_architectures, find_nvcc, require_host
 from opsmith.kernels.build.toolchain import Compiler
@@ -63,7 +63,7 @@ def test_the_toolkit_says_which_host_compilers_it_takes(fake_nvcc, version, take
     if taken:
         require_host(nvcc, host, "bev::pool")
         return
-    with pytest.raises(MissingError, match=r"^bev::pool: this nvcc \(CUDA 12\.3, "):
+    with pytest.raises(MissingDependencyError, match=r"^bev::pool: this nvcc \(CUDA 12\.3, "):
         require_host(nvcc, host, "bev::pool")
 
 
@@ -86,7 +86,7 @@ def test_a_host_compiler_that_nvcc_refuses_is_diagnosed_before_the_build(
 ):
     monkeypatch.setenv("CXX", str(fake_gcc(tmp_path, 14)))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingError) as raised:
+    with pytest.raises(MissingDependencyError) as raised:
         source.build()
     message = str(raised.value)
     assert message.startswith("nvcc_test::scale (cuda): this nvcc (CUDA 12.3, ")
@@ -101,7 +101,7 @@ def test_an_older_compiler_that_is_here_is_named(fake_nvcc, source, tmp_path, mo
     fake_gcc(older, 12, "g++-12")
     monkeypatch.setenv("PATH", str(older), prepend=":")
     monkeypatch.setenv("CXX", str(fake_gcc(tmp_path, 14)))
-    with pytest.raises(MissingError, match=r"GCC 14\. Set CXX=g\+\+-12; or let nvcc try"):
+    with pytest.raises(MissingDependencyError, match=r"GCC 14\. Set CXX=g\+\+-12; or let nvcc try"):
         source.build()
 
 
@@ -110,7 +110,7 @@ def test_without_nvcc_one_sentence_says_what_to_install(source, tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDACXX", raising=False)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(MissingError) as raised:
+    with pytest.raises(MissingDependencyError) as raised:
         source.build()
     assert str(raised.value) == (
         "nvcc_test::scale (cuda): needs the CUDA compiler nvcc, and it is neither on the PATH nor "
@@ -151,7 +151,7 @@ def test_without_it_every_kind_of_gpu_here_has_its_code(monkeypatch):
 def test_something_else_in_the_environment_is_refused_by_name(monkeypatch):
     monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "80;ampere")
     with pytest.raises(
-        MissingError,
+        MissingDependencyError,
         match=re.escape(
             "OPSMITH_CUDA_ARCHS has 'ampere'; it takes architectures, as in 80;90, or one of "
             "all, all-major, native."

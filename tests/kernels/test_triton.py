@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton import TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
 from opsmith.signature import expressions, signature_of
@@ -165,7 +165,7 @@ def test_without_triton_a_call_says_how_to_get_it(monkeypatch):
 
     late.register_kernel("cuda", triton="nowhere:kernel", grid=("N",))
     assert late(torch.ones(2)).tolist() == [1.0, 1.0]
-    with opsmith.emulate("cuda"), pytest.raises(MissingError) as caught:
+    with opsmith.emulate("cuda"), pytest.raises(MissingDependencyError) as caught:
         late(torch.ones(2))
     assert str(caught.value) == (
         "triton_words::late (cuda): the kernel is in Triton. Triton is not installed. "

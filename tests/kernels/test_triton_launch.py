@@ -11,7 +11,7 @@ from fake_cuda import SOURCES, Jit, as_text, fake_cuda
 from jaxtyping import Float
 from torch import Tensor
 
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import DEVICES, Recipe, adapters
 from opsmith.kernels.languages.triton import TritonKernel, compiling
 from opsmith.kernels.languages.triton.language import render_launch
@@ -162,7 +162,7 @@ def test_nothing_is_launched_for_empty_tensors(call):
 
 
 def test_dimensions_that_decide_must_be_served():
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingDependencyError) as caught:
         configurations(KERNEL, [{"N": 4}])
     assert str(caught.value) == (
         "launched::scale (cuda): the Triton kernel is compiled for the sizes of C, and no served "

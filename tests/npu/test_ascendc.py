@@ -11,7 +11,7 @@ from torch import Tensor
 
 import opsmith
 from opsmith import checks
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import kernel_source
 from opsmith.operators.importing import import_all
 from opsmith.signature import Signature, signature_of
@@ -36,7 +36,7 @@ def test_without_cann_the_kernel_is_refused_before_anything_is_compiled(
     source.write_text("no Ascend C at all")
     kernel = kernel_source(signature, "npu", source, asked="ascendc")
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingDependencyError) as caught:
         kernel.build()
     assert str(caught.value) == (
         "ascendc::scale (npu): needs CANN, whose compiler bisheng takes Ascend C, and "
@@ -44,7 +44,7 @@ def test_without_cann_the_kernel_is_refused_before_anything_is_compiled(
         "(https://www.hiascend.com/software/cann), and source the set_env.sh in its folder."
     )
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingDependencyError) as caught:
         kernel.build()
     assert str(caught.value) == (
         "ascendc::scale (npu): needs CANN's compiler bisheng, and there is none below "

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, MissingError, OpsmithError
+from opsmith import ArgumentError, DeclarationError, MissingDependencyError, OpsmithError
 from opsmith.operators import classes
 from opsmith.operators.classes import runtime
 
@@ -410,7 +410,9 @@ def test_a_name_that_pytorch_has_is_refused():
 
 def test_without_a_compiler_it_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(MissingError, match=r"custom classes \(once for this PyTorch\): CXX names"):
+    with pytest.raises(
+        MissingDependencyError, match=r"custom classes \(once for this PyTorch\): CXX names"
+    ):
         runtime.runtime_library.__wrapped__()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.library import Library
 
 import opsmith
-from opsmith.errors import BuildError, DeclarationError, MissingError
+from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
 from opsmith.kernels import KernelSource, kernel_source
 from opsmith.operators.dispatch import argument_gate, autograd_gate
 from opsmith.signature import signature_of
@@ -297,7 +297,7 @@ def test_build_passes_over_kernels_for_devices_that_are_not_here(
     raised = declare()
     raised.register_kernel("xpu", source=tmp_path / "raised.cpp")
     raised.register_kernel("cpu", source=tmp_path / "raised.cpp")
-    real, missing = workshop.build, MissingError("no compiler for it")
+    real, missing = workshop.build, MissingDependencyError("no compiler for it")
 
     def build(source: KernelSource) -> Path:
         if source.device == "xpu":
@@ -306,12 +306,12 @@ def test_build_passes_over_kernels_for_devices_that_are_not_here(
 
     workshop.build = build  # type: ignore[method-assign]
     assert raised.build() == [Path("native_kernels::raised (cpu).so")]
-    with pytest.raises(MissingError, match="no compiler for it"):
+    with pytest.raises(MissingDependencyError, match="no compiler for it"):
         raised.build("xpu")
     workshop.build = real  # type: ignore[method-assign]
     raised.register_kernel("cpu", source=tmp_path / "raised.cpp")
     workshop.fails = missing
-    with pytest.raises(MissingError, match="no compiler for it"):
+    with pytest.raises(MissingDependencyError, match="no compiler for it"):
         raised.build()  # the CPU is here, so that its kernel is wanted
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import opsmith
-from opsmith import CheckError, ExportError, MissingError, checks
+from opsmith import CheckError, ExportError, MissingDependencyError, checks
 from opsmith.checks import all_checks
 from opsmith.checks.catalogue import targets as catalogue
 from opsmith.checks.protocol import selected
@@ -173,7 +173,9 @@ def test_samples_of_the_callers_own_are_compared(target, tmp_path):
 
 def test_a_target_that_is_not_available_says_how_to_get_it(target, tmp_path):
     target.missing = "it is not installed. Get it: pip install stand-in"
-    with pytest.raises(MissingError, match=r"\(Stand-in\) is not available: .*pip install stand"):
+    with pytest.raises(
+        MissingDependencyError, match=r"\(Stand-in\) is not available: .*pip install stand"
+    ):
         opsmith.export(nn.Identity(), (torch.ones(3),), target="stand_in", out=tmp_path / "dist")
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import opsmith
-from opsmith import ArtifactError, CheckError, ExportError, MissingError, checks
+from opsmith import ArtifactError, CheckError, ExportError, MissingDependencyError, checks
 from opsmith.checks import all_checks
 from opsmith.checks.catalogue import targets as catalogue
 from opsmith.operators import Operator
@@ -271,7 +271,9 @@ def test_what_belongs_to_models_is_refused(target, tmp_path):
 
 def test_a_target_that_is_not_available_says_how_to_get_it(target, tmp_path):
     target.missing = "it is not installed. Get it: pip install numpy"
-    with pytest.raises(MissingError, match=r"\(NumPy\) is not available: .*pip install numpy"):
+    with pytest.raises(
+        MissingDependencyError, match=r"\(NumPy\) is not available: .*pip install numpy"
+    ):
         export(twice, tmp_path / "dist")
 
 

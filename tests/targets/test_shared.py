@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from opsmith import ArgumentError, ArtifactError, MissingError
+from opsmith import ArgumentError, ArtifactError, MissingDependencyError
 from opsmith.targets.exporting import artifact as artifacts
 from opsmith.targets.exporting.artifact import (
     Agreement,
@@ -375,7 +375,7 @@ def test_an_artifact_whose_runtime_is_missing_says_which(
 ) -> None:
     target = get_target("aotinductor")
     monkeypatch.setattr(type(target), "available", lambda self: "no compiler. Install g++")
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingDependencyError) as caught:
         load_artifact(Artifact(tmp_path, Manifest("aotinductor", {}, kind="model")))
     assert str(caught.value) == f"{tmp_path} needs AOTInductor: no compiler. Install g++"
 

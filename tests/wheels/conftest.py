@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from wheel_samples import LEVEL, SAMPLE, install
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build import nvcc
 from opsmith.wheels import build_wheel
 
@@ -19,7 +19,7 @@ def _without_nvcc() -> Iterator[None]:
     """Where nvcc is, it takes a minute for all GPUs."""
 
     def missing(what: str) -> None:
-        raise MissingError(f"{what}: needs the CUDA compiler nvcc")
+        raise MissingDependencyError(f"{what}: needs the CUDA compiler nvcc")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvcc, "usable_nvcc", missing)

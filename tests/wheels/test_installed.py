@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wheel_samples import LEVEL, USE, WITHOUT, run
 
-from opsmith.errors import BuildError, MissingError
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import prebuilt
 from opsmith.kernels.build import machine
 
@@ -140,7 +140,7 @@ def test_a_call_of_what_it_does_not_hold_says_how_to_get_it(site: Path) -> None:
         "To compile it, pip install opsmith."
     )
     if importlib.util.find_spec("triton") is None:
-        assert in_triton.startswith("MissingError sample::weighted_square (cuda): ")
+        assert in_triton.startswith("MissingDependencyError sample::weighted_square (cuda): ")
 
 
 @pytest.mark.slow
@@ -206,7 +206,8 @@ def test_the_library_for_the_highest_level_of_this_processor_is_taken(
     assert found() == "low"
     processor()
     with pytest.raises(
-        MissingError, match=r"a::b \(cpu\): pack has libraries for high, low, and .* without low\. "
+        MissingDependencyError,
+        match=r"a::b \(cpu\): pack has libraries for high, low, and .* without low\. ",
     ):
         found()
     processor("low")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from wheel_samples import LEVEL, SAMPLE, USABLE_NVCC, contents
 
-from opsmith.errors import ExportError, MissingError
+from opsmith.errors import ExportError, MissingDependencyError
 from opsmith.kernels.build import machine, nvcc
 from opsmith.wheels import build_wheel, choice, project
 from opsmith.wheels.platforms import find_platform
@@ -63,7 +63,7 @@ def test_with_nvcc_it_holds_libraries_for_gpus(
 ) -> None:
     try:
         USABLE_NVCC("this test")
-    except MissingError as error:
+    except MissingDependencyError as error:
         pytest.skip(str(error))
     monkeypatch.setattr(nvcc, "usable_nvcc", USABLE_NVCC)
     monkeypatch.setenv("OPSMITH_CUDA_ARCHS", "80;90")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from opsmith import kernels
-from opsmith.errors import BuildError, MissingError
+from opsmith.errors import BuildError, MissingDependencyError
 from opsmith.kernels import adapters
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.program import build_program
@@ -52,12 +52,12 @@ def _require_runtime(clang: str, sanitizer: str) -> None:
     """Raise where clang came without the libraries that sanitizers need, as Debian has it.
 
     Raises:
-        MissingError: says how to get them.
+        MissingDependencyError: says how to get them.
     """
     asked = [clang, "--rtlib=compiler-rt", "-print-libgcc-file-name"]
     folder = Path(subprocess.run(asked, capture_output=True, text=True, check=False).stdout).parent
     if not any(folder.glob(f"libclang_rt.{_RUNTIMES[sanitizer]}*")):
-        raise MissingError(
+        raise MissingDependencyError(
             f"--sanitize {sanitizer}: {clang} has no runtime for it in {folder}. Install it "
             "(Debian, Ubuntu: apt install libclang-rt-N-dev, with clang's version as N)."
         )
@@ -73,11 +73,11 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
 
     Raises:
         BuildError: it does not compile.
-        MissingError: there is no compiler, or not what the sanitizer needs.
+        MissingDependencyError: there is no compiler, or not what the sanitizer needs.
     """
     compiler = toolchain.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
-        raise MissingError(
+        raise MissingDependencyError(
             "--sanitize memory: only clang finds reads of memory that was never written, and the "
             f"C++ compiler here is {compiler.path}. "
             + (

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.build.toolchain import Compiler, find_compiler, tool_version
 
@@ -29,14 +29,14 @@ def find_nvcc(what: str) -> Compiler:
         what: what it is needed for, for the message.
 
     Raises:
-        MissingError: there is none.
+        MissingDependencyError: there is none.
     """
     home = _home()
     for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
         path = shutil.which(candidate) if candidate else None
         if path is not None:
             return Compiler(path, tool_version(path, what))
-    raise MissingError(
+    raise MissingDependencyError(
         f"{what}: needs the CUDA compiler nvcc, and it is neither on the PATH nor below {home}. "
         "Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads), or set CUDACXX."
     )
@@ -50,12 +50,12 @@ def usable_nvcc(what: str) -> Compiler:
     """The CUDA compiler, where it takes the host compiler that there is.
 
     Raises:
-        MissingError: there is none, or it does not.
+        MissingDependencyError: there is none, or it does not.
     """
     nvcc = find_nvcc(what)
     try:
         host = find_compiler(what)
-    except MissingError:
+    except MissingDependencyError:
         return nvcc  # that there is none is for others to say
     require_host(nvcc, host, what)
     return nvcc
@@ -70,7 +70,7 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
         what: what is built, for the message.
 
     Raises:
-        MissingError: it does not.
+        MissingDependencyError: it does not.
     """
     kind, version = _kind(host)
     newest = _newest_host(nvcc, kind)
@@ -81,7 +81,7 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
         (name for v in range(newest, 6, -1) if shutil.which(name := f"{program}-{v}")), None
     )
     remedy = f"Set CXX={older}" if older else f"Install {program}-{newest} and set CXX to it"
-    raise MissingError(
+    raise MissingDependencyError(
         f"{what}: this nvcc ({_release(nvcc)}, {nvcc.path}) takes {kind} up to {newest}, and "
         f"{host.path} is {kind} {version}. {remedy}; or let nvcc try, with flags=({ANY_HOST!r},)."
     )
@@ -130,7 +130,7 @@ def cuda_architectures() -> str:
     the newest also comes as PTX, which GPUs to come can run.
 
     Raises:
-        MissingError: the variable holds something else.
+        MissingDependencyError: the variable holds something else.
     """
     chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
     if chosen in _WHOLE:
@@ -146,7 +146,7 @@ def _listed(chosen: str) -> str:
     for word in re.split(r"[;,\s]+", chosen):
         found = _ARCH.fullmatch(word)
         if found is None:
-            raise MissingError(
+            raise MissingDependencyError(
                 f"OPSMITH_CUDA_ARCHS has {word!r}; it takes architectures, as in 80;90, or one of "
                 f"{', '.join(_WHOLE)}."
             )

@@ -86,7 +86,7 @@ class Recipe:
         Raises:
             BuildError: a source does not compile or link (the message is the compiler's), or the
                 library needs more of PyTorch than `torch` allows.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         folder = self.folder()
         return once(folder, lambda: object_cache.find(folder), lambda: _build(self, folder)).path
@@ -96,7 +96,7 @@ class Recipe:
 
         Raises:
             BuildError: there is no such source.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         found = object_cache.find(self.folder())
         return None if found is None else found.path
@@ -137,7 +137,7 @@ class Recipe:
 
         Raises:
             BuildError: there is no such source.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         for unit in self.given:
             if isinstance(unit.source, Path) and not unit.source.is_file():

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build.files import cache_folder, read_json, write_atomically
 
 _LAUNCHERS = ("ccache", "sccache", "distcc")
@@ -52,7 +52,7 @@ def find_compiler(what: str) -> Compiler:
         what: what it is needed for, for the message.
 
     Raises:
-        MissingError: there is none.
+        MissingDependencyError: there is none.
     """
     words = shlex.split(os.environ.get("CXX", ""))
     launcher = None
@@ -61,7 +61,7 @@ def find_compiler(what: str) -> Compiler:
     if words:
         path = shutil.which(words[0])
         if path is None:
-            raise MissingError(
+            raise MissingDependencyError(
                 f"{what}: CXX names the C++ compiler {words[0]!r}, and there is no such program. "
                 f"{_INSTALL}"
             )
@@ -69,7 +69,9 @@ def find_compiler(what: str) -> Compiler:
         candidates = (shutil.which(name) for name in ("g++", "clang++", "c++"))
         path = next((found for found in candidates if found), None)
         if path is None:
-            raise MissingError(f"{what}: needs a C++ compiler, and none is on the PATH. {_INSTALL}")
+            raise MissingDependencyError(
+                f"{what}: needs a C++ compiler, and none is on the PATH. {_INSTALL}"
+            )
     flags = (*words[1:], *shlex.split(os.environ.get("CXXFLAGS", "")))
     link_flags = tuple(shlex.split(os.environ.get("LDFLAGS", "")))
     return Compiler(path, tool_version(path, what), launcher, flags, link_flags)
@@ -79,7 +81,7 @@ def tool_version(path: str, what: str) -> str:
     """What `path` prints for ``--version``, remembered until the file changes.
 
     Raises:
-        MissingError: it does not run.
+        MissingDependencyError: it does not run.
     """
     real = os.path.realpath(path)
     status = os.stat(real)
@@ -94,7 +96,9 @@ def tool_version(path: str, what: str) -> str:
             [path, "--version"], capture_output=True, text=True, check=True, timeout=60
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingError(f"{what}: the compiler {path} does not run: {error}") from error
+        raise MissingDependencyError(
+            f"{what}: the compiler {path} does not run: {error}"
+        ) from error
     known[real] = {"stamp": stamp, "version": process.stdout.strip()}
     write_atomically(memory, json.dumps(known, indent=1))
     return str(known[real]["version"])
@@ -104,7 +108,7 @@ def executable(tool: str, what: str) -> str:
     """The path of ``cmake`` or ``ninja``: the installed package's own, else the one on the PATH.
 
     Raises:
-        MissingError: there is none.
+        MissingDependencyError: there is none.
     """
     try:
         if tool == "cmake":
@@ -117,7 +121,7 @@ def executable(tool: str, what: str) -> str:
         path = None
     path = path or shutil.which(tool)
     if path is None:
-        raise MissingError(
+        raise MissingDependencyError(
             f"{what}: needs {tool}, which is not installed. Get it: pip install {tool}"
         )
     return path

@@ -77,7 +77,7 @@ def find_toolset(what: str) -> Toolset:
         what: what they are needed for, for the message.
 
     Raises:
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     return Toolset(
         compiler=toolchain.find_compiler(what),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build.devices import Device
 
 
@@ -66,11 +66,11 @@ def require_torch_for(device: Device, what: str, kernel: str) -> None:
         kernel: the kernel and its language, as the beginning of a sentence.
 
     Raises:
-        MissingError: the one that is installed was not.
+        MissingDependencyError: the one that is installed was not.
     """
     paths, needed = torch_paths(), device.torch_libraries[:1]
     if paths is not None and needed and not paths.links(needed):
-        raise MissingError(
+        raise MissingDependencyError(
             f"{what}: {kernel}, and this PyTorch ({paths.version}) has no {device.title}. Install "
             "one that has (https://pytorch.org/get-started/locally)."
         )

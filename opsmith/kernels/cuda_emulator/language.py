@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.build.recipe import Recipe
@@ -49,7 +49,9 @@ class CudaOnCpu(Cuda):
         toolchain.find_compiler(source.what)
         obstacle = find_obstacle(source.path)
         if obstacle is not None:
-            raise MissingError(f"{source.what}: opsmith does not emulate this kernel: {obstacle}")
+            raise MissingDependencyError(
+                f"{source.what}: opsmith does not emulate this kernel: {obstacle}"
+            )
 
     def unit(self, source: KernelSource) -> Unit:
         """See `Language.unit`."""

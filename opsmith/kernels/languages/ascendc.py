@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.build.toolchain import Compiler, tool_version
 from opsmith.kernels.build.units import Unit
 from opsmith.kernels.languages.cpp import Cpp
@@ -70,7 +70,7 @@ def find_bisheng(what: str) -> Compiler:
         what: what it is needed for, for the message.
 
     Raises:
-        MissingError: CANN is not installed, or not set up in this shell.
+        MissingDependencyError: CANN is not installed, or not set up in this shell.
     """
     home = _home(what)
     folders = ("bin", "compiler/ccec_compiler/bin", "tools/bisheng_compiler/bin")
@@ -78,7 +78,7 @@ def find_bisheng(what: str) -> Compiler:
         path = shutil.which("bisheng", path=str(home / folder))
         if path is not None:
             return Compiler(path, tool_version(path, what))
-    raise MissingError(
+    raise MissingDependencyError(
         f"{what}: needs CANN's compiler bisheng, and there is none below ASCEND_HOME_PATH "
         f"({home}), in {', '.join(folders)}. Install the CANN toolkit, not its runtime alone."
     )
@@ -87,7 +87,7 @@ def find_bisheng(what: str) -> Compiler:
 def _home(what: str) -> Path:
     home = os.environ.get("ASCEND_HOME_PATH", "")
     if not home:
-        raise MissingError(
+        raise MissingDependencyError(
             f"{what}: needs CANN, whose compiler bisheng takes Ascend C, and ASCEND_HOME_PATH is "
             "not set. Install the CANN toolkit (https://www.hiascend.com/software/cann), and "
             "source the set_env.sh in its folder."

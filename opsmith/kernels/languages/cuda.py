@@ -48,7 +48,7 @@ def compiled_by_nvcc(source: KernelSource) -> CMakeLanguage:
     """How CMake compiles a source of CUDA.
 
     Raises:
-        MissingError: there is no nvcc.
+        MissingDependencyError: there is no nvcc.
     """
     return CMakeLanguage(
         name="CUDA",
@@ -63,7 +63,7 @@ def require_cuda(source: KernelSource, *, torch: bool) -> None:
     """Ask for nvcc, for a host compiler that it takes, and for a PyTorch that has CUDA.
 
     Raises:
-        MissingError: one of them is not there.
+        MissingDependencyError: one of them is not there.
     """
     toolchain.find_compiler(source.what)
     if torch:

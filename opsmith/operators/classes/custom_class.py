@@ -172,7 +172,7 @@ class CustomClass:
 
         Raises:
             BuildError: they do not compile.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         return runtime.runtime_library(), runtime.class_library(self.model)
 
@@ -308,7 +308,7 @@ def custom_class(
     Raises:
         DeclarationError: quoting the annotation that cannot be taken.
         BuildError: the library that defines classes, built once for a PyTorch, does not compile.
-        MissingError: there is no compiler to build it.
+        MissingDependencyError: there is no compiler to build it.
 
     Example:
         >>> import torch

@@ -79,7 +79,7 @@ class Kernel(Protocol):
 
         Raises:
             BuildError: the kernel does not compile or load.
-            MissingError: a tool that building needs is missing.
+            MissingDependencyError: a tool that building needs is missing.
             DeclarationError: the source defines the operator with another schema.
         """
 

@@ -58,7 +58,7 @@ def build(signature: Signature) -> None:
 
     Raises:
         BuildError: a library does not compile.
-        MissingError: no compiler is installed.
+        MissingDependencyError: no compiler is installed.
     """
     build_arguments_check(signature)
     _load()
@@ -84,7 +84,7 @@ def build_for_programs(source: KernelSource) -> Path:
 
     Raises:
         BuildError: the library does not compile.
-        MissingError: no compiler is installed.
+        MissingDependencyError: no compiler is installed.
     """
     signature, device = source.signature, source.device_row
     name = f"{signature.namespace}__{signature.name}__{device.name}__gate"
@@ -130,7 +130,7 @@ class ArgumentGate:
 
     Raises:
         BuildError: the gate does not compile.
-        MissingError: no compiler is installed.
+        MissingDependencyError: no compiler is installed.
         OpsmithError: PyTorch refuses the gate's registration.
     """
 

@@ -50,7 +50,7 @@ def require() -> None:
 
     Raises:
         BuildError: a library does not compile; calls then pass through Python.
-        MissingError: a tool that building needs is missing.
+        MissingDependencyError: a tool that building needs is missing.
     """
     for name in _LIBRARIES:
         _recipe(name).build()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from opsmith.compat.torch_tracing import capturing_triton, functional_mode, keeps_triton_operators
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels import HOST, KernelSource, get_device, prebuilt
 from opsmith.kernels.languages.triton import TritonKernel, require_triton, triton_missing
 from opsmith.operators.core.arguments import describe, tensors
@@ -97,8 +97,8 @@ class TritonLauncher(PythonKernel):
         """Load the prebuilt library of an installed package, if it is used; nothing is compiled.
 
         Raises:
-            MissingError: the package has a library, and neither it nor Triton works on this
-                machine.
+            MissingDependencyError: the package has a library, and neither it nor Triton works on
+                this machine.
         """
         if self._library is None:
             source = self.entry
@@ -121,7 +121,7 @@ class TritonLauncher(PythonKernel):
         device, what = get_device(self.device, name), f"{name} ({self.device})"
         missing = device.missing()
         if missing:
-            raise MissingError(
+            raise MissingDependencyError(
                 f"{what}: a library came with {self.file.parent}; there is {missing}"
             )
         architectures = sorted({number for one in there for number in one["architectures"]})
@@ -131,7 +131,7 @@ class TritonLauncher(PythonKernel):
         compiles = not triton_missing()
         if others and not compiles:
             listed = ", ".join(f"sm_{number}" for number in architectures)
-            raise MissingError(
+            raise MissingDependencyError(
                 f"{what}: the library that came with {self.file.parent} is for {listed}, and not "
                 f"for {', '.join(others)}, which is here. {triton_missing()}"
             )
@@ -151,8 +151,8 @@ class TritonLauncher(PythonKernel):
     def emulated(self, operator: RegisteredOperator, seed: int = 0) -> Callable[..., Any]:
         """Return a function that runs the kernel on CPU tensors in Triton's interpreter.
 
-        The function raises `MissingError` if Triton is not installed, and `FaultError` if a program
-        relies on behaviour that a GPU does not guarantee.
+        The function raises `MissingDependencyError` if Triton is not installed, and `FaultError`
+        if a program relies on behaviour that a GPU does not guarantee.
         """
         run = self._launching(operator)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build.program import build_program
 from opsmith.kernels.build.torch_paths import torch_paths
 
@@ -23,11 +23,13 @@ def build_runner(sources: Path = SOURCES) -> Path:
 
     Raises:
         BuildError: it does not compile; the message is the compiler's.
-        MissingError: there is no compiler or no PyTorch.
+        MissingDependencyError: there is no compiler or no PyTorch.
     """
     paths = torch_paths()
     if paths is None:
-        raise MissingError(f"{PROGRAM}: needs PyTorch's libraries. Get them: pip install torch")
+        raise MissingDependencyError(
+            f"{PROGRAM}: needs PyTorch's libraries. Get them: pip install torch"
+        )
     # The version stands for what the folder holds.
     settings = {"TORCH_DIR": str(paths.library.parent), "TORCH_VERSION": paths.version}
     return build_program(PROGRAM, sources, settings)

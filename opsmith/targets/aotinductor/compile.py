@@ -51,7 +51,7 @@ def compile_model(
 
     Raises:
         ExportError: inductor cannot compile the model; in its words.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     compiler = toolchain.find_compiler("AOTInductor")
     direct = {item.operator.overload: [item.declaration] for item in plans if not item.proxy}

@@ -101,7 +101,7 @@ class Plan:
 
         Raises:
             BuildError: the kernel does not compile.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         source, signature = self.source, self.operator.signature
         own = source.build()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from opsmith.errors import ExportError, MissingError, OptionError
+from opsmith.errors import ExportError, MissingDependencyError, OptionError
 from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.targets.exporting import artifact as artifacts
@@ -66,7 +66,7 @@ def export(
 
     Raises:
         ExportError: the model cannot be traced, or the target cannot carry something.
-        MissingError: the target is not available here; says how to get it.
+        MissingDependencyError: the target is not available here; says how to get it.
         CheckError: the artifact disagrees with PyTorch. Nothing was written.
         ArtifactError: `out` cannot be made.
     """
@@ -168,7 +168,9 @@ def _export_operators(
 def _require(target: Target) -> None:
     missing = target.available()
     if missing is not None:
-        raise MissingError(f"target {target.name!r} ({target.title}) is not available: {missing}")
+        raise MissingDependencyError(
+            f"target {target.name!r} ({target.title}) is not available: {missing}"
+        )
 
 
 def _refused(target: Target, what: str, kind: str) -> ExportError:

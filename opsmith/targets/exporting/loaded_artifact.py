@@ -13,7 +13,7 @@ from torch import Tensor
 
 from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_modules import WITHOUT_VALUES
-from opsmith.errors import ArgumentError, ArtifactError, MissingError, OpsmithError
+from opsmith.errors import ArgumentError, ArtifactError, MissingDependencyError, OpsmithError
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
@@ -283,7 +283,7 @@ def load(folder: str | Path) -> LoadedModel | LoadedOperators:
     Raises:
         ArtifactError: a file is missing or is not what was exported (named), or the artifact is
             not for this machine.
-        MissingError: the runtime is not installed.
+        MissingDependencyError: the runtime is not installed.
     """
     return load_artifact(Artifact.open(folder))
 
@@ -293,7 +293,7 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
 
     Raises:
         ArtifactError: the artifact is damaged, or not for this machine.
-        MissingError: the runtime is not installed.
+        MissingDependencyError: the runtime is not installed.
     """
     try:
         target = get_target(artifact.manifest.target)
@@ -301,7 +301,7 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
         raise ArtifactError(f"{artifact.folder / MANIFEST}: {error}") from None
     missing = target.available()
     if missing is not None:
-        raise MissingError(f"{artifact.folder} needs {target.title}: {missing}")
+        raise MissingDependencyError(f"{artifact.folder} needs {target.title}: {missing}")
     kind = artifact.manifest.kind
     try:
         if kind == MODEL and isinstance(target, ModelTarget):

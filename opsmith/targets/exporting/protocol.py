@@ -257,7 +257,7 @@ class ModelTarget(Target):
                 argument, why, and what to do. As much as can be known is found before the slow
                 part begins.
             BuildError: a kernel does not compile for the runtime.
-            MissingError: a compiler or package is not there.
+            MissingDependencyError: a compiler or package is not there.
         """
 
     @abc.abstractmethod
@@ -270,7 +270,7 @@ class ModelTarget(Target):
 
         Raises:
             ArtifactError: the artifact is not for this machine or this version of the runtime.
-            MissingError: the runtime is not installed.
+            MissingDependencyError: the runtime is not installed.
         """
 
 
@@ -295,7 +295,7 @@ class OperatorTarget(Target):
         Raises:
             ExportError: the runtime cannot carry one: which, which argument, why, what to do.
             BuildError: a kernel does not compile for the runtime.
-            MissingError: a compiler or package is not there.
+            MissingDependencyError: a compiler or package is not there.
         """
 
     @abc.abstractmethod
@@ -304,5 +304,5 @@ class OperatorTarget(Target):
 
         Raises:
             ArtifactError: the artifact is not for this machine or this version of the runtime.
-            MissingError: the runtime is not installed.
+            MissingDependencyError: the runtime is not installed.
         """

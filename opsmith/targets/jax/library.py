@@ -47,7 +47,7 @@ def build(source: KernelSource) -> Path:
 
     Raises:
         BuildError: it does not compile, or needs PyTorch.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     import jax.ffi
 

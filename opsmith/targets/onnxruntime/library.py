@@ -59,7 +59,7 @@ def build(source: KernelSource) -> Path:
 
     Raises:
         BuildError: it does not compile, or needs PyTorch.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     return adapters.build(
         source,
@@ -80,7 +80,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
 
     Raises:
         BuildError: it does not compile.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     first = signatures[0]
 

@@ -45,7 +45,7 @@ def build(shared: bool) -> Path:
 
     Raises:
         BuildError: it does not compile.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     import nanobind
 

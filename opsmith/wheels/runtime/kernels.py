@@ -78,7 +78,7 @@ class KernelSource:
 
         Raises:
             BuildError: none came for this kernel.
-            MissingError: none of them runs on this machine.
+            MissingDependencyError: none of them runs on this machine.
         """
         from opsmith.kernels import prebuilt
 

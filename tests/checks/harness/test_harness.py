@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opsmith.checks import harness
 from opsmith.checks.harness import Fault, Phase
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 from opsmith.kernels import kernel_source
 from opsmith.signature import signature_of
 
@@ -232,7 +232,7 @@ def test_a_clang_without_a_sanitizers_runtime_is_named(monkeypatch, tmp_path):
     )
     clang.chmod(0o755)
     monkeypatch.setenv("CXX", str(clang))
-    with pytest.raises(MissingError) as raised:
+    with pytest.raises(MissingDependencyError) as raised:
         harness.build(KERNEL, "thread")
     assert str(raised.value) == (
         f"--sanitize thread: {clang} has no runtime for it in {tmp_path}/linux. Install it "
@@ -242,5 +242,7 @@ def test_a_clang_without_a_sanitizers_runtime_is_named(monkeypatch, tmp_path):
 
 def test_the_memory_sanitizer_says_that_it_needs_clang(monkeypatch):
     monkeypatch.setenv("CXX", shutil.which("g++"))
-    with pytest.raises(MissingError, match="only clang finds reads of memory that was never"):
+    with pytest.raises(
+        MissingDependencyError, match="only clang finds reads of memory that was never"
+    ):
         harness.build(KERNEL, "memory")

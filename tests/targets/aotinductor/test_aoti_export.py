@@ -14,7 +14,7 @@ from aoti_models import Everything, Net, everything_args, export, net_args
 from torch import Tensor, nn
 
 from opsmith import targets
-from opsmith.errors import ArgumentError, ArtifactError, ExportError, MissingError
+from opsmith.errors import ArgumentError, ArtifactError, ExportError, MissingDependencyError
 from opsmith.targets.aotinductor import libraries
 
 SHIMMED = {"everything", "accumulate", "positives", "pick"}
@@ -302,7 +302,7 @@ def test_an_example_with_gaps_is_refused(tmp_path: Path) -> None:
 
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(MissingError, match="no-such-compiler"):
+    with pytest.raises(MissingDependencyError, match="no-such-compiler"):
         export(nn.ReLU(), (torch.ones(3),), tmp_path / "out")
 
 

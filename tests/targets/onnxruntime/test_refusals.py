@@ -13,7 +13,7 @@ from jaxtyping import Complex, Float, Int64
 from torch import Tensor, nn
 
 import opsmith
-from opsmith import CheckError, ExportError, MissingError, OpsmithError
+from opsmith import CheckError, ExportError, MissingDependencyError, OpsmithError
 
 
 class Call(nn.Module):
@@ -286,7 +286,7 @@ def test_a_model_that_cannot_be_traced(refused):
 
 def test_a_runtime_that_is_not_installed(refused, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    message = refused(ops.reverse, error=MissingError)
+    message = refused(ops.reverse, error=MissingDependencyError)
     assert message == (
         "target 'onnxruntime' (ONNX Runtime) is not available: onnxruntime is not installed. "
         'Get it: pip install "opsmith[onnx]"'

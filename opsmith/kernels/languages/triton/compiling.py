@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.errors import BuildError, DeclarationError, MissingError
+from opsmith.errors import BuildError, DeclarationError, MissingDependencyError
 from opsmith.kernels.build.nvcc import cuda_architectures
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
@@ -119,7 +119,7 @@ def _compilable(kernel: TritonKernel) -> Any:
 
     function = kernel.function
     if not isinstance(function, JITFunction):
-        raise MissingError(
+        raise MissingDependencyError(
             f"{kernel.what}: TRITON_INTERPRET is set, so that Triton compiles nothing; unset it"
         )
     return function

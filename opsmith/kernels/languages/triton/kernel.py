@@ -99,7 +99,7 @@ class TritonKernel:
         """What ``@triton.jit`` made.
 
         Raises:
-            MissingError: Triton is not installed.
+            MissingDependencyError: Triton is not installed.
             DeclarationError: there is no such function, or it is something else.
         """
         if not isinstance(self.given, str):
@@ -148,7 +148,7 @@ class TritonKernel:
 
         Raises:
             DeclarationError: see the class.
-            MissingError: Triton is not installed.
+            MissingDependencyError: Triton is not installed.
         """
         parameters = inspect.signature(self.function.fn).parameters.values()
         found = tuple(self._take(parameter) for parameter in parameters)

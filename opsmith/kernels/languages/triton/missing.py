@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from opsmith.errors import MissingError
+from opsmith.errors import MissingDependencyError
 
 _GET = 'Get it: pip install "triton>=3.6"'
 
@@ -25,8 +25,8 @@ def require_triton(what: str) -> None:
         what: what needs it, for the message.
 
     Raises:
-        MissingError: it is not installed.
+        MissingDependencyError: it is not installed.
     """
     missing = triton_missing()
     if missing:
-        raise MissingError(f"{what}: the kernel is in Triton. {missing}")
+        raise MissingDependencyError(f"{what}: the kernel is in Triton. {missing}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith.errors import DeclarationError, MissingError
+from opsmith.errors import DeclarationError, MissingDependencyError
 from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
 from opsmith.signature.parameters import ScalarType, TensorType
@@ -89,7 +89,7 @@ def configurations(
 
     Raises:
         DeclarationError: the kernel cannot be compiled before a call; says what to change.
-        MissingError: a dimension decides, and no served size names it.
+        MissingDependencyError: a dimension decides, and no served size names it.
     """
     for parameter in kernel.signature.parameters:
         if parameter.optional and any(t.of == parameter.name for t in kernel.taken):
@@ -107,7 +107,7 @@ def configurations(
     chosen = [{name: one[name] for name in deciding} for one in served if set(deciding) <= set(one)]
     if deciding and not chosen:
         example = ", ".join(f'"{name}": 64' for name in deciding)
-        raise MissingError(
+        raise MissingDependencyError(
             f"{kernel.what}: the Triton kernel is compiled for the sizes of "
             f"{', '.join(deciding)}, and no served size says them: "
             f"{kernel.signature.name}.register_sizes({{{example}}})"
