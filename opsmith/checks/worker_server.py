@@ -57,13 +57,13 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    from opsmith.checks import protocol, remote, runner
+    from opsmith.checks import protocol, runner
     from opsmith.checks.cases import import_location, search
-    from opsmith.checks.isolation import kernel_server
+    from opsmith.checks.isolation import kernel_client, kernel_server
 
     protocol.all_checks()
     search.prepare()
-    del import_location, runner, remote, kernel_server
+    del import_location, runner, kernel_client, kernel_server
 
 
 # --- the template --------------------------------------------------------------------------------
