@@ -1,9 +1,9 @@
-"""Operators that exist already: declared, mapped and checked without being defined again.
+"""Adopt existing operators: declare, map and check them without defining them again.
 
-Two kinds. An operator that PyTorch knows (``aten::asinh``, ``torchvision::deform_conv2d``) stays
-what it is, and gets a signature and a reference, from which targets work. A
-``torch.autograd.Function`` is not an operator, which is why ``torch.export`` looks through it
-and today's ONNX exporter ignores its ``symbolic``: adopting makes it one.
+An operator of PyTorch (``aten::asinh``, ``torchvision::deform_conv2d``) is not changed; it gets a
+signature and a reference, on which targets rely. A ``torch.autograd.Function`` is not an operator,
+so ``torch.export`` traces through it and today's ONNX exporter ignores its ``symbolic``; adopting
+defines an operator for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from opsmith.operators.decorator import op as declare
 from opsmith.operators.dispatch.adopted_fake import give_fake
 from opsmith.signature import Signature, hints, signature_of
 
-#: What a function without a body does, in the bytecode of each Python.
+#: The instructions of a function without a body, in each Python version.
 _CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
 
 
@@ -46,34 +46,34 @@ def adopt(
     parallel_dims: Sequence[str] = (),
     annotations: Callable[..., Any] | None = None,
 ) -> Any:
-    """Take over an operator that exists, or make one of a ``torch.autograd.Function``.
+    """Adopt an existing operator, or define an operator for a ``torch.autograd.Function``.
 
     Args:
-        what: the name of an operator that PyTorch knows, ``aten::asinh`` or ``aten::add.Tensor``;
-            or a ``torch.autograd.Function``.
+        what: the name of an operator of PyTorch, ``aten::asinh`` or ``aten::add.Tensor``; or a
+            ``torch.autograd.Function``.
         second: for a name, a function with the operator's parameters, annotated as for
-            `opsmith.op`, that computes the same in PyTorch; without it this is a decorator.
-            Parameters at the end that have defaults may be left out, and keep them. An empty body
-            (``...``) stands for a call of the operator itself. For a Function, the new operator's
-            name.
+            `opsmith.op`, that computes the same in PyTorch; without it `adopt` is a decorator.
+            Trailing parameters with defaults may be left out, and keep their defaults. An empty
+            body (``...``) stands for a call of the operator itself. For a Function, the new
+            operator's name.
         mutates_args: see `opsmith.op`.
         data_dependent: see `opsmith.op`.
         parallel_dims: see `opsmith.op`.
-        annotations: for a Function, another function whose annotations to take; by default those
-            of ``forward``, where a parameter without one is a ``Tensor``.
+        annotations: for a Function, another function that provides the annotations; by default
+            ``forward``, whose parameters without annotation are tensors.
 
     Returns:
-        An operator. A Function's ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
+        An operator. For a Function, ``backward`` and ``symbolic`` are kept, and its ``apply`` calls
         the operator from now on, so that models need no change, under torch.compile either. (An
-        ``apply`` that was taken before, ``my_add = MyAdd.apply``, still is the Function's: take it
-        afterwards. The TorchScript exporter, called by itself, sees the Function and its
+        ``apply`` read before adopting, ``my_add = MyAdd.apply``, still calls the Function: read it
+        afterwards. The TorchScript exporter, if called directly, sees the Function and its
         ``symbolic`` as before.) A ``forward`` that takes ``ctx`` runs a second time where a
-        gradient is needed, to save what ``backward`` reads. An operator of another library that has
-        no fake kernel gets the one that follows from the declaration.
+        gradient is needed, to save what ``backward`` reads. An operator of another library without
+        a fake kernel gets the one that follows from the declaration.
 
     Raises:
-        DeclarationError: there is no such operator; its parameters are others; or the Function
-            does what an operator cannot.
+        DeclarationError: the operator does not exist, its parameters differ from the declaration,
+            or the Function does something that an operator cannot do.
 
     Example:
         >>> import opsmith
@@ -117,7 +117,7 @@ def adopt(
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Whether a function has no body but ``...`` or a docstring."""
+    """Return whether a function has no body but ``...`` or a docstring."""
     code = getattr(function, "__code__", None)
     if code is None:
         return False
@@ -135,10 +135,10 @@ def _itself(function: Callable[..., Any], overload: OpOverload) -> Callable[...,
 
 
 def adopt_as(overload: OpOverload, declared: Operator) -> AdoptedOperator:
-    """Adopt an operator with the declaration, the reference and the cases of another.
+    """Adopt an operator with the declaration, the reference and the cases of another operator.
 
     Raises:
-        DeclarationError: its parameters are others.
+        DeclarationError: the parameters of the two operators differ.
     """
     namespace, name = overload._schema.name.split("::")
     signature = replace(declared.signature, namespace=namespace, name=name)
@@ -154,10 +154,10 @@ def adopt_as(overload: OpOverload, declared: Operator) -> AdoptedOperator:
 
 
 def overload_of(name: str) -> OpOverload:
-    """The overload ``namespace::name``, or ``namespace::name.overload``.
+    """Return the overload ``namespace::name``, or ``namespace::name.overload``.
 
     Raises:
-        DeclarationError: PyTorch has none of this name.
+        DeclarationError: PyTorch has no overload of this name.
     """
     qualname, _, wanted = name.partition(".")
     namespace, _, short = qualname.partition("::")
@@ -175,10 +175,10 @@ def overload_of(name: str) -> OpOverload:
 
 
 def _compare(signature: Signature, overload: OpOverload) -> None:
-    """Refuse a declaration whose parameters are not the operator's.
+    """Refuse a declaration whose parameters differ from the operator's.
 
     Raises:
-        DeclarationError: showing both.
+        DeclarationError: the parameters differ; the message shows both schemas.
     """
     ours = parse_schema(f"{signature.namespace}::{signature.schema()}")
     theirs = overload._schema
@@ -191,7 +191,7 @@ def _compare(signature: Signature, overload: OpOverload) -> None:
 
 
 def _difference(ours: Any, theirs: Any) -> str:
-    """The first difference between two schemas that matters, in words; empty if there is none."""
+    """Describe the first difference between two schemas that matters; empty if there is none."""
     pairs = zip(ours.arguments, theirs.arguments, strict=False)
     for position, (own, other) in enumerate(pairs, 1):
         if own.name != other.name:
@@ -205,7 +205,7 @@ def _difference(ours: Any, theirs: Any) -> str:
     count, declared_count = len(theirs.returns), len(ours.returns)
     if count != declared_count:
         return f"it has {count} returns, declared are {declared_count}"
-    # Arguments at the end that have defaults may be left out, and keep them.
+    # Trailing arguments with defaults may be left out of the declaration, and keep their defaults.
     left = theirs.arguments[len(ours.arguments) :]
     if len(ours.arguments) > len(theirs.arguments) or any(
         not one.has_default_value() for one in left
@@ -223,12 +223,12 @@ def _kind(type_: Any) -> str:
 
 
 def _as_numbers(kind: str) -> tuple[str, str]:
-    """`kind` where PyTorch takes any number."""
+    """Return `kind` as written where PyTorch accepts any number."""
     return kind.replace("int", "number"), kind.replace("float", "number")
 
 
 class _Thread(threading.local):
-    """Whether this thread exports, by TorchScript, what knows the operators."""
+    """Whether this thread runs a TorchScript export that supports opsmith's operators."""
 
     exports_operators = False
 
@@ -238,7 +238,7 @@ _thread = _Thread()
 
 @contextmanager
 def functions_call_operators() -> Iterator[None]:
-    """Let adopted Functions be calls of their operators in a block that exports by TorchScript."""
+    """Make adopted Functions call their operators in a block that exports by TorchScript."""
     before, _thread.exports_operators = _thread.exports_operators, True
     try:
         yield
@@ -247,7 +247,7 @@ def functions_call_operators() -> Iterator[None]:
 
 
 class _Unsaved:
-    """The ``ctx`` of a forward whose notes nobody will read."""
+    """A ``ctx`` for a forward whose saved values are not needed."""
 
     def __init__(self, qualname: str, count: int) -> None:
         self._qualname = qualname
@@ -319,7 +319,7 @@ def _adopt_function(
 
     def apply(*args: Any) -> Any:
         if in_torchscript_export() and not _thread.exports_operators:
-            # torch.onnx.export knows no operators of opsmith's, and the Function's own symbolic.
+            # torch.onnx.export supports the Function's own symbolic, but not opsmith's operators.
             return applied(*args)
         try:
             return operator(*args)
@@ -328,16 +328,16 @@ def _adopt_function(
             raise
 
     function.apply = staticmethod(apply)
-    # Dynamo looks through Functions at what they do; this one is to be called.
+    # Dynamo would trace through the Function; call it instead.
     torch.compiler.allow_in_graph(function)
     return operator
 
 
 def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> None:
-    """Say of an argument that was taken for a tensor, for want of an annotation, that it is none.
+    """Report that an unannotated argument, assumed to be a tensor, is not a tensor.
 
     Raises:
-        ArgumentError: naming it.
+        ArgumentError: an argument is not a tensor; the message names it.
     """
     for parameter, value in zip(operator.signature.parameters, args, strict=False):
         if parameter.is_tensor and isinstance(value, bool | int | float | str):
@@ -349,7 +349,7 @@ def _explain(operator: Operator, args: tuple[Any, ...], error: Exception) -> Non
 
 
 def _own_memory(returned: Any, args: tuple[Any, ...]) -> Any:
-    """What a forward returned, copied where it is an argument or a view of one."""
+    """Copy the results of a forward that are arguments or views of arguments."""
     pointers = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}
 
     def own(value: Any) -> Any:
@@ -366,7 +366,7 @@ def _refuse_annotation(qualname: str, message: str) -> Any:
 
 
 def _guess(parameter: inspect.Parameter) -> Any:
-    """What a parameter without an annotation is: a tensor, or what its default is."""
+    """Return the type of a parameter without annotation: its default's type, else a tensor."""
     kind = type(parameter.default)
     return kind if kind in (int, float, bool, str) else Tensor
 

@@ -1,4 +1,4 @@
-"""An operator that somebody else defined, and the registry of those that were adopted."""
+"""Operators that another library defined, and the registry of adopted operators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ _ADOPTED: Registry[AdoptedOperator] = Registry("operator", "adopted")
 
 @dataclass(frozen=True)
 class Specification:
-    """How an operator got its declaration.
+    """The origin of an operator's declaration.
 
     Attributes:
-        name: the operator under test as it was named, ``torchvision::nms`` or ``aten::add.Tensor``.
-        declared: the operator of the spec whose declaration it has; empty where the spec adopts it.
-        modules: what was imported so that it is there, by name and as it was named.
+        name: the operator under test, as the user named it: ``torchvision::nms`` or
+            ``aten::add.Tensor``.
+        declared: the operator of the spec file whose declaration is used; empty if the spec file
+            adopts the operator itself.
+        modules: the modules imported so that the operator exists, as pairs of the module's name and
+            the user's name for it.
     """
 
     name: str
@@ -33,13 +36,14 @@ class Specification:
 
 
 class AdoptedOperator(Operator):
-    """An operator that somebody else defined; see `Operator` for what it can do.
+    """An operator that another library defined, with the interface of `Operator`.
 
-    Calls go to the operator as it is. What only a definition can have, kernels and derivatives,
-    cannot be registered.
+    Calls go to the existing operator. Kernels and derivatives cannot be registered, since only the
+    library that defines an operator can add them.
 
     Attributes:
-        specification: how it got its declaration, where that is not its own.
+        specification: the origin of the declaration, if another operator or a spec file provides
+            it.
     """
 
     specification: Specification | None = None
@@ -51,7 +55,7 @@ class AdoptedOperator(Operator):
 
     @property
     def name(self) -> str:
-        """``namespace::name``, or ``namespace::name.overload``: overloads are operators too."""
+        """Return ``namespace::name``, or ``namespace::name.overload``: it may be an overload."""
         return str(self._opoverload.name())
 
     def __repr__(self) -> str:
@@ -69,18 +73,19 @@ def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
 
 
 for _name in vars(DefinedOperator):
-    # torch.library.CustomOpDef has most of them too, and would touch what is not ours.
+    # torch.library.CustomOpDef has most of them too, and would modify an operator of another
+    # library.
     if not _name.startswith("_") and _name not in vars(Operator):
         setattr(AdoptedOperator, _name, _refuse)
 
 
 def all_adopted() -> tuple[AdoptedOperator, ...]:
-    """Every operator that was adopted by its name, in order."""
+    """Return every operator that was adopted by its name, in order."""
     return _ADOPTED.all()
 
 
 def find_adopted(overload: Any) -> AdoptedOperator | None:
-    """The adopted operator behind an ``OpOverload``, or `None`."""
+    """Return the adopted operator of an ``OpOverload``, or `None`."""
     try:
         return _ADOPTED.find(overload)
     except TypeError:

@@ -1,4 +1,4 @@
-"""`opsmith.op`: from a decorated function to an operator that the PyTorch dispatcher knows."""
+"""`opsmith.op`: turn a decorated function into an operator of the PyTorch dispatcher."""
 
 from __future__ import annotations
 
@@ -65,29 +65,29 @@ def op(
     schema: str | None = None,
     tags: Sequence[torch.Tag] = (),
 ) -> Any:
-    """Declare an operator; reads like ``torch.library.custom_op``.
+    """Declare an operator; similar to ``torch.library.custom_op``.
 
     The decorated function's annotations are the declaration, its body is the reference.
 
     Args:
         qualname: ``namespace::name``.
-        function: the reference; without it this is a decorator.
+        function: the reference; without it `op` is a decorator.
         mutates_args: names of the arguments that the operator writes into.
-        data_dependent: names of result dimensions that only the data decides.
-        parallel_dims: the author's claim that each slice along these dimensions is computed on its
-            own; rules for vmap follow from it, and checks test it.
+        data_dependent: names of result dimensions whose size depends on the tensors' values.
+        parallel_dims: dimensions along which each slice is computed separately, as the author
+            claims; rules for vmap follow from the claim, and checks test it.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
-            differentiable PyTorch. A backward registered by hand goes before it in reverse mode.
-        device_types: the only device types that the reference runs on; all by default.
-        schema: ``"(Tensor x, int k=1) -> Tensor"``: the types of what has no annotation. What has
-            one must agree with it.
+            differentiable PyTorch. In reverse mode, a hand-written backward takes precedence.
+        device_types: the device types that the reference supports; all by default.
+        schema: types for parameters without annotations: ``"(Tensor x, int k=1) -> Tensor"``. It
+            must agree with the annotations that exist.
         tags: further ``torch.Tag`` s.
 
     Returns:
         An `Operator`.
 
     Raises:
-        DeclarationError: quoting the annotation that cannot be taken.
+        DeclarationError: an annotation is not supported; the message quotes it.
 
     Example:
         >>> import opsmith
@@ -159,7 +159,7 @@ def op(
 
 
 def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
-    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
+    """Warn if another module declares an operator again; notebooks and reloads may do so."""
     earlier = registry.find(qualname)
     if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
         return

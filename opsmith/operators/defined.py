@@ -1,4 +1,4 @@
-"""An operator of our own: what its author registers with it, and PyTorch's dispatcher."""
+"""An operator declared with opsmith, and the registration of its kernels, derivatives and rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HOST_KEYS = key_set("CPU")
 
 
 class DefinedOperator(RegisteredOperator):
-    """An operator of our own, which takes kernels, derivatives and rules; see `Operator`."""
+    """An operator declared with opsmith, which accepts kernels, derivatives and rules."""
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class DefinedOperator(RegisteredOperator):
         registry.add(self)
 
     def _or_on_the_host(self, reference: Callable[..., Any]) -> Callable[..., Any]:
-        """The reference, but for calls that give no tensor: those are for the host's kernel.
+        """Return the reference, except that the host's kernel runs calls without tensors.
 
-        No device's dispatch key leads such a call to it.
+        The dispatch key of the host is not set in such a call, so the dispatcher cannot find its
+        kernel.
         """
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -121,33 +122,33 @@ class DefinedOperator(RegisteredOperator):
         Args:
             device_types: ``"cpu"``, ``"cuda"``, …
             function: a Python function that takes the operator's arguments; without it and
-                without `source` this is a decorator.
+                without `source` the method is a decorator.
             source: a C++ or CUDA file instead, relative to the file that declares the operator.
                 It is built when it is first needed, or by `build`.
-            api: what the source is written against: ``"opsmith"`` (``<opsmith/kernel.h>``) or
+            api: the interface that the source uses: ``"opsmith"`` (``<opsmith/kernel.h>``) or
                 ``"torch"`` (its own ``TORCH_LIBRARY`` or ``TORCH_LIBRARY_IMPL`` block).
-            strided: whether the kernel reads strides itself; else every tensor arrives
-                contiguous. Names of parameters ask for those alone.
+            strided: whether the kernel reads strides itself, or the names of the tensor parameters
+                whose strides it reads. Other tensors are passed contiguous.
             flags: further compiler flags.
-            language: of the source, where the file's name does not tell it: ``"ascendc"``.
-            triton: a ``@triton.jit`` kernel instead, or ``"module:name"`` of one, which is then
-                imported when it is needed. Each of its parameters is given the tensor (or
-                ``NAME_ptr``), number or dimension of its name; results are allocated. `True` says
-                that `function` launches such kernels by ``torch.library.wrap_triton``, as a
-                ``torch.library.triton_op`` does.
-            grid: with a kernel, how many programs: up to three ints or expressions (``("N", 4)``),
-                or a function that gives them. It takes by name any of the dimensions, arguments,
-                results and constants.
-            meta: with a kernel, its constexpr parameters, and ``num_warps`` and its kin; or a
-                function of dimensions that gives them.
-            args: with a kernel, what its other parameters are given, each an int, a float, an
-                expression, or a function as `grid` is: ``{"n": lambda x: x.numel()}``.
+            language: language of the source, if the file's name does not show it: ``"ascendc"``.
+            triton: a ``@triton.jit`` kernel instead, or its location ``"module:name"``, which is
+                imported when the kernel is needed. Each of the kernel's parameters receives the
+                tensor (also as ``NAME_ptr``), number or dimension of its name; results are
+                allocated before. `True` means that `function` launches such kernels by
+                ``torch.library.wrap_triton``, as a ``torch.library.triton_op`` does.
+            grid: with a Triton kernel, the number of programs: up to three ints or expressions
+                (``("N", 4)``), or a function that returns them. The function takes, by name, any of
+                the dimensions, arguments, results and constants.
+            meta: with a Triton kernel, its constexpr parameters, ``num_warps`` and similar options;
+                or a function of dimensions that returns them.
+            args: with a Triton kernel, the values of its other parameters, each an int, a float, an
+                expression, or a function like that of `grid`: ``{"n": lambda x: x.numel()}``.
 
         Returns:
-            The function, or nothing for a source or kernel.
+            The function; `None` for a source or a Triton kernel.
 
         Raises:
-            DeclarationError: no such device type, file or parameter.
+            DeclarationError: the device type, file or parameter does not exist.
         """
         devices = self._device_types(device_types)
         keys = {device: dispatch_key(device, self.signature) for device in devices}
@@ -236,29 +237,29 @@ class DefinedOperator(RegisteredOperator):
         return [one for one in sources if one is not None and one.path == path]
 
     def install_kernel(self, device: str) -> None:
-        """Make the kernel of a device type the one that calls reach, the reference if disabled."""
+        """Make calls on a device type reach its kernel, or the reference if it is disabled."""
         kernel = self.kernels[device if self.is_enabled(device) else "reference"]
         self._registration.implement(
             dispatch_key(device, self.signature), kernel.implementation(self)
         )
 
     def is_enabled(self, device: str) -> bool:
-        """Whether calls reach the kernel of a device type; see `set_kernel_enabled`."""
+        """Return whether calls reach the kernel of a device type; see `set_kernel_enabled`."""
         return device not in self._disabled_kernel
 
     @contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
-        """Within a ``with`` block, let the reference run in place of a kernel, or not any more.
+        """Disable or enable a device type's kernel in a ``with`` block; the reference replaces it.
 
-        As ``torch.library.custom_op`` has it. A kernel that is registered while its device type is
-        disabled waits until the block ends.
+        It works like the method of ``torch.library.custom_op``. A kernel that is registered while
+        its device type is disabled takes effect when the block ends.
 
         Args:
-            device_type: whose kernel.
-            enabled: whether calls reach it.
+            device_type: the kernel's device type.
+            enabled: whether calls reach the kernel.
 
         Raises:
-            DeclarationError: no kernel is registered for that device type.
+            DeclarationError: no kernel is registered for the device type.
 
         Example:
             >>> import opsmith
@@ -299,7 +300,7 @@ class DefinedOperator(RegisteredOperator):
         function: Callable[..., Any] | None = None,
         /,
     ) -> Any:
-        """Say what the operator does with a ``__torch_dispatch__`` class; usable as a decorator.
+        """Register the implementation for a ``__torch_dispatch__`` class; usable as a decorator.
 
         Args:
             torch_dispatch_class: a tensor subclass or a mode.
@@ -314,19 +315,19 @@ class DefinedOperator(RegisteredOperator):
     def build(self, device: str | None = None) -> list[Path]:
         """Build and load the compiled kernels.
 
-        Operators that share a source with ``api="torch"`` get their kernels at once, since loading
-        it registers all of them.
+        If several operators share a source with ``api="torch"``, all get their kernels at once,
+        since loading the library registers all of them.
 
         Args:
-            device: only this device type's; by default all, but those for devices that are not
-                here whose compilers are not either.
+            device: the device type to build for. By default build for all device types, except
+                those whose device and compiler are both missing.
 
         Returns:
             The libraries' paths.
 
         Raises:
             BuildError: a source does not compile; the message is the compiler's.
-            MissingDependencyError: there is no compiler.
+            MissingDependencyError: no compiler is installed.
         """
         built = []
         for name, kernel in self.kernels.items():
@@ -364,13 +365,14 @@ class DefinedOperator(RegisteredOperator):
         *,
         setup_context: Callable[..., Any] | None = None,
     ) -> Any:
-        """Register a backward formula, in the contract of ``torch.library.register_autograd``.
+        """Register a backward formula, with the interface of ``torch.library.register_autograd``.
 
         Args:
             backward: ``backward(ctx, *grads)`` returns one gradient, or `None`, for each argument
                 that is not keyword-only. Usable as a decorator.
-            setup_context: ``setup_context(ctx, inputs, output)`` saves what `backward` needs; it
-                gets ``keyword_only_inputs`` too if the operator has keyword-only arguments.
+            setup_context: ``setup_context(ctx, inputs, output)`` saves the values that `backward`
+                needs; it receives ``keyword_only_inputs`` too if the operator has keyword-only
+                arguments.
 
         Raises:
             DeclarationError: the operator mutates its arguments.
@@ -405,20 +407,21 @@ class DefinedOperator(RegisteredOperator):
         grads: Mapping[str, int | str],
         saves: Sequence[str] | None = None,
     ) -> None:
-        """Register an operator that gives the gradients, in place of a function.
+        """Register an operator that computes the gradients, in place of a function.
 
-        Its parameters are found by name: those of this one's arguments and ``result`` are saved
-        for it, ``grad`` is the result's gradient. Where there are several results they are called
-        ``result_NAME`` and ``grad_NAME``.
+        Its parameters are matched by name. Parameters named like an argument of this operator, and
+        ``result``, receive saved values; ``grad`` receives the result's gradient. If this operator
+        has several results, the names are ``result_NAME`` and ``grad_NAME``.
 
         Args:
-            backward: the operator, of opsmith's.
-            grads: which result of `backward`, by position or name, is the gradient of which
-                argument; others have none.
-            saves: what is saved, if it is to be compared with what `backward` takes.
+            backward: the operator that computes the gradients, declared with opsmith.
+            grads: for each argument that has a gradient, the position or name of the result of
+                `backward` that is the gradient.
+            saves: the names of the saved values; if given, they are compared with the parameters of
+                `backward`.
 
         Raises:
-            DeclarationError: the two do not fit each other, or the operator mutates its arguments.
+            DeclarationError: the operators do not match, or this operator mutates its arguments.
 
         Example:
             >>> import opsmith
@@ -464,7 +467,7 @@ class DefinedOperator(RegisteredOperator):
         """Cast every floating tensor to `cast_inputs` under autocast on `device_type`.
 
         Raises:
-            DeclarationError: there is no autocast for that device type.
+            DeclarationError: the device type does not support autocast.
         """
         device = find_device(device_type)
         key = None if device is None else device.autocast_key

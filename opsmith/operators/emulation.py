@@ -1,4 +1,4 @@
-"""`opsmith.emulate`: tensors of the CPU through kernels that were written for another device."""
+"""`opsmith.emulate`: run kernels that were written for another device on CPU tensors."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from opsmith.operators.dispatch.kernel import dispatch_key
 
 @contextmanager
 def emulate(device: str) -> Iterator[None]:
-    """Within a ``with`` block, run calls with CPU tensors through the kernels of another device.
+    """Run calls with CPU tensors through the kernels of another device, in a ``with`` block.
 
     CUDA C++ is compiled for the CPU when it is first called (``docs/reference/cuda.md`` says what
     that shows and what not), kernels in Triton run in its interpreter
-    (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on take them as they would
-    the kernels of the CPU. It is there to develop: a thread of CUDA takes about as long as a call
-    of a function, a line of Triton longer.
-    Operators without such a kernel stay as they are, and so do those that are declared within the
-    block.
+    (``docs/reference/triton.md``). Gradients, ``torch.compile`` and so on treat them like kernels
+    for the CPU. Emulation is meant for development: a CUDA thread takes about as long as a function
+    call, a line of Triton longer.
+    Operators without such a kernel do not change, nor do operators that are declared in the block.
 
     Args:
         device: ``"cuda"``, for kernels registered with ``source="….cu"`` or ``triton=``.
 
     Raises:
-        DeclarationError: opsmith emulates no such device, or no operator has a kernel for it.
-        MissingDependencyError: in a call; the kernel uses what is not emulated, or Triton is not
-            installed.
-        BuildError: in a call; the kernel does not compile.
+        DeclarationError: opsmith cannot emulate the device, or no operator has a kernel for it.
+        MissingDependencyError: in a call: the kernel uses a feature that is not emulated, or Triton
+            is not installed.
+        BuildError: in a call: the kernel does not compile.
 
     Example:
         >>> import opsmith
@@ -63,11 +62,11 @@ def emulate(device: str) -> Iterator[None]:
 
 @contextmanager
 def emulated_kernel(operator: DefinedOperator, device: str, seed: int = 0) -> Iterator[None]:
-    """Within a ``with`` block, emulate one kernel for tensors of the CPU.
+    """Emulate one kernel on CPU tensors, in a ``with`` block.
 
     Args:
-        operator: whose kernel it is.
-        device: the device type that it was written for.
+        operator: the kernel's operator.
+        device: the device type for which the kernel was written.
         seed: see `Kernel.emulated`.
     """
     key = dispatch_key(HOST, operator.signature)
@@ -87,10 +86,10 @@ def _emulated(operator: DefinedOperator, device: str, seed: int = 0) -> Callable
 
 
 def _restorer(operator: DefinedOperator, key: str) -> Callable[[], None]:
-    """What puts the kernel of the CPU back that there was."""
+    """Return a function that restores the earlier kernel for the CPU."""
     if HOST in operator.kernels:
         return lambda: operator.install_kernel(HOST)
-    if operator._registration.implements(key):  # a reference for the CPU alone
+    if operator._registration.implements(key):  # a reference that supports only the CPU
         reference = operator.kernels["reference"].implementation(operator)
         return lambda: operator._registration.implement(key, reference)
     return lambda: operator._registration.withdraw_kernel(key)

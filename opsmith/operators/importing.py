@@ -1,4 +1,4 @@
-"""From what the user typed (`x.py`, `pkg.module`) to the operators that it declares."""
+"""Find the operators declared by a file or module that the user named (`x.py`, `pkg.module`)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from opsmith.signature.suggestions import annotation_slip
 
 
 class LoadError(OpsmithError):
-    """What the user named cannot be used: no such file, it raises, or it declares nothing."""
+    """The file or module that the user named is missing, raises, or declares no operator."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A file or module that was imported, and the operators that it declares."""
+    """An imported file or module, and the operators that it declares."""
 
     source: str
     module: ModuleType
@@ -42,8 +42,8 @@ def import_all(sources: list[str]) -> list[Operator]:
     """Import every source and return all their operators, each once, in the order declared.
 
     Args:
-        sources: paths of Python files, or names of modules; `FILE.py::OPERATOR` is one of a file's
-            operators, with or without its namespace.
+        sources: paths of Python files, or names of modules; `FILE.py::OPERATOR` selects one
+            operator of a file, named with or without its namespace.
 
     Raises:
         LoadError: a source cannot be imported, or declares no operator, or none of that name.
@@ -66,15 +66,14 @@ def _named_by(source: str) -> tuple[Operator, ...]:
 def import_operators(source: str) -> Imported:
     """Import one file or module and find the operators that it declares.
 
-    A file inside a package is imported by its package's name, so that its relative imports work.
-    Operators that the file only imports from elsewhere do not count, unless it declares none of
-    its own.
+    A file in a package is imported by the package's name, so that its relative imports work.
+    Operators that a file imports from elsewhere count only if the file declares none itself.
 
     Args:
         source: the path of a Python file, or the name of a module.
 
     Raises:
-        LoadError: no such file or module, importing it raised, or it declares no operator.
+        LoadError: the source does not exist, raises when imported, or declares no operator.
     """
     before = set(_everything())
     module = import_module(source)
@@ -87,14 +86,14 @@ def import_operators(source: str) -> Imported:
 
 
 def declared_by(module: ModuleType) -> tuple[Operator, ...]:
-    """The operators that an imported module or package declares; those that it has, if none."""
+    """Return the operators that a module or package declares, or if none, those it contains."""
     everything = _everything()
     own = [op for op in everything if _is_within(op.reference.__module__ or "", module.__name__)]
     return tuple(own or [op for op in everything if op in _operators_in(module)])
 
 
 def _everything() -> tuple[Operator, ...]:
-    """What was declared in this process, and what was adopted."""
+    """Return all operators declared or adopted in this process."""
     return (*registry.all_operators(), *all_adopted())
 
 
@@ -103,7 +102,7 @@ def _operators_in(module: ModuleType) -> list[Operator]:
 
 
 def user_files() -> list[Path]:
-    """The files of imported modules that are neither the environment's nor opsmith's own."""
+    """Return the files of imported modules that are neither the environment's nor opsmith's."""
     places = (*sysconfig.get_paths().values(), *sys.path)
     foreign = {Path(p).resolve() for p in places if "site-packages" in p or "dist-packages" in p}
     foreign |= {Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib")}
@@ -119,7 +118,7 @@ def user_files() -> list[Path]:
 
 @contextmanager
 def without_bytecode() -> Iterator[None]:
-    """Within the block, modules come from their source, whatever somebody wrote beside it."""
+    """Import modules from their source in this block, and ignore bytecode files."""
     before = sys.pycache_prefix
     with scratch_folder("bytecode") as empty:
         sys.pycache_prefix = str(empty)
@@ -130,10 +129,10 @@ def without_bytecode() -> Iterator[None]:
 
 
 def import_module(source: str) -> ModuleType:
-    """Import one file or module, whatever is in it.
+    """Import one file or module.
 
     Raises:
-        LoadError: there is none, or importing it raised.
+        LoadError: the source does not exist, or importing it raised.
     """
     return _import_file(Path(source), source) if _is_path(source) else _import_module(source)
 
@@ -141,7 +140,7 @@ def import_module(source: str) -> ModuleType:
 def _is_path(source: str) -> bool:
     path = Path(source)
     if path.is_dir():
-        # A package's folder is a good module name too.
+        # The folder of a package may also be meant as a module name.
         return not (path / "__init__.py").is_file() or not _is_module_name(source)
     return source.endswith(".py") or path.is_file() or not _is_module_name(source)
 
@@ -156,7 +155,7 @@ def _is_within(name: str, package: str) -> bool:
 
 def _import_file(path: Path, source: str) -> ModuleType:
     if path.is_dir():
-        # As `opsmith new` lays an operator out: my_op/my_op.py.
+        # The layout that `opsmith new` creates: my_op/my_op.py.
         named = path.resolve()
         named = named / f"{named.name}.py"
         if named.is_file():
@@ -196,7 +195,7 @@ def module_name(path: Path) -> tuple[Path, str]:
 
 
 def _import_single_file(name: str, path: Path) -> ModuleType:
-    """Import a file outside packages, by its own name where nothing else has that name."""
+    """Import a file outside packages by its stem, or by a unique name if the stem means another."""
     found = importlib.util.find_spec(name) if name not in sys.modules else None
     if found is None or found.origin is None or Path(found.origin).resolve() != path:
         name = f"{name}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
@@ -206,12 +205,12 @@ def _import_single_file(name: str, path: Path) -> ModuleType:
 
 
 def import_again(name: str, path: Path) -> None:
-    """Import in this process what another one imported as `name` from `path`.
+    """Import in this process a file that another process imported as `name` from `path`.
 
     Raises:
         LoadError: `path` is not a Python file.
     """
-    # A script's own name is taken; its operators are found by theirs.
+    # `__main__` is this process's script; operators are found by their own names.
     name = "__opsmith_main__" if name == "__main__" else name
     if name in sys.modules:
         return
@@ -263,7 +262,7 @@ def _is_file_of(module: ModuleType, path: Path) -> bool:
 
 
 def raised(source: str, error: BaseException) -> LoadError:
-    """Say in one paragraph what importing `source` raised, and at which of the user's lines."""
+    """Return an error that says what importing `source` raised, and at which line of the user's."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return LoadError(f"{shown_path(error.filename)}:{error.lineno}: {error.msg}")
     where = source
@@ -278,7 +277,7 @@ def raised(source: str, error: BaseException) -> LoadError:
 
 
 def _is_users(file: str) -> bool:
-    """Whether a frame's file is neither opsmith's, nor installed, nor Python's own."""
+    """Return whether a frame's file is the user's: not opsmith's, installed, or Python's own."""
     installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     theirs = [Path(__file__).parents[1], *map(Path, installed)]
     return Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in theirs)

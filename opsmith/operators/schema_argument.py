@@ -1,4 +1,4 @@
-"""A schema written by hand, as ``torch.library.custom_op`` takes it, beside the annotations."""
+"""Combine a hand-written schema, as for ``torch.library.custom_op``, with the annotations."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _SCALARS: dict[str, Any] = {
 
 
 def annotated(function: Callable[..., Any], qualname: str, schema: str) -> Callable[..., Any]:
-    """`function` for `signature_of`, with the types of the schema where it has no annotations.
+    """Return `function` for `signature_of`, with the schema's types where it has no annotations.
 
     Args:
-        function: the reference; it stays as it is.
+        function: the reference; it is not changed.
         qualname: ``namespace::name``.
         schema: ``"(Tensor x, int k=1) -> Tensor"``, without the name.
 
     Raises:
-        DeclarationError: the schema does not parse, has other parameters than the function, or
-            has a type that operators do not take.
+        DeclarationError: the schema does not parse, its parameters differ from the function's, or
+            opsmith does not support one of its types.
     """
     parsed = _parsed(qualname, schema)
     own = hints.resolve(function, functools.partial(_refuse, qualname))
@@ -67,10 +67,10 @@ def annotated(function: Callable[..., Any], qualname: str, schema: str) -> Calla
 
 
 def refuse_others(signature: Signature, schema: str) -> None:
-    """Refuse a schema that is another than the declaration's.
+    """Refuse a schema that differs from the declaration's.
 
     Raises:
-        DeclarationError: showing both.
+        DeclarationError: the schemas differ; the message shows both.
     """
     theirs = _parsed(signature.qualname, schema)
     ours = parse_schema(f"{signature.namespace}::{signature.schema()}")

@@ -1,4 +1,4 @@
-"""Operators that know nothing of opsmith, under test against a declaration in a file of its own."""
+"""Test operators of other libraries against a declaration in a separate spec file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from opsmith.operators.importing import LoadError, import_module, import_operato
 
 
 def is_name(text: str) -> bool:
-    """Whether a text names an operator, and not a file or a module, or an operator of these."""
+    """Return whether a text names an operator, and not a file, a module or a file's operator."""
     namespace, separator, _ = text.partition("::")
     return bool(separator) and namespace.isidentifier()
 
 
 def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:
-    """An operator that PyTorch knows, with the declaration, reference and cases of a spec.
+    """Return an operator of PyTorch with the declaration, reference and cases of a spec file.
 
     The spec declares an operator of the same short name (``@opsmith.op("spec::nms")``), or only
-    one, or adopts it (``@opsmith.adopt("torchvision::nms")``).
+    one operator, or adopts the operator (``@opsmith.adopt("torchvision::nms")``).
 
     Args:
         name: the operator: ``torchvision::nms``; with an overload: ``aten::add.Tensor``.
-        spec: the file, or module, that declares it.
-        modules: what to import before, so that the operator is there: names of modules, or files.
-            Where none is given, and a package has the name of its namespace, that.
+        spec: the file or module with the declaration.
+        modules: names of modules, or files, to import first so that the operator exists. By
+            default, the package with the name of the operator's namespace, if there is one.
 
     Raises:
-        LoadError: a module or the spec cannot be imported, or the spec declares nothing that fits.
-        DeclarationError: there is no such operator, or it is declared otherwise than it is; shows
-            both schemas.
+        LoadError: a module or the spec cannot be imported, or the spec declares nothing suitable.
+        DeclarationError: PyTorch lacks the operator, or its schema differs from the declaration;
+            the message shows both schemas.
     """
     imported = imported_for(name, modules)
     overload = _overload_of(name)
@@ -49,13 +49,13 @@ def specified(name: str, spec: str, modules: Sequence[str] = ()) -> Operator:
 
 
 def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Import what defines an operator: the modules, or else the package that its namespace names.
+    """Import what defines an operator: `modules`, or the package that its namespace names.
 
     Returns:
-        Each module by its name, and as it was named.
+        The name of each imported module, and the user's name for it.
 
     Raises:
-        LoadError: one cannot be imported, or PyTorch knows no such operator then.
+        LoadError: a module cannot be imported, or PyTorch lacks the operator afterwards.
     """
     imported = imported_before(name, modules)
     _overload_of(name)
@@ -63,7 +63,7 @@ def imported_for(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ..
 
 
 def imported_before(name: str, modules: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The same, whatever it is that they define.
+    """Import the modules like `imported_for`, without looking up the operator.
 
     Raises:
         LoadError: a module cannot be imported.
@@ -80,11 +80,11 @@ def _overload_of(name: str) -> OpOverload:
 
 
 def take(specification: Specification) -> Operator:
-    """Give an operator the declaration of another that was declared in this process.
+    """Give an operator the declaration of another operator of this process.
 
     Raises:
-        LoadError: the other was not declared.
-        DeclarationError: see `specified`.
+        LoadError: the other operator was not declared.
+        DeclarationError: as for `specified`.
     """
     overload = overload_of(specification.name)
     if not specification.declared:
@@ -110,7 +110,8 @@ def _fitting(name: str, spec: str, operators: Sequence[Operator]) -> Operator:
     own = [one for one in operators if not isinstance(one, AdoptedOperator)]
     alike = [one for one in own if one.signature.name == short] or own
     if len(alike) != 1:
-        # Those that took a declaration of the spec in this process are not declared there.
+        # Leave out operators that received a declaration of the spec, since the spec does not
+        # declare them.
         there = ", ".join(
             one.name
             for one in operators

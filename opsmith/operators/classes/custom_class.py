@@ -1,4 +1,4 @@
-"""`opsmith.custom_class`: from a decorated class to one that TorchBind knows."""
+"""`opsmith.custom_class`: turn a decorated class into a TorchBind class."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ _PYTHON_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool
 
 
 class CustomClass:
-    """A custom class, callable to make an object of it.
+    """A custom class; calling it creates an object.
 
-    Made by `opsmith.custom_class`. An object is a ``torch.ScriptObject``, as
-    ``torch.classes.ns.Name(...)`` makes it; calling this class makes the same, and checks the
-    fields. The methods are attributes (`Method`), and so are the class's own static and class
-    methods.
+    `opsmith.custom_class` returns it. An object is a ``torch.ScriptObject``, as if created by
+    ``torch.classes.ns.Name(...)``; calling this class creates the same, and validates the fields.
+    The methods are attributes (`Method`), and so are the class's own static and class methods.
 
     Attributes:
-        declared: what was read from the decorated class.
+        declared: the parsed class.
         methods: the methods by name.
     """
 
@@ -54,7 +53,7 @@ class CustomClass:
         self.__wrapped__ = python_class
         self._arguments = named(model.constructor)
         self._validate = Validator(model.constructor)
-        # First of all: it is what may be refused.
+        # Define the class first, because PyTorch may refuse it.
         runtime.define(model)
         for method in model.methods:
             self.methods[method.name] = Method(self, method, _operator(declared, method))
@@ -63,22 +62,22 @@ class CustomClass:
 
     @property
     def model(self) -> ClassModel:
-        """What the declaration says."""
+        """Return the parsed declaration."""
         return self.declared.model
 
     @property
     def name(self) -> str:
-        """``namespace::Name``."""
+        """Return ``namespace::Name``."""
         return self.model.qualname
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.ScriptObject:
-        """Make an object; arguments are the fields, in their order or by name.
+        """Create an object; the arguments are the fields, in their order or by name.
 
-        Tensors are held as they are given, not copied.
+        The object holds the given tensors, not copies.
 
         Raises:
             ArgumentError: a field does not fit its annotation.
-            RuntimeError: PyTorch cannot convert what is in a list.
+            RuntimeError: PyTorch cannot convert an item of a list.
         """
         values = self._arguments(args, kwargs)
         for field in self.model.fields:
@@ -95,7 +94,7 @@ class CustomClass:
         return made
 
     def __instancecheck__(self, instance: object) -> bool:
-        """Whether `instance` is an object of this class."""
+        """Return whether `instance` is an object of this class."""
         return (
             isinstance(instance, torch.ScriptObject)
             and instance._type().qualified_name() == self.model.torch_name
@@ -118,7 +117,7 @@ class CustomClass:
         fields = ", ".join(f"{field.name}: {field.annotation}" for field in self.model.fields)
         return f"<opsmith custom class {self.name}({fields})>"
 
-    # Models may hold the class too; copying or pickling one must not copy it.
+    # Copying or pickling a model that holds the class must not copy the class.
     def __deepcopy__(self, memo: dict[int, Any]) -> CustomClass:
         return self
 
@@ -129,10 +128,10 @@ class CustomClass:
         return get, (self.name,)
 
     def state(self, instance: torch.ScriptObject) -> dict[str, Any]:
-        """The fields of an object by name; tensors are copies.
+        """Return the fields of an object by name, with copies of its tensors.
 
         Raises:
-            OpsmithError: it is not an object of this class.
+            OpsmithError: `instance` is not an object of this class.
         """
         if not self.__instancecheck__(instance):
             raise OpsmithError(f"{instance!r} is not an object of {self.name}")
@@ -146,14 +145,14 @@ class CustomClass:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> torch.ScriptObject:
-        """A new object whose tensors are on `device`, the floating ones in `dtype`.
+        """Create a copy with its tensors on `device`, and the floating ones in `dtype`.
 
-        ``module.to(...)`` does not reach an object that the module holds.
+        Use it because ``module.to(...)`` does not move an object that the module holds.
 
         Args:
-            instance: an object of this class; it stays as it is.
-            device: where the tensors go.
-            dtype: what the floating point tensors become.
+            instance: an object of this class; it is not changed.
+            device: the device for the tensors.
+            dtype: the dtype for floating-point tensors.
         """
 
         def move(_: str, value: Tensor) -> Tensor:
@@ -162,17 +161,17 @@ class CustomClass:
         return self(**map_named_tensors(self.state(instance), move))
 
     def libraries(self) -> tuple[Path, Path]:
-        """What a program without Python loads, in this order, to have the class.
+        """Return the libraries that define the class in a program without Python, in loading order.
 
-        The first is the same for every class. The second's methods call operators, whose own
-        libraries are loaded as for any operator.
+        The first is the same for every class. The second defines the class; its methods call
+        operators, whose own libraries are loaded as for any operator.
 
         Returns:
             The paths, in the cache.
 
         Raises:
-            BuildError: they do not compile.
-            MissingDependencyError: there is no compiler.
+            BuildError: a library does not compile.
+            MissingDependencyError: no compiler is installed.
         """
         return runtime.runtime_library(), runtime.class_library(self.model)
 
@@ -180,12 +179,13 @@ class CustomClass:
 class Method:
     """A method of a custom class.
 
-    Has what an `opsmith.Operator` has (``register_autograd``, ``register_cases``, ``kernels``, …):
-    it is the operator ``ns::Class_method``, whose first arguments are the fields.
+    It has the members of `opsmith.Operator` (``register_autograd``, ``register_cases``,
+    ``kernels``, …), since it stands for the operator ``ns::Class_method``, whose first arguments
+    are the fields.
 
     Attributes:
-        model: what the declaration says of it.
-        operator: the operator; a method that only returns a field needs none.
+        model: the parsed declaration of the method.
+        operator: the operator; a method that only returns a field has none.
     """
 
     def __init__(
@@ -199,12 +199,12 @@ class Method:
 
     @property
     def name(self) -> str:
-        """``namespace::Class.method``."""
+        """Return ``namespace::Class.method``."""
         return f"{self._owner.name}.{self.model.name}"
 
     @property
     def operator(self) -> DefinedOperator:
-        """The operator that does the work.
+        """Return the operator that computes the method's results.
 
         Raises:
             OpsmithError: the method only returns a field.
@@ -243,7 +243,8 @@ class Method:
         path = source_path(source, reference.method, self.name)
         operator.register_kernel(device_types, function, source=path, **options)
         if not any(p.is_tensor or p.is_tensor_list for p in operator.signature.parameters):
-            # Without a tensor the dispatcher does not get as far as building when first called.
+            # For a call without tensors, the dispatcher fails before it reaches the function that
+            # builds.
             operator.build()
         return None
 
@@ -292,23 +293,24 @@ def _operator(declared: Declared, method: MethodModel) -> DefinedOperator | None
 def custom_class(
     qualname: str, python_class: type | None = None, /
 ) -> Callable[[type], CustomClass] | CustomClass:
-    """Declare a class that models hold, with state and methods, for every runtime.
+    """Declare a class with state and methods, which models can hold in every runtime.
 
     The annotated attributes of the class are its fields, which the constructor takes. Its methods
     are annotated like operators (`opsmith.op`); their bodies are the references, and kernels are
-    registered by ``Class.method.register_kernel``. `opsmith.method` says what annotations cannot.
+    registered by ``Class.method.register_kernel``. `opsmith.method` declares what annotations
+    cannot express.
 
     Args:
         qualname: ``namespace::Name``.
-        python_class: the class; without it this is a decorator.
+        python_class: the class; without it `custom_class` is a decorator.
 
     Returns:
         A `CustomClass`.
 
     Raises:
-        DeclarationError: quoting the annotation that cannot be taken.
-        BuildError: the library that defines classes, built once for a PyTorch, does not compile.
-        MissingDependencyError: there is no compiler to build it.
+        DeclarationError: an annotation is not supported; the message quotes it.
+        BuildError: the library that defines classes, built once per PyTorch, does not compile.
+        MissingDependencyError: the library needs building, and no compiler is installed.
 
     Example:
         >>> import torch
@@ -338,7 +340,7 @@ def custom_class(
 
 
 def _warn_of_a_clash(qualname: str, python_class: type) -> None:
-    """Declaring again is what a notebook or a reload does; from another module it is a mistake."""
+    """Warn if another module declares a class again; a notebook or reload does so on purpose."""
     earlier = find(qualname)
     if earlier is None or earlier.__module__ in (python_class.__module__, "__main__"):
         return
@@ -350,17 +352,17 @@ def _warn_of_a_clash(qualname: str, python_class: type) -> None:
 
 
 def all_classes() -> tuple[CustomClass, ...]:
-    """Every custom class declared in this process, in the order of the latest declarations."""
+    """Return every custom class of this process, in the order of the latest declarations."""
     return _CLASSES.all()
 
 
 def find(name: str) -> CustomClass | None:
-    """The class called ``namespace::Name``, or `None`."""
+    """Return the class called ``namespace::Name``, or `None`."""
     return _CLASSES.find(name)
 
 
 def get(name: str) -> CustomClass:
-    """The class called ``namespace::Name``.
+    """Return the class called ``namespace::Name``.
 
     Raises:
         OpsmithError: no class of that name was declared.
@@ -369,7 +371,7 @@ def get(name: str) -> CustomClass:
 
 
 def class_of(instance: object) -> CustomClass | None:
-    """The custom class of an object, or of the fake of one; `None` where opsmith made none."""
+    """Return the custom class of an object or a fake object; `None` if opsmith lacks it."""
     name = getattr(instance, "script_class_name", None)
     if isinstance(instance, torch.ScriptObject):
         name = instance._type().qualified_name()

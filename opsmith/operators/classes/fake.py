@@ -1,4 +1,4 @@
-"""The fake class: what tracing runs in place of an object's methods."""
+"""Fake classes, which replace a custom class's objects during tracing."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from opsmith.signature.class_model import RESULT_DTYPES, ClassModel, MethodModel
 
 
 class Owner(Protocol):
-    """The parts of a custom class that its fake class reads; see `CustomClass`."""
+    """The parts of a `CustomClass` that its fake class reads."""
 
     @property
     def name(self) -> str:
-        """``namespace::Name``."""
+        """Return ``namespace::Name``."""
 
     @property
     def model(self) -> ClassModel:
-        """The declaration as plain data."""
+        """Return the declaration as plain data."""
 
     @property
     def declared(self) -> Declared:
-        """The decorated class as it was read."""
+        """Return the parsed class."""
 
     @property
     def methods(self) -> Mapping[str, Any]:
-        """The methods by name, each with its `operator`."""
+        """Return the methods by name, each with its `operator`."""
 
 
 def register(owner: Owner) -> None:
@@ -50,13 +50,13 @@ def register(owner: Owner) -> None:
         (_FakeObject,),
         {**methods, "__obj_unflatten__": classmethod(_unflatten)},
     )
-    # Declaring a class again is not a reason for a warning.
+    # Suppress PyTorch's warning: declaring a class again is allowed.
     with silenced(CLASSES_LOGGER):
         register_fake_class(owner.name, fake)
 
 
 class _FakeObject:
-    """An object's fields as attributes, its tensors fake."""
+    """An object with fields as attributes, and with fake tensors."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         vars(self).update(fields)
@@ -97,8 +97,8 @@ def _fake_method(owner: Owner, method: MethodModel) -> Callable[..., Any]:
 def method_arguments(
     owner: Owner, method: MethodModel
 ) -> Callable[[tuple[Any, ...], Any], dict[str, Any]]:
-    """A function from a method's ``(args, kwargs)`` to its arguments by name."""
-    # The method as a signature of its own, for the wording of errors.
+    """Return a function from a method's ``(args, kwargs)`` to its arguments by name."""
+    # A signature of the method alone gives the right wording in errors.
     signature = Signature(
         owner.model.namespace, f"{owner.model.name}.{method.name}", method.parameters, ()
     )
@@ -108,7 +108,10 @@ def method_arguments(
 def _run_for_numbers(
     owner: Owner, method: MethodModel, fields: dict[str, Any], arguments: dict[str, Any]
 ) -> Any:
-    """A traced program keeps a number as it is, so that it must be the same in every call."""
+    """Run a method that returns numbers, and refuse numbers that may differ between calls.
+
+    A traced program stores a number as a constant.
+    """
     if owner.model.mutable:
         _refuse_what_changes(owner, method, owner.model.mutable)
     declared = owner.declared
@@ -132,10 +135,10 @@ def _run_for_numbers(
 
 
 def _refuse_lost_gradient(owner: Owner, method: MethodModel, values: list[Any]) -> None:
-    """`torch.compile` loses the gradients of whatever an object computes, without a word."""
+    """Refuse a call under `torch.compile` that needs a gradient, which would silently be lost."""
     if not torch.is_grad_enabled() or not torch.compiler.is_compiling():
         return
-    if torch.compiler.is_exporting():  # nobody trains what is exported
+    if torch.compiler.is_exporting():  # an exported program records no gradients
         return
     if any(isinstance(value, Tensor) and value.requires_grad for value in tree_leaves(values)):
         operator = owner.methods[method.name].operator

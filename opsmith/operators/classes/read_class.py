@@ -1,4 +1,4 @@
-"""From a decorated class to a `ClassModel` and the references of its methods."""
+"""Parse a decorated class into a `ClassModel` and the references of its methods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS: dict[Any, tuple[Returned, Any]] = {
     bool: ("bool", Bool[Tensor, ""]),
 }
 _UPDATED: dict[str, Any] = dict(_NUMBERS.values())
-# What Python itself puts into a class.
+# The attributes that Python adds to a class.
 _PYTHONS_OWN = frozenset(
     """__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __firstlineno__
     __static_attributes__ __annotate__ __annotate_func__ __annotations_cache__ __parameters__
@@ -48,7 +48,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What `opsmith.method` says of a method; see there."""
+    """The options of a method that were given to `opsmith.method`."""
 
     mutates: tuple[str, ...] = ()
     autograd: str | None = None
@@ -58,15 +58,15 @@ class MethodOptions:
 
 @dataclass
 class Declared:
-    """A class that was read.
+    """The result of parsing a class.
 
     Attributes:
-        model: what it says.
-        references: by method; getters have none.
-        options: by method.
-        helpers: what else the class holds: functions that begin with an underscore, static and
+        model: the parsed declaration.
+        references: the reference of each method; getters have none.
+        options: the options of each method.
+        helpers: the class's other members: functions that begin with an underscore, static and
             class methods.
-        state: the class of the objects that references run on.
+        state: the class of the objects on which references run.
     """
 
     model: ClassModel
@@ -83,17 +83,17 @@ def method(
     parallel_dims: Sequence[str] = (),
     data_dependent: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Say more of a method of a custom class than its annotations do.
+    """Declare more about a method of a custom class than its annotations can.
 
     Args:
-        mutates: the fields that the method changes: ints, floats and bools to which it gives a new
-            value, tensors into which it writes.
+        mutates: the fields that the method changes: ints, floats and bools that it assigns, and
+            tensors into which it writes.
         autograd: ``"reference"`` takes every derivative from the method's body.
         parallel_dims: see `opsmith.op`.
         data_dependent: see `opsmith.op`.
 
     Raises:
-        DeclarationError: a string where there should be a tuple of them.
+        DeclarationError: an argument is a string instead of a tuple of strings.
     """
     for option, value in (
         ("mutates", mutates),
@@ -114,10 +114,10 @@ def method(
 
 
 def read_class(python_class: type, qualname: str) -> Declared:
-    """Read the annotations of a class and of its methods.
+    """Parse the annotations of a class and of its methods.
 
     Raises:
-        DeclarationError: quoting what cannot be taken, and saying what would be right.
+        DeclarationError: an annotation is not supported; the message quotes it and suggests a fix.
     """
     return _Reader(python_class, qualname).read()
 
@@ -192,7 +192,7 @@ class _Reader:
     def _field_annotations(self, functions: Mapping[str, types.FunctionType]) -> dict[str, Any]:
         scope = dict(vars(sys.modules.get(self.python_class.__module__, types.ModuleType(""))))
         for function in functions.values():
-            # A class that is declared in a function sees its names through its methods.
+            # The methods' closures contain the names that a class declared in a function can use.
             scope.update(function.__globals__)
             scope.update(inspect.getclosurevars(function).nonlocals)
         resolved: dict[str, Any] = {}
@@ -223,7 +223,7 @@ class _Reader:
                 self.refuse(
                     f"field {parameter.name!r} has no default and stands after {seen!r}, which has"
                 )
-        # An operator returns something; this one is never made.
+        # signature_of requires a return type; this operator is never created.
         described = _Described(self.python_class, parameters, {**annotations, "return": Tensor})
         try:
             signature = signature_of(described, self.qualname)
@@ -376,7 +376,7 @@ class _Reader:
         return returns, arrays
 
     def _refuse_shapes_that_change(self, model: ClassModel) -> None:
-        """A traced program keeps sizes, so that no size may depend on what a method changes."""
+        """Refuse sizes that depend on a mutated field, since a traced program keeps its sizes."""
         for described in model.methods:
             signature = described.operator
             if signature is None:
@@ -397,7 +397,7 @@ class _Reader:
 
 
 class _Described:
-    """Something for `signature_of` to read: the fields as parameters."""
+    """A stand-in for a function, so that `signature_of` can parse fields as parameters."""
 
     def __init__(
         self,
@@ -411,11 +411,11 @@ class _Described:
         self.__signature__ = inspect.Signature(list(parameters))
 
     def __call__(self) -> None:
-        """Never called: what has a signature is callable."""
+        """Do nothing; inspect.signature requires a callable."""
 
 
 def _after_fields(parameter: inspect.Parameter) -> inspect.Parameter:
-    """`parameter` as it may stand after the fields, which can be named in a call."""
+    """Return `parameter` without positional-only kind, since fields before it can be keywords."""
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         return parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return parameter
@@ -428,7 +428,7 @@ def _joined(arrays: Sequence[Any]) -> Any:
 
 
 def _with_names(signature: Signature, returned: int, updates: Sequence[str]) -> Signature:
-    """The operator's results named: those of the method as ever, then ``new_<field>``."""
+    """Name the operator's results: the method's own as usual, then ``new_<field>``."""
     results = []
     for position, result in enumerate(signature.results):
         if position < returned:
@@ -440,7 +440,7 @@ def _with_names(signature: Signature, returned: int, updates: Sequence[str]) -> 
 
 
 def _field_that_is_returned(function: types.FunctionType) -> str | None:
-    """The attribute that a method returns, where its body is ``return self.<attribute>``."""
+    """Return the attribute that a method returns if its body is ``return self.<attribute>``."""
     code, pattern = function.__code__, _returns_attribute.__code__
     same = code.co_code == pattern.co_code and code.co_varnames == code.co_varnames[:1]
     return code.co_names[0] if same and len(code.co_names) == 1 else None

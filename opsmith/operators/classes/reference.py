@@ -1,4 +1,4 @@
-"""The reference of a method as the reference of its operator: fields in, new values out."""
+"""Turn a method into its operator's reference, from fields to results and new field values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class State:
-    """Mixed into a copy of the user's class: an object whose fields are those of one call.
+    """A mixin for a copy of the user's class, whose objects hold the fields of one call.
 
-    Only the fields that the running method declares may be given new values.
+    Only the fields that the running method declares as mutated can be assigned.
     """
 
     _opsmith_changes: tuple[str, ...]
@@ -46,7 +46,7 @@ class State:
 
 
 def state_type(python_class: type) -> type:
-    """The user's class with guarded fields."""
+    """Return a subclass of the user's class with guarded fields."""
     return types.new_class(python_class.__name__, (State, python_class))
 
 
@@ -57,7 +57,7 @@ def make_state(
     method: str = "",
     changes: Sequence[str] = (),
 ) -> Any:
-    """An object of a `state_type` with `values` as its fields."""
+    """Create an object of a `state_type` with `values` as its fields."""
     state: Any = object.__new__(kind)
     for field in fields:
         value = values[field.name]
@@ -70,20 +70,20 @@ def make_state(
 
 
 class Reference:
-    """A method of the user's class as a function of the fields and its own arguments.
+    """A method of the user's class as a function of the fields and the method's own arguments.
 
-    What `opsmith.op` looks at in a function (name, module, code, annotations) is the method's own,
-    so that messages and relative paths lead to the user's file.
+    The name, module, code and annotations that `opsmith.op` reads are the method's, so that
+    messages and relative paths refer to the user's file.
 
     Args:
         method: the user's function.
         label: ``ns::Class.method``, for messages.
         kind: the `state_type`.
-        fields: of the class.
-        mutates: the fields that the method changes.
-        returns: what the method returns.
-        parameters: the operator's, in order.
-        annotations: the operator's, by parameter, and ``return``.
+        fields: the fields of the class.
+        mutates: the names of the fields that the method changes.
+        returns: the types that the method returns.
+        parameters: the operator's parameters, in order.
+        annotations: the operator's annotations, by parameter, and ``return``.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Reference:
         self.__signature__ = inspect.Signature(list(parameters))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method on an object made of the first arguments."""
+        """Run the method on an object created from the first arguments."""
         count = len(self._fields)
         values = {f.name: v for f, v in zip(self._fields, args[:count], strict=False)}
         for field in self._fields[len(values) :]:
@@ -155,7 +155,7 @@ class Reference:
         ]
 
     def _write(self, field: str, old: Tensor, new: Any) -> None:
-        """Give the caller's tensor what the method put in its place."""
+        """Copy the method's new value of a field into the caller's tensor."""
         if new is old:
             return
         if not isinstance(new, Tensor) or (new.shape, new.dtype) != (old.shape, old.dtype):
@@ -182,5 +182,5 @@ def _number(value: Any, kind: str, device: torch.device, label: str) -> Tensor:
     )
     if not fits:
         raise ArgumentError(f"{label} {type(value).__name__}, declared is {kind}.")
-    # torch.tensor would not be traced as a function, where the reference is inlined.
+    # torch.tensor would not be traced when the reference is inlined.
     return torch.full((), value, dtype=DTYPES[RESULT_DTYPES[kind]], device=device)

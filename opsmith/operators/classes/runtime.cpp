@@ -1,9 +1,9 @@
 // Defines TorchBind classes from descriptions.
 //
-// An object is a row of fields; a method is a call of a dispatcher's operator with the fields
-// before its arguments. So one library can define every class: it is compiled once for a PyTorch
-// (whose C++ interface it is bound to), a class costs nothing more, and it can be declared again,
-// which a C++ type registered with torch::class_ cannot.
+// An object is a list of field values; a method calls an operator of the dispatcher with the fields
+// before its arguments. So one library can define every class. It is compiled once per PyTorch,
+// whose C++ interface it uses, a further class costs no compilation, and a class can be declared
+// again, which is impossible for a C++ type registered with torch::class_.
 //
 // A description has one fact per line, its columns separated by tabs:
 //
@@ -52,8 +52,8 @@ constexpr int description_version = 1;
 struct Definition {
   std::string qualname;  // ns::Name
   std::vector<Argument> fields;
-  std::string layout;    // the fields as text: objects of equal layout can be told apart by nothing
-  bool changes = false;  // whether some method gives a field a new value
+  std::string layout;    // the fields as text; objects of equal layout are interchangeable
+  bool changes = false;  // whether a method gives a field a new value
 
   int position(const std::string& field) const {
     for (size_t i = 0; i < fields.size(); ++i) {
@@ -64,14 +64,14 @@ struct Definition {
 };
 using DefinitionPtr = std::shared_ptr<const Definition>;
 
-// What stands behind a torch.ScriptObject.
+// The object behind a torch.ScriptObject.
 struct Object : torch::CustomClassHolder {
   Object(DefinitionPtr d, std::vector<IValue> values)
       : definition(std::move(d)), fields(std::move(values)) {}
 
   const DefinitionPtr definition;
   std::vector<IValue> fields;
-  std::mutex mutex;  // only where methods change fields: a row of values is not an atom
+  std::mutex mutex;  // used only if methods change fields: writing several values is not atomic
 
   std::vector<IValue> read() {
     if (!definition->changes) return fields;
@@ -79,10 +79,10 @@ struct Object : torch::CustomClassHolder {
     return fields;
   }
 
-  // The fields as torch.compile sees them, which asks before every call, for each place of a model
-  // that holds the object. It tells tensors apart by the identity of their Python objects, so that
-  // no two of those that it compares may be one, or stand where one has just been freed. Hence
-  // aliases in place of copies, kept and shown in turn.
+  // Returns the fields for torch.compile, which reads them before every call, once for each place
+  // in a model that holds the object. It identifies tensors by the identity of their Python
+  // objects, so two tensors that it compares must not be the same object, nor may one reuse the
+  // address of a freed one. Therefore return aliases that are kept, a different set each time.
   std::vector<IValue> show() {
     const std::lock_guard<std::mutex> lock(mutex);
     if (shown_.size() < shown_at_once) {
@@ -103,7 +103,7 @@ struct Object : torch::CustomClassHolder {
            alias.strides() == tensor.strides() && alias.scalar_type() == tensor.scalar_type() &&
            alias.requires_grad() == tensor.requires_grad();
   }
-  // Brings an alias up to date: the tensor behind it may have been given other memory since.
+  // Updates an alias, since the tensor may have been given other memory since.
   static at::Tensor alias_of(const at::Tensor& tensor, const at::Tensor& before) {
     if (!tensor.defined() || !tensor.has_storage()) return tensor;
     if (is_alias(before, tensor)) return before;
@@ -127,7 +127,7 @@ struct Object : torch::CustomClassHolder {
     }
   }
 
-  // At how many places one model may hold the same object.
+  // The largest number of places at which one model may hold the same object.
   static constexpr size_t shown_at_once = 256;
 
   std::vector<std::vector<IValue>> shown_;
@@ -202,12 +202,12 @@ void call(const Method& method, const DefinitionPtr& definition, Stack& stack) {
   for (size_t i = first; i < stack.size(); ++i) frame.push_back(std::move(stack[i]));
   torch::jit::drop(stack, method.arguments + 1);
 
-  // Looked up in every call: declaring the class again gives the name a new operator.
+  // Look up the operator in every call: declaring the class again replaces it.
   const auto op = c10::Dispatcher::singleton().findSchema(method.op);
   TORCH_CHECK(op, definition->qualname, ".", method.name, ": the operator ", method.op.name,
               " is not in this process. Load the library of its kernel first.");
   if (!method.has_tensors && op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    // No tensor says on which device, so that the dispatcher would not find the kernel.
+    // Without a tensor, the dispatcher sees no device and would not find the kernel.
     op->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &frame);
   } else {
     op->callBoxed(&frame);
@@ -243,11 +243,11 @@ void call(const Method& method, const DefinitionPtr& definition, Stack& stack) {
   }
 }
 
-// A class as the description has it, before PyTorch knows of it.
+// A class from its description, before it is registered with PyTorch.
 struct Draft {
   std::string full_name;
   std::shared_ptr<Definition> definition = std::make_shared<Definition>();
-  c10::ClassTypePtr type;  // the one that exists, or a new one
+  c10::ClassTypePtr type;  // the existing type, or a new one
   std::vector<std::unique_ptr<torch::jit::Function>> methods;
   std::vector<std::unique_ptr<torch::jit::Function>> properties;
 
@@ -289,8 +289,8 @@ void add_protocol(Draft& draft) {
     std::vector<IValue> values = object_of(stack.back(), definition).read();
     stack.back() = c10::ivalue::Tuple::create(std::move(values));
   });
-  // PyTorch makes a deep copy by handing one object's state to another: the tensors are still
-  // shared then, and must not stay so.
+  // PyTorch makes a deep copy by passing one object's state to another. The tensors are shared at
+  // this point, so copy them.
   draft.add("__setstate__", {Argument("state", state)}, c10::NoneType::get(),
             [definition](Stack& stack) {
               const auto values = stack.back().toTupleRef().elements();
@@ -308,7 +308,7 @@ void add_protocol(Draft& draft) {
               stack.back() = c10::ivalue::Tuple::create(std::move(values));
             });
   for (const Argument& field : fields) {
-    // A property cannot be taken back, so it looks for its field in whatever object it is asked of.
+    // A property cannot be unregistered, so look up its field in the object at hand.
     draft.properties.push_back(
         draft.function(field.name(), {}, c10::AnyType::get(), [name = field.name()](Stack& stack) {
           auto& object =

@@ -5,7 +5,7 @@
 
 // Defines the class that `description` describes.
 //
-// `replace` not 0: in place of an earlier one of that name, if this library defined it. 0: an equal
-// class that is there already stays. Returns null, or why it could not be done.
+// `replace` not 0: replaces an earlier class of that name, if this library defined it. 0: keeps an
+// existing equal class. Returns null, or the reason of the failure.
 extern "C" __attribute__((visibility("default"))) const char* opsmith_class_define(
     const char* description, int32_t replace);

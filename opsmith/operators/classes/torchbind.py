@@ -1,7 +1,7 @@
-"""An exported program without its custom classes: method calls become calls of operators.
+"""Remove custom classes from an exported program: replace method calls by operator calls.
 
-What a runtime then sees are plain operators, whose first arguments (the fields) are constants. So
-every target that carries operators carries custom classes, as long as no method changes a field.
+A runtime then sees plain operators, whose first arguments (the fields) are constants. Thus every
+target that supports operators supports custom classes, as long as no method changes a field.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from opsmith.signature.class_model import RESULT_DTYPES, MethodModel
 
 
 def lower_torchbind(program: ExportedProgram, *, keep_mutating: bool = False) -> ExportedProgram:
-    """Turn every call of a custom class's method into the call of its operator.
+    """Replace every call of a custom class's method by a call of the method's operator.
 
     Fields that are numbers or strings become the operator's arguments, tensors become constants of
-    the program. Objects that opsmith did not make stay.
+    the program. Objects that opsmith did not define are kept.
 
     Args:
-        program: what is exported; it stays as it is.
-        keep_mutating: leave objects with a method that changes a field, for a runtime that can
-            hold them.
+        program: the exported program; it is not changed.
+        keep_mutating: whether to keep objects with a method that changes a field, for a runtime
+            that supports such objects.
 
     Returns:
-        The new program, or `program` where there is nothing to do.
+        The new program, or `program` if there is nothing to replace.
 
     Raises:
-        ExportError: naming the method: a program without the object cannot hold a field that
-            changes.
+        ExportError: a method changes a field, which a program without the object cannot store; the
+            message names the method.
     """
     objects = _objects(program)
     _refuse_inner_calls(program)
@@ -64,7 +64,7 @@ def lower_torchbind(program: ExportedProgram, *, keep_mutating: bool = False) ->
 
 
 def classes_in(program: ExportedProgram) -> dict[CustomClass, list[MethodModel]]:
-    """The custom classes whose objects a program holds, with the methods that it calls."""
+    """Return the custom classes of a program's objects, with the methods that it calls."""
     objects = _objects(program)
     found: dict[CustomClass, list[MethodModel]] = {owner: [] for owner, _ in objects.values()}
     for node in program.graph.nodes:
@@ -79,11 +79,11 @@ def classes_in(program: ExportedProgram) -> dict[CustomClass, list[MethodModel]]
 
 
 def _objects(program: ExportedProgram) -> dict[str, tuple[CustomClass, torch.ScriptObject]]:
-    """The objects that opsmith's classes made, by the program's name of each."""
+    """Return the objects of opsmith's classes, by their names in the program."""
     found: dict[str, tuple[CustomClass, torch.ScriptObject]] = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.CUSTOM_OBJ and spec.target is not None:
-            # A strict export leaves the fake object there, which holds the real one.
+            # A strict export stores the fake object, which holds the real one.
             value: Any = program.constants[spec.target]
             if is_fake_object(value):
                 value = value.real_obj
@@ -132,7 +132,7 @@ class _Lowering:
         self.constants = dict(program.constants)
         values = [node.meta.get("val") for node in self.graph.nodes]
         self.fake_mode = fake_mode_of([v for v in values if isinstance(v, Tensor)])
-        # Each object's fields as they stand in the graph: constants, and nodes for tensors.
+        # Each object's fields in the graph: constants, and nodes for tensors.
         self.fields: dict[str, dict[str, Any]] = {}
 
     def run(self) -> ExportedProgram:
@@ -150,7 +150,7 @@ class _Lowering:
         return self.program._update(self.module, self.signature, constants=self.constants)
 
     def _open(self, placeholder: Node) -> None:
-        """Put an object's tensors beside it as constants."""
+        """Add an object's tensors to the program as constants."""
         owner, value = self.objects[placeholder.name]
         specs = self.signature.input_specs
         (spec,) = (spec for spec in specs if spec.arg.name == placeholder.name)
@@ -194,7 +194,8 @@ class _Lowering:
             self._put(node, fields[method.getter])
             return
         if method.returns_scalars:
-            # What tracing found is a constant, and so are the tensors beside it, or unused.
+            # Tracing found constants for the numbers; tensors among the results are constants or
+            # unused.
             if not node.users:
                 self.graph.erase_node(node)
                 return
@@ -212,13 +213,14 @@ class _Lowering:
         node.replace_all_uses_with(call)
         self.graph.erase_node(node)
         self._rename_output(node.name, call.name)
-        # Numbers among several results went into the program as constants while it was traced.
+        # The numbers among several results became constants during tracing, so their nodes are
+        # unused.
         for unused in [*call.users, call]:
             if not unused.users and unused.op != "output":
                 self.graph.erase_node(unused)
 
     def _with_tensors(self, method: MethodModel, values: Any) -> Any:
-        """What the operator returns where the method returned numbers."""
+        """Return the results with 0-dimensional tensors where the method returns numbers."""
         assert self.fake_mode is not None
         with self.fake_mode:
             return tuple(
@@ -229,7 +231,7 @@ class _Lowering:
             )
 
     def _put(self, node: Node, value: Any) -> None:
-        """Use `value` wherever `node` was used."""
+        """Replace all uses of `node` by `value`, and erase `node`."""
         if isinstance(value, Node):
             node.replace_all_uses_with(value)
             self._rename_output(node.name, value.name)
