@@ -1,8 +1,8 @@
-"""Runtimes that operators and models are taken to, one folder each, behind one small protocol.
+"""Runtimes that operators and models are exported to: one folder each, behind one small protocol.
 
-``export`` leaves an artifact, ``load`` runs it. A target is added by adding a folder here whose
-``__init__`` holds ``TARGET``, or by another package; see `exporting.protocol` for what it
-owes.
+``export`` writes an artifact and ``load`` runs it. To add a target, add a folder here whose
+``__init__`` holds ``TARGET``, or register another package; `exporting.protocol` documents what a
+target must implement.
 """
 
 from opsmith.targets.exporting.artifact import (

@@ -1,1 +1,1 @@
-"""From a model to an artifact, and back: what all targets share, and their protocol."""
+"""Export models to artifacts and load them: the code that all targets share, and their protocol."""

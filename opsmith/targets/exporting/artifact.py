@@ -1,7 +1,7 @@
-"""What an export leaves: a folder with a manifest, whole or not there at all.
+"""The artifact that an export writes: a folder with a manifest, either complete or absent.
 
-The manifest says what the artifact is for and carries the SHA-256 of every file. Opening an
-artifact compares them, so that nothing is loaded which is not what was written.
+The manifest names the artifact's target and holds the SHA-256 of every file. Opening an artifact
+verifies these digests, so that no modified file is loaded.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from opsmith.targets.exporting.staging import partial_folder
 
 MANIFEST = "manifest.json"
 VERSION = 2
-"""Of the manifest's layout. A later one is refused, since what it says is not known."""
+"""The version of the manifest's layout. A later version is refused: its meaning is unknown."""
 _READ = (1, 2)
 MODEL, OPERATORS = "model", "operators"
-#: Of Linux: paths begin in the working directory; two of them are exchanged.
+#: Constants of Linux: resolve paths from the working directory; exchange two paths.
 _AT_CWD, _RENAME_EXCHANGE = -100, 2
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output.
+    """Describe one input or output.
 
     Attributes:
-        name: the runtime's name for it.
-        dtype: as in ``float32``.
-        shape: sizes; a text is a symbol of `Manifest.dims`, or an expression over such symbols.
+        name: the runtime's name for the input or output.
+        dtype: its dtype, such as ``float32``.
+        shape: its sizes; a text is a symbol of `Manifest.dims`, or an expression over such symbols.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TensorSpec:
 
     @property
     def type(self) -> str:
-        """Dtype and shape, as in ``float32 (N, 3)``."""
+        """Return dtype and shape, such as ``float32 (N, 3)``."""
         inner = ", ".join(str(size) for size in self.shape)
         return f"{self.dtype} ({inner}{',' if len(self.shape) == 1 else ''})"
 
@@ -59,19 +59,19 @@ class TensorSpec:
 
 
 def unnamed_size(name: str, axis: int) -> str:
-    """What a dynamic size of the input `name` is called where the user gave it no name."""
+    """Return the symbol for a dynamic size of the input `name` that the user did not name."""
     return f"{name}_dim_{axis}"
 
 
 @dataclass(frozen=True)
 class OperatorUse:
-    """What became of one custom operator.
+    """Record how one custom operator was exported.
 
     Attributes:
         name: ``namespace::name``.
-        form: the target's word for it (``library``, ``inline``, …).
-        count: how many calls the model has; 1 where operators were exported as such.
-        note: why this form, or what to know about it.
+        form: the target's name for the form of the export (``library``, ``inline``, …).
+        count: number of calls in the model; 1 where operators were exported as such.
+        note: the reason for this form, or something the user should know about it.
     """
 
     name: str
@@ -82,12 +82,12 @@ class OperatorUse:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the artifact is from PyTorch.
+    """Record how closely the artifact agrees with PyTorch.
 
     Attributes:
-        samples: how many sets of inputs were compared.
+        samples: number of sets of inputs that were compared.
         largest: the largest difference, divided by the largest absolute value of that output.
-        output: which output it was in.
+        output: name of the output with the largest difference.
     """
 
     samples: int
@@ -97,14 +97,14 @@ class Agreement:
 
 @dataclass(frozen=True)
 class CallSpec:
-    """How Python arguments become the inputs, and the outputs what the model returned.
+    """Map Python arguments to the inputs, and the outputs to the model's return value.
 
     Attributes:
         in_spec: the arguments' structure, as ``torch.utils._pytree`` writes it; empty if it cannot.
-        out_spec: the same of what is returned.
+        out_spec: the return value's structure, likewise.
         in_leaves: for each leaf of the arguments the position of its input, or ``{"is": value}``
             for a value that the export fixed.
-        out_leaves: the same of what is returned.
+        out_leaves: the same for the return value.
     """
 
     in_spec: str = ""
@@ -115,7 +115,7 @@ class CallSpec:
 
 @dataclass(frozen=True)
 class File:
-    """One file of an artifact."""
+    """The digest and size of one file of an artifact."""
 
     sha256: str
     size: int
@@ -123,20 +123,20 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an artifact is, and what it was made from.
+    """Describe an artifact and its origin.
 
     Attributes:
-        target: which target reads it.
-        versions: of opsmith, torch and the runtime's packages.
-        inputs: in the order in which the runner takes them; empty where operators were exported.
-        outputs: in the order in which it gives them.
-        dims: for each symbol the smallest and the largest size (`None`: any).
-        call: see `CallSpec`.
-        kind: what was exported: ``"model"`` or ``"operators"``.
-        operators: what became of each custom operator.
-        details: what the target's loader needs.
-        agreement: how far it was from PyTorch when it was exported; `None` if nobody looked.
-        files: every file but the manifest, by its path within the folder.
+        target: name of the target that loads the artifact.
+        versions: versions of opsmith, torch and the runtime's packages.
+        inputs: inputs in the runner's order; empty where operators were exported.
+        outputs: outputs in the runner's order.
+        dims: the smallest and the largest size of each symbol (`None`: unlimited).
+        call: mapping of Python arguments and return values; see `CallSpec`.
+        kind: ``"model"`` or ``"operators"``.
+        operators: how each custom operator was exported.
+        details: data that the target's loader needs.
+        agreement: difference from PyTorch measured at export; `None` if it was not measured.
+        files: every file except the manifest, by its path within the folder.
     """
 
     target: str
@@ -152,7 +152,7 @@ class Manifest:
     files: Mapping[str, File] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The text of ``manifest.json``."""
+        """Return the text of ``manifest.json``."""
         return json.dumps({"manifest": VERSION, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
@@ -160,7 +160,7 @@ class Manifest:
         """Read a manifest.
 
         Raises:
-            ArtifactError: it is not a manifest, or of a version that this opsmith does not know.
+            ArtifactError: the text is not a manifest, or its version is unknown to this opsmith.
         """
         try:
             facts = json.loads(text)
@@ -173,7 +173,7 @@ class Manifest:
                 f"{' and '.join(map(str, _READ))}. Export again, or install the opsmith that "
                 "exported it."
             )
-        if version == 1:  # which knew models only
+        if version == 1:  # Version 1 described models only.
             facts["kind"] = MODEL
         try:
             manifest: Manifest = typed_json.read(cls, facts, "")
@@ -183,10 +183,10 @@ class Manifest:
         return manifest
 
     def _validate(self) -> None:
-        """Compare what the manifest says in one place with what it says in others.
+        """Check the manifest for contradictions between its fields.
 
         Raises:
-            Mismatch: naming the place.
+            Mismatch: naming the field.
         """
         for place, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
             for position, spec in enumerate(specs):
@@ -211,11 +211,11 @@ def _validate_leaves(place: str, leaves: tuple[Any, ...], count: int) -> None:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What was exported, on disk, its files compared with the manifest.
+    """An exported artifact on disk whose files match the manifest.
 
     Attributes:
-        folder: where it is.
-        manifest: what it says.
+        folder: folder of the artifact.
+        manifest: its parsed manifest.
     """
 
     folder: Path
@@ -223,11 +223,11 @@ class Artifact:
 
     @classmethod
     def open(cls, folder: str | Path) -> Artifact:
-        """Read the manifest, and compare every file with its digest.
+        """Read the manifest and verify the digest of every file.
 
         Raises:
-            ArtifactError: naming the file: no manifest, one of an unknown version, a file that is
-                missing or is not what was exported.
+            ArtifactError: naming the file: the manifest is missing or has an unknown version, or a
+                file is missing or was changed after the export.
         """
         folder = Path(folder)
         path = folder / MANIFEST
@@ -244,7 +244,7 @@ class Artifact:
         return artifact
 
     def path(self, name: str) -> Path:
-        """The path of one of the artifact's files.
+        """Return the path of one of the artifact's files.
 
         Raises:
             ArtifactError: the manifest lists no such file.
@@ -254,11 +254,11 @@ class Artifact:
         return self.folder / name
 
     def verify(self, name: str) -> None:
-        """Compare a file with its digest.
+        """Verify the digest of a file.
 
         Raises:
-            ArtifactError: it is missing, cannot be read, lies outside the folder, or is not what
-                was exported.
+            ArtifactError: the file is missing, cannot be read, lies outside the folder, or was
+                changed after the export.
         """
         path, known = self.path(name), self.manifest.files[name]
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -269,7 +269,7 @@ class Artifact:
             raise ArtifactError(
                 f"{path} is missing; the manifest lists it. Export the model again."
             ) from None
-        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        except (OSError, ValueError) as error:  # A null byte in the name raises ValueError.
             raise ArtifactError(f"{path} cannot be read: {error}") from error
         if found.sha256 != known.sha256:
             raise ArtifactError(
@@ -280,7 +280,7 @@ class Artifact:
 
 
 def file_digest(path: Path) -> File:
-    """The digest and size of a file, read in pieces."""
+    """Return the digest and size of a file, reading it in pieces."""
     sha256, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
@@ -290,7 +290,7 @@ def file_digest(path: Path) -> File:
 
 
 def list_files(folder: Path) -> dict[str, File]:
-    """Every file below `folder` but the manifest, by its path within it."""
+    """Return every file below `folder` except the manifest, by its path within the folder."""
     return {
         path.relative_to(folder).as_posix(): file_digest(path)
         for path in sorted(folder.rglob("*"))
@@ -300,16 +300,16 @@ def list_files(folder: Path) -> dict[str, File]:
 
 @contextmanager
 def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
-    """A temporary folder beside `out` that takes its place when the block ends well.
+    """Yield a temporary folder beside `out`, and move it to `out` if the block succeeds.
 
     Args:
-        out: the folder to make.
-        overwrite: whether an artifact that is there already may be replaced.
+        out: the folder to create.
+        overwrite: whether an existing artifact may be replaced.
 
     Raises:
-        ArtifactError: `out` is there and may not be replaced, or is not an artifact. What is there
-            then stays, and nothing is left beside it.
-        StorageError: it cannot be written, or there is no space for it.
+        ArtifactError: `out` exists and may not be replaced, or is not an artifact. It then stays as
+            it was, and the temporary folder is removed.
+        StorageError: `out` cannot be written, or the disk is full.
     """
     out = Path(os.path.abspath(Path(out).expanduser()))
     refuse_to_replace(out, overwrite=overwrite)
@@ -317,7 +317,8 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
     with needing_space(out), partial_folder(out) as temporary:
         yield temporary
-        # mkdtemp keeps others out; an artifact is as readable as any folder made here.
+        # mkdtemp denies access to other users; give the artifact the permissions of an ordinary
+        # folder.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o777 & ~umask)
@@ -325,7 +326,7 @@ def replacing(out: str | Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
-    """Say before the slow part that `out` cannot be made.
+    """Refuse an `out` that cannot be created, before the slow part of an export begins.
 
     Raises:
         ArtifactError: see `replacing`.
@@ -345,14 +346,14 @@ def refuse_to_replace(out: Path, *, overwrite: bool) -> None:
 
 
 def _move(temporary: Path, out: Path, overwrite: bool) -> None:
-    # Somebody may have made it while the export ran.
+    # Another process may have created `out` while the export ran.
     refuse_to_replace(out, overwrite=overwrite)
     if not out.exists():
         os.rename(temporary, out)
         return
     if _exchange(temporary, out):
-        return  # the old one goes with the temporary folder
-    # A folder that is not empty cannot be renamed over: the old one steps aside first.
+        return  # The old artifact is removed with the temporary folder.
+    # A rename cannot replace a folder that is not empty, so move the old one aside first.
     aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".replaced", dir=out.parent))
     os.rename(out, aside / out.name)
     try:
@@ -365,8 +366,8 @@ def _move(temporary: Path, out: Path, overwrite: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step, so that no kill comes between; whether it was done."""
-    with contextlib.suppress(AttributeError):  # not Linux, or an old C library
+    """Exchange two folders in one step that no kill can interrupt; return whether it worked."""
+    with contextlib.suppress(AttributeError):  # Not Linux, or an old C library.
         names = os.fsencode(one), os.fsencode(other)
         rename = ctypes.CDLL(None).renameat2
         return bool(rename(_AT_CWD, names[0], _AT_CWD, names[1], _RENAME_EXCHANGE) == 0)

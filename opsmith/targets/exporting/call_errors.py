@@ -1,4 +1,4 @@
-"""Raise what failed in a runtime as the class that PyTorch raises for the model itself."""
+"""Raise a runtime's failure as the class that PyTorch raises for the same failure of the model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from opsmith.errors import ArgumentError, OutOfBoundsError
 from opsmith.targets.exporting.artifact import Artifact
 
-#: The words of Inductor and of ONNX Runtime for an index outside of the tensor that it selects
-#: from: runtimes raise every failure as one class.
+#: Messages of Inductor and of ONNX Runtime for an index out of bounds. Runtimes raise every failure
+#: as one class, so only the message tells it apart.
 _OUT_OF_BOUNDS = re.compile("invalid indice|out of (data )?bounds|within bounds", re.IGNORECASE)
 
 
 @contextmanager
 def call_errors(artifact: Artifact) -> Iterator[None]:
-    """Raise a runtime's ``RuntimeError`` as the class that its words tell of.
+    """Translate a runtime's ``RuntimeError`` into the class that its message indicates.
 
     Raises:
         ArgumentError: an operator of the model refused an argument.
-        OutOfBoundsError: an index selects what is not there; an ``IndexError``, as in PyTorch.
+        OutOfBoundsError: an index is out of bounds; an ``IndexError``, as in PyTorch.
     """
     try:
         yield

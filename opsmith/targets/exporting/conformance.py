@@ -1,6 +1,6 @@
-"""What `opsmith check` is to run of a target: the routes by which an operator reaches its runtime.
+"""Define the routes by which an operator reaches a target's runtime, for `opsmith check` to run.
 
-A target knows the routes; the checks draw cases, know what is right, and compare.
+A target provides the routes; the checks draw the cases, compute the expected results and compare.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def _no_options(operator: Operator) -> Mapping[str, Any]:
 
 
 def call_model(model: LoadedModel, arguments: Sequence[Any]) -> Any:
-    """Call a loaded model as the model was called."""
+    """Call a loaded model with the arguments of the exported model."""
     return model(*arguments)
 
 
 def call_operator(
     loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
 ) -> Sequence[Tensor]:
-    """Call a loaded operator with PyTorch's tensors."""
+    """Call a loaded operator with PyTorch tensors and return its results."""
     return loaded.runner.run(operator.name, arguments)
 
 
@@ -41,13 +41,13 @@ def _nothing_lost(loaded: LoadedOperators, operator: Operator) -> str | None:
 
 @dataclass(frozen=True)
 class OwnCall:
-    """A loaded operator as one calls it in its runtime.
+    """The call of a loaded operator in its runtime's own types.
 
     Attributes:
-        function: takes what `taken` gives, by name.
-        taken: from PyTorch's arguments by name to the runtime's.
-        given: from what `function` returned, and those arguments, to every result, and the new
-            contents of arguments that it writes into.
+        function: the runtime's function; accepts the result of `taken` as keyword arguments.
+        taken: converts PyTorch's arguments by name to the runtime's.
+        given: converts what `function` returned, and its arguments, to every result, followed by
+            the new contents of arguments that the operator writes into.
     """
 
     function: Callable[..., Any]
@@ -56,7 +56,7 @@ class OwnCall:
 
 
 def own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
-    """The call of a function that takes PyTorch's tensors, and writes into them."""
+    """Return the call of a function that accepts PyTorch tensors and writes into them."""
     return OwnCall(
         loaded[operator.name],
         lambda arguments: arguments,
@@ -66,14 +66,15 @@ def own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProof(Route):
-    """By an exported model that calls the operator once.
+    """A route through an exported model that calls the operator once.
 
     Attributes:
-        options: those of the export.
-        run: calls the model with the operator's arguments, as the operator is called.
-        functional: whether the runtime writes into no input, so that new contents are results.
-        may_refuse: whether an export that is refused says nothing against the operator.
-        may_fix: whether this is so at least where sizes may change; fixed ones are exported then.
+        options: returns the options of the export.
+        run: calls the model with the operator's arguments.
+        functional: whether the runtime cannot write into inputs, so that new contents are results.
+        may_refuse: whether a refused export is no fault of the operator.
+        may_fix: whether a refused export is no fault of the operator where sizes may change; the
+            model is then exported with fixed sizes.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
@@ -85,12 +86,13 @@ class ModelProof(Route):
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorProof(Route):
-    """By the operator exported as such and loaded again: one export for all cases and dtypes.
+    """A route that exports the operator as such and loads it: one export for all cases and dtypes.
 
     Attributes:
-        options: those of the export.
-        run: calls the loaded operator with arguments by name; gives what `OperatorRunner.run` does.
-        own_call: gives the call that is timed, without what `run` makes of tensors.
+        options: returns the options of the export.
+        run: calls the loaded operator with arguments by name; returns the same as
+            `OperatorRunner.run`.
+        own_call: returns the call to be timed, which excludes the conversion of tensors in `run`.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
@@ -100,14 +102,15 @@ class OperatorProof(Route):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientProof(Route):
-    """By the derivative of the operator exported as such and loaded again.
+    """A route through the derivative of the operator, exported as such and loaded.
 
     Attributes:
-        options: those of the export.
-        lost: why the loaded operator has no gradient, where only the export tells; `None` if it
-            has one.
-        differentiate: takes the loaded operator, arguments by name and a gradient for each result
-            that can have one; gives the gradient of each tensor that requires one, in their order.
+        options: returns the options of the export.
+        lost: returns why the loaded operator has no gradient, if only the export can tell; `None`
+            if it has a gradient.
+        differentiate: accepts the loaded operator, arguments by name and a gradient for each
+            differentiable result; returns the gradient of each tensor that requires one, in their
+            order.
     """
 
     options: Callable[[Operator], Mapping[str, Any]] = _no_options
@@ -119,11 +122,12 @@ class GradientProof(Route):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectProof(Route):
-    """By the runtime calling the operator's library without an export: quick, so in every dtype.
+    """A route that calls the operator's library without an export: quick, so in every dtype.
 
     Attributes:
-        opened: takes the operator to the runtime; gives what runs it with arguments by name and
-            returns its results, then the new contents of arguments that it writes into.
+        opened: registers the operator with the runtime; returns a function that runs it with
+            arguments by name and returns its results, then the new contents of arguments that it
+            writes into.
     """
 
     opened: Callable[[Operator], Callable[[Mapping[str, Any]], list[Tensor]]]

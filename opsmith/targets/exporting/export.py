@@ -1,4 +1,4 @@
-"""`opsmith.export`: from a model, or from operators, to an artifact of one target."""
+"""Export a model, or operators, to an artifact of one target (`opsmith.export`)."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def export(
     """Export a model, or operators, to a folder that `opsmith.load`, or the runtime alone, can run.
 
     Args:
-        model: a module, exported in evaluation mode; or an ExportedProgram. Where the target takes
+        model: a module, exported in evaluation mode; or an ExportedProgram. If the target accepts
             operators: an operator, several, or the Python module or file that declares them.
         args: example arguments of the model; those of the ExportedProgram by default.
         kwargs: example keyword arguments.
         target: the runtime, ``"onnxruntime"``, ``"aotinductor"``, …
-        out: the folder to make.
-        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes it.
-        overwrite: whether to replace an artifact that is at `out`.
+        out: the folder to create.
+        dynamic_shapes: the sizes that may change, in the form that ``torch.export.export`` accepts.
+        overwrite: whether to replace an existing artifact at `out`.
         verify: whether to run the artifact and PyTorch on the same inputs and compare: a model on
-            sampled ones, operators on their registered cases. For a model several sets of
-            positional arguments to compare on those instead.
+            sampled inputs, operators on their registered cases. For a model, several sets of
+            positional arguments may be given to compare on instead.
         say: called with each line of the report.
-        options: the target's own; see its documentation.
+        options: the target's own options; see its documentation.
 
     Exports of several threads take turns, because PyTorch traces one model at a time.
 
@@ -65,10 +65,10 @@ def export(
         The artifact.
 
     Raises:
-        ExportError: the model cannot be traced, or the target cannot carry something.
-        MissingDependencyError: the target is not available here; says how to get it.
-        CheckError: the artifact disagrees with PyTorch. Nothing was written.
-        ArtifactError: `out` cannot be made.
+        ExportError: the model cannot be traced, or the target does not support a part of it.
+        MissingDependencyError: the target is not available here; its message says how to get it.
+        CheckError: the artifact disagrees with PyTorch. In this case nothing was written.
+        ArtifactError: `out` cannot be created.
     """
     found = get_target(target)
     say = say or (lambda line: None)
@@ -132,7 +132,7 @@ def _export_model(
     written = _write(target, outcome, folder, **facts)
     if outcome.unverified:
         say(f"not compared with PyTorch: {outcome.unverified}")
-    elif verify is not False:  # where there are no samples, on the example alone
+    elif verify is not False:  # Without samples, compare on the example alone.
         samples = None if isinstance(verify, bool) else verify
         compared = compare(model, target.load_model(written), target.title, samples)
         say(_said(compared, target))
@@ -174,7 +174,7 @@ def _require(target: Target) -> None:
 
 
 def _refused(target: Target, what: str, kind: str) -> ExportError:
-    """That `target` does not take `what`, which are models or operators, and what to do."""
+    """Return the error for a target that supports only models, or only operators, and a remedy."""
     others = [other.name for other in all_targets() if isinstance(other, _TAKERS[kind])]
     if kind == "operators":
         taken, remedy = "models", "Export a model that calls it, with an example of its arguments"
@@ -190,10 +190,10 @@ _TAKERS: dict[str, type] = {"models": ModelTarget, "operators": OperatorTarget}
 
 
 def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of the target, defaults filled in, also where `None` was given.
+    """Return every option of the target, with the default for an option that is missing or `None`.
 
     Raises:
-        OptionError: an option that the target does not have, or a value that it does not take.
+        OptionError: the target does not have an option, or does not accept its value.
     """
     known: dict[str, Option] = {option.name: option for option in target.options}
     for name, value in given.items():
@@ -211,7 +211,7 @@ def _options(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_value(target: Target, option: Option, value: Any) -> None:
-    """Refuse a value that the option does not take.
+    """Refuse a value that the option does not accept.
 
     Raises:
         OptionError: naming target and option.
@@ -229,7 +229,7 @@ def _refuse_value(target: Target, option: Option, value: Any) -> None:
 
 
 def _write(target: Target, outcome: Outcome, folder: Path, **facts: Any) -> Artifact:
-    """Write the manifest; `facts` are those of `Manifest` that depend on what was exported."""
+    """Write the manifest; `facts` are the fields of `Manifest` that depend on what was exported."""
     manifest = Manifest(
         target=target.name,
         versions={

@@ -1,4 +1,4 @@
-"""A loaded artifact as one calls it: like the model, or the operators, that were exported."""
+"""Load an artifact, to be called like the model or the operators that were exported."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from opsmith.targets.exporting.protocol import ModelTarget, OperatorRunner, Oper
 from opsmith.targets.exporting.registry import UnknownTargetError, get_target
 
 _REMEMBERED = 256
-#: Raised where a manifest's ``details`` or ``call``, which each target reads itself, lack something
-#: or hold a value of another type.
+#: Exceptions of a target's loader where a manifest's ``details`` or ``call``, which each target
+#: reads itself, lack an entry or hold a value of another type.
 _DAMAGE = (AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError)
-#: What sums and products are written with; what is rounded or cut off is no line.
+#: Characters of sums and products; expressions that round or clip are not linear.
 _OF_LINES = frozenset(f"{string.ascii_letters}{string.digits}_ +-*()")
 
 
 class LoadedModel:
-    """An exported model, callable as the model was.
+    """An exported model, callable like the model itself.
 
     Attributes:
-        artifact: what was loaded.
-        runner: the target's own.
+        artifact: the artifact that was loaded.
+        runner: the target's runner.
     """
 
     def __init__(self, artifact: Artifact, runner: Runner) -> None:
@@ -59,29 +59,29 @@ class LoadedModel:
         return f"<{manifest.target} artifact {self.artifact.folder} ({inputs})>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run with the arguments that the model took; returns what it returned.
+        """Run the model with its original arguments and return its original structure.
 
         Args:
-            args: tensors (or arrays), nested as the model's arguments were.
-            kwargs: its keyword arguments.
+            args: tensors (or arrays), nested like the model's arguments.
+            kwargs: the model's keyword arguments.
 
         Raises:
-            ArgumentError: they are not as the model was exported for.
-            IndexError: an index in the model lies outside of the tensor that it selects from.
+            ArgumentError: the arguments do not fit what the model was exported for.
+            IndexError: an index in the model is out of bounds.
             RuntimeError: the runtime failed.
         """
         return self.unflatten(self.run(self.flatten(args, kwargs)))
 
     def run(self, inputs: Sequence[Any]) -> list[Tensor]:
-        """Run with one tensor or array per input of the manifest, in its order.
+        """Run with one tensor or array per input, in the manifest's order.
 
         Raises:
-            ArgumentError: their number, dtypes or shapes are not as exported.
-            IndexError: see `__call__`.
+            ArgumentError: their number, dtypes or shapes differ from the exported ones.
+            IndexError: an index in the model is out of bounds.
             RuntimeError: the runtime failed.
         """
         tensors = [self._tensor(position, value) for position, value in enumerate(inputs)]
-        # A model is called with the same few shapes over and over.
+        # Remember accepted shapes: a model is called with the same few over and over.
         key = tuple([(tensor.shape, tensor.dtype) for tensor in tensors])
         if key not in self._accepted:
             check_inputs(self.artifact, tensors)
@@ -89,7 +89,7 @@ class LoadedModel:
                 self._accepted.clear()
             self._accepted.add(key)
         given = [tensor.detach() for tensor in tensors]
-        # Runtimes read memory as it lies, and know nothing of bits that negate it.
+        # Runtimes read raw memory and ignore PyTorch's lazy conjugate and negative bits.
         passed = [tensor.resolve_conj().resolve_neg().contiguous() for tensor in given]
         with call_errors(self.artifact):
             outputs = list(self.runner.run(passed))
@@ -111,9 +111,9 @@ class LoadedModel:
             else:
                 came = f"a {type(tensor).__name__} without values"
                 hint = ": torch.export and other tracing cannot carry a loaded model."
-        except Exception:  # a class may raise whatever it is asked
+        except Exception:  # A tensor subclass may raise anything.
             came = type(value).__name__
-            if isinstance(value, np.ndarray):  # such as one of another byte order
+            if isinstance(value, np.ndarray):  # For example, an array of another byte order.
                 came = f"an array of dtype {value.dtype}"
         specs = self.artifact.manifest.inputs
         name = specs[position].name if position < len(specs) else str(position)
@@ -122,15 +122,15 @@ class LoadedModel:
         )
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """A call's tensors in the order of the manifest's inputs.
+        """Return the tensors of a call in the order of the manifest's inputs.
 
         Raises:
-            ArgumentError: the arguments are not nested as the exported model's.
+            ArgumentError: the arguments are nested differently from the exported model's.
         """
         args, kwargs = tuple(args), dict(kwargs or {})
         call = self.artifact.manifest.call
         if kwargs and self._in_spec is not None:
-            # As in Python, keywords may come in any order.
+            # As in Python, keyword arguments may come in any order.
             order = _child(self._in_spec, 1).context
             if sorted(order) == sorted(kwargs):
                 kwargs = {name: kwargs[name] for name in order}
@@ -153,7 +153,7 @@ class LoadedModel:
         return [leaf for leaf, place in places if isinstance(place, int)]
 
     def _misplaced(self, spec: Any) -> str:
-        """Return a line for each positional argument that is nested otherwise, with its inputs."""
+        """Return a line that names the inputs of each argument that is nested differently."""
         if self._in_spec is None:
             return ""
         known, given = _child(self._in_spec, 0), _child(spec, 0)
@@ -173,7 +173,7 @@ class LoadedModel:
         return "".join(lines)
 
     def unflatten(self, outputs: Sequence[Tensor]) -> Any:
-        """What the model returns, from one tensor per output of the manifest."""
+        """Rebuild the model's return value from one tensor per output of the manifest."""
         leaves = [
             outputs[leaf] if isinstance(leaf, int) else leaf["is"]
             for leaf in self.artifact.manifest.call.out_leaves
@@ -184,10 +184,10 @@ class LoadedModel:
 
 
 def _has_values(tensor: Tensor) -> bool:
-    """Whether a tensor has memory, which runtimes read without asking PyTorch."""
-    if torch.compiler.is_dynamo_compiling():  # the graph breaks where the runtime is called
+    """Return whether a tensor has memory, which runtimes read directly."""
+    if torch.compiler.is_dynamo_compiling():  # The graph breaks at the runtime's call anyway.
         return True
-    if type(tensor).__module__.startswith(WITHOUT_VALUES):  # data_ptr() of a FakeTensor warns
+    if type(tensor).__module__.startswith(WITHOUT_VALUES):  # data_ptr() of a FakeTensor warns.
         return False
     try:
         return tensor.data_ptr() != 0 or tensor.numel() == 0
@@ -196,12 +196,12 @@ def _has_values(tensor: Tensor) -> bool:
 
 
 def _child(spec: Any, index: int) -> Any:
-    # PyTorch 2.13 has the method, 2.10 the attribute that it deprecates.
+    # PyTorch 2.13 has this method; 2.10 has the attribute, which 2.13 deprecates.
     return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
 
 
 def _nesting(spec: Any) -> str:
-    """Return what an argument is, in a few words."""
+    """Describe the structure of an argument in a few words."""
     if isinstance(spec, str):
         return spec
     if spec.type is None:
@@ -210,11 +210,11 @@ def _nesting(spec: Any) -> str:
 
 
 class LoadedOperators(Mapping[str, Callable[..., Any]]):
-    """Exported operators, by ``namespace::name``, as users of the runtime call them.
+    """Exported operators by ``namespace::name``, as the runtime's users call them.
 
     Attributes:
-        artifact: what was loaded.
-        runner: the target's own.
+        artifact: the artifact that was loaded.
+        runner: the target's runner.
         ops: the operators by their short names: ``loaded.ops.my_op(…)``.
     """
 
@@ -243,7 +243,7 @@ class LoadedOperators(Mapping[str, Callable[..., Any]]):
 
 
 class _Ops:
-    """The operators of an artifact as attributes."""
+    """Give access to the operators of an artifact as attributes."""
 
     def __init__(self, loaded: LoadedOperators) -> None:
         self._loaded = loaded
@@ -252,7 +252,7 @@ class _Ops:
         return sorted({_short(name) for name in self._loaded})
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):  # what copying and pickling ask every object for
+        if name.startswith("__"):  # Copying and pickling look up such names.
             raise AttributeError(name)
         found = [qualname for qualname in self._loaded if _short(qualname) == name]
         if len(found) == 1:
@@ -271,25 +271,25 @@ def _short(qualname: str) -> str:
 
 
 def load(folder: str | Path) -> LoadedModel | LoadedOperators:
-    """Load an artifact that `opsmith.export` left.
+    """Load an artifact that `opsmith.export` wrote.
 
     Args:
-        folder: the artifact.
+        folder: folder of the artifact.
 
     Returns:
-        Of a model a callable that takes what the model took and returns what it returned; of
-        operators a mapping from their names to the runtime's own functions.
+        For a model, a callable with the model's arguments and return value; for operators, a
+        mapping from their names to the runtime's own functions.
 
     Raises:
-        ArtifactError: a file is missing or is not what was exported (named), or the artifact is
-            not for this machine.
+        ArtifactError: a file is missing or was changed after the export (the message names it), or
+            the artifact is not for this machine.
         MissingDependencyError: the runtime is not installed.
     """
     return load_artifact(Artifact.open(folder))
 
 
 def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
-    """Load an artifact that was opened.
+    """Load an artifact that is already open.
 
     Raises:
         ArtifactError: the artifact is damaged, or not for this machine.
@@ -323,10 +323,11 @@ def load_artifact(artifact: Artifact) -> LoadedModel | LoadedOperators:
 
 
 def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
-    """Compare a call's tensors with the manifest.
+    """Check that a call's tensors fit the manifest.
 
     Raises:
-        ArgumentError: naming the input, what the export allows and what came.
+        ArgumentError: naming the input, the sizes and dtypes that the export allows, and those
+            given.
     """
     manifest = artifact.manifest
     if len(tensors) != len(manifest.inputs):
@@ -388,7 +389,7 @@ def _check_expressions(
             )
             line = _line(expected, bound)
             if line is not None and line.symbol in manifest.dims:
-                # The symbol stands alone nowhere.
+                # No input has a dimension of exactly this size, so solve for the symbol.
                 times, rest = divmod(size - line.start, line.step)
                 if rest or not _allows(manifest, line.symbol, times):
                     allowed = _allowed(manifest, line.symbol)
@@ -410,7 +411,7 @@ def _allowed(manifest: Manifest, symbol: str) -> str:
 
 
 def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str:
-    """What to do where a size is too small because it was left to PyTorch to name it."""
+    """Return advice where a size is too small only because PyTorch chose its name and minimum."""
     if symbol != unnamed or size >= 2 or manifest.dims[symbol][0] != 2:
         return ""
     return (
@@ -420,7 +421,7 @@ def _start_hint(manifest: Manifest, symbol: str, size: int, unnamed: str) -> str
 
 
 class _Line(NamedTuple):
-    """A size that is ``start + step * symbol``."""
+    """A size that equals ``start + step * symbol``."""
 
     symbol: str
     start: int
@@ -428,7 +429,7 @@ class _Line(NamedTuple):
 
 
 def _line(text: str, bound: dict[str, int]) -> _Line | None:
-    """A size as a line over the one symbol that is not bound; `None` where it is none."""
+    """Return a size as a linear function of its one unbound symbol; `None` if not linear."""
     try:
         unknown = expressions.names(expressions.parse(text)) - bound.keys()
     except expressions.ExpressionError:
@@ -444,7 +445,7 @@ def _line(text: str, bound: dict[str, int]) -> _Line | None:
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int | None:
-    """The value of a size, `None` where it is written in a way that only PyTorch understands."""
+    """Return the value of a size, or `None` if only PyTorch understands the expression."""
     try:
         return int(expressions.evaluate(expressions.parse(text), bound, {}))
     except (expressions.ExpressionError, KeyError, ZeroDivisionError):

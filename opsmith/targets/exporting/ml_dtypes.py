@@ -1,4 +1,4 @@
-"""Arrays of NumPy in the dtypes that the package ml_dtypes adds to it."""
+"""Convert tensors to and from NumPy arrays in the dtypes that the package ml_dtypes adds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
-#: PyTorch's dtypes that NumPy has from ml_dtypes, by name, and integers of their size.
+#: Dtypes that ml_dtypes adds to NumPy, by name, with PyTorch's integers of the same size.
 _WORDS = {
     "bfloat16": torch.uint16,
     "float8_e4m3fn": torch.uint8,
@@ -19,10 +19,10 @@ _WORDS = {
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
-    """A contiguous tensor of the CPU as an array of the same memory.
+    """Return a contiguous CPU tensor as an array that shares its memory.
 
     Raises:
-        ImportError: ml_dtypes, which has its dtype, is not installed.
+        ImportError: the dtype requires ml_dtypes, and ml_dtypes is not installed.
     """
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in _WORDS:
@@ -33,7 +33,7 @@ def array_of(tensor: Tensor) -> np.ndarray:
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
-    """An array as a tensor of the same memory."""
+    """Return an array as a tensor that shares its memory."""
     name = array.dtype.name
     if name not in _WORDS:
         return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""What is exported: an `ExportedProgram`, and what targets ask of it."""
+"""The model to be exported: an `ExportedProgram`, with the queries that targets make of it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from opsmith.targets.exporting.artifact import CallSpec, TensorSpec
 
 @dataclass(frozen=True)
 class Model:
-    """A model on its way to a target.
+    """A model that is being exported to a target.
 
     Attributes:
-        program: what it does; the one currency between models and targets.
-        module: the module that it was made from, for an exporter that must trace for itself;
-            `None` where an ExportedProgram was given.
-        args: the example's positional arguments.
-        kwargs: its keyword arguments.
+        program: the traced model; every target reads the model in this form.
+        module: the original module, for an exporter that must trace for itself; `None` where an
+            ExportedProgram was given.
+        args: positional arguments of the example.
+        kwargs: keyword arguments of the example.
         dim_names: the user's names of symbolic sizes, by the program's symbols.
     """
 
@@ -46,23 +46,23 @@ class Model:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The tensor arguments, in the order in which a runner takes them."""
+        """Return the specs of the tensor arguments, in the runner's order."""
         return tuple(self._spec(node.name, node) for node in self._tensor_inputs())
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The tensors that it returns, in the order in which a runner gives them."""
+        """Return the specs of the returned tensors, in the runner's order."""
         nodes = [node for node in self._user_outputs if isinstance(node, Node)]
         names = self._output_names(len(nodes))
         return tuple(self._spec(name, node) for name, node in zip(names, nodes, strict=True))
 
     def shapes(self) -> dict[str, tuple[int | str, ...]]:
-        """The inputs' shapes by name, as they are known now: inlining may find sizes equal."""
+        """Return the current shapes of the inputs by name: inlining may have made sizes equal."""
         return {node.name: self._spec(node.name, node).shape for node in self._tensor_inputs()}
 
     @property
     def shape_environment(self) -> Any:
-        """PyTorch's record of the symbolic sizes; `None` where every size is a number."""
+        """Return PyTorch's record of the symbolic sizes, or `None` if every size is a number."""
         for node in self._tensor_inputs():
             for size in node.meta["val"].shape:
                 if not isinstance(size, int):
@@ -71,7 +71,7 @@ class Model:
 
     @cached_property
     def dims(self) -> dict[str, tuple[int, int | None]]:
-        """The symbols in the inputs' shapes with their smallest and largest size."""
+        """Return the smallest and largest size of each symbol in the inputs' shapes."""
         used: dict[str, tuple[int, int | None]] = {}
         ranges = {
             str(expression): (_bound(bounds.lower), _bound(bounds.upper))
@@ -90,7 +90,7 @@ class Model:
 
     @cached_property
     def call(self) -> CallSpec:
-        """How Python arguments become inputs, and outputs what the model returned."""
+        """Return how Python arguments map to inputs, and outputs to the return value."""
         in_leaves: list[Any] = []
         for spec in self.program.graph_signature.input_specs:
             if spec.kind is not InputKind.USER_INPUT:
@@ -117,7 +117,7 @@ class Model:
         )
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """A call's tensors in the order of `inputs`."""
+        """Return the tensors of a call in the order of `inputs`."""
         leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
         return [
             leaf
@@ -126,7 +126,7 @@ class Model:
         ]
 
     def unflatten(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The reverse of `flatten`; what the export fixed stays as it was."""
+        """Rebuild a call's arguments from its tensors, and the values that the export fixed."""
         leaves, spec = pytree.tree_flatten((tuple(self.args), dict(self.kwargs)))
         filled = [
             inputs[place] if isinstance(place, int) else leaf
@@ -136,7 +136,7 @@ class Model:
         return args, kwargs
 
     def mutated_inputs(self) -> list[str]:
-        """The inputs that a call writes into."""
+        """Return the names of the inputs that a call writes into."""
         return [
             str(spec.target)
             for spec in self.program.graph_signature.output_specs
@@ -144,7 +144,7 @@ class Model:
         ]
 
     def mutated_buffers(self) -> list[str]:
-        """The buffers that a call writes into: state that lives from call to call."""
+        """Return the buffers that a call writes into, and that carry state between calls."""
         return [
             str(spec.target)
             for spec in self.program.graph_signature.output_specs
@@ -152,10 +152,10 @@ class Model:
         ]
 
     def operators(self, *, adopted: bool = False) -> dict[Operator, list[Node]]:
-        """The operators that the program calls and opsmith knows, with their calls.
+        """Return the program's operators that opsmith knows, with the nodes that call them.
 
         Args:
-            adopted: whether to count those that somebody else defined (`opsmith.adopt`).
+            adopted: whether to include operators that another library defined (`opsmith.adopt`).
         """
         found: dict[Operator, list[Node]] = {}
         for node in self.calls():
@@ -165,7 +165,7 @@ class Model:
         return found
 
     def foreign_operators(self) -> dict[str, list[Node]]:
-        """Custom operators that nobody declared or adopted, by name, with their calls."""
+        """Return custom operators that are neither declared nor adopted, with their nodes."""
         found: dict[str, list[Node]] = {}
         for node in self.calls():
             target = node.target
@@ -176,7 +176,7 @@ class Model:
         return found
 
     def calls(self) -> Iterator[Node]:
-        """Every call of a function in the program, those in branches and loops too."""
+        """Yield every function call in the program, including the calls in branches and loops."""
         for module in self.program.graph_module.modules():
             if isinstance(module, torch.fx.GraphModule):
                 yield from (node for node in module.graph.nodes if node.op == "call_function")
@@ -210,9 +210,9 @@ class Model:
         )
 
     def _output_names(self, count: int) -> list[str]:
-        """Where each tensor is in what the model returned: ``boxes``, ``levels_0``; else numbered.
+        """Name the outputs by their place in the return value (``boxes``), or number them.
 
-        A single tensor is ``output``. Numbers alone, of tuples and lists, begin with ``output``.
+        A single tensor is ``output``. Names made of indices alone begin with ``output``.
         """
         numbered = ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
         spec = self.program.call_spec.out_spec
@@ -221,7 +221,7 @@ class Model:
         values = [v.meta["val"] if isinstance(v, Node) else v for v in self._user_outputs]
         try:
             paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(values, spec))
-        except ValueError:  # a class whose registration does not say how its fields are called
+        except ValueError:  # The class was registered without field names.
             return numbered
         names = [
             _path_name(path)
@@ -242,14 +242,14 @@ class Model:
         return TensorSpec(name, dtype_name(value.dtype), tuple(self.size(s) for s in value.shape))
 
     def size(self, size: Any) -> int | str:
-        """A size as the manifest writes it: a number, or text with the user's names."""
+        """Return a size for the manifest: a number, or an expression with the user's names."""
         if isinstance(size, int):
             return size
         expression = size.node.expr
         return int(expression) if expression.is_Integer else self.text(expression)
 
     def text(self, expression: Any) -> str:
-        """An expression over sizes with the user's names."""
+        """Return an expression over sizes as text with the user's names."""
         names = {symbol: self.dim_names.get(str(symbol)) for symbol in expression.free_symbols}
         renamed = expression.xreplace(
             {symbol: type(symbol)(name) for symbol, name in names.items() if name}
@@ -266,7 +266,7 @@ _PYTORCHS_OWN = frozenset(
 
 
 def operator_of(node: Node) -> Operator | None:
-    """The operator that a node calls, if opsmith knows it; through ``auto_functionalized`` too."""
+    """Return opsmith's operator that a node calls, if any, also through ``auto_functionalized``."""
     target: Any = node.target
     if isinstance(target, HigherOrderOperator) and node.args:
         target = node.args[0]
@@ -274,7 +274,7 @@ def operator_of(node: Node) -> Operator | None:
 
 
 def operator_behind(target: Any) -> Operator | None:
-    """The operator of an overload, if opsmith knows it."""
+    """Return opsmith's operator for an overload, if any."""
     if not isinstance(target, OpOverload):
         return None
     operator = registry.find(target._schema.name)
@@ -283,13 +283,15 @@ def operator_behind(target: Any) -> Operator | None:
     adopted = find_adopted(target)
     if adopted is None or adopted.explained or translations(adopted) or not is_builtin(target):
         return adopted
-    return None  # PyTorch's own, and nothing is said that its exporters do not know
+    return None  # A builtin of PyTorch about which opsmith adds nothing that the exporters need.
 
 
 def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int | None] | None:
-    """The range of a symbol that stands in one size alone, from that of the size.
+    """Return the range of a symbol that occurs in a single size, derived from the size's range.
 
-    PyTorch asks for the size's: that of a symbol which is no size begins at 2 whatever was wanted.
+    PyTorch records the requested range for the size. The range that it records for the symbol
+    itself
+    begins at 2, whatever was requested.
     """
     expression = size.node.expr
     if len(expression.free_symbols) != 1:
@@ -311,24 +313,24 @@ def _bound(value: Any) -> int | None:
         number = int(value)
     except (TypeError, ValueError, OverflowError, AttributeError):
         return None
-    # torch writes "no limit" as a number near the largest of 64 bits too.
+    # torch also writes "no limit" as a number near 2**63.
     return None if number >= 2**62 else number
 
 
 def _path_name(path: tuple[Any, ...]) -> str:
-    """The keys, fields and indices that lead to a value, as one name."""
+    """Join the keys, fields and indices that lead to a value into one name."""
     parts = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
     first = () if path and not isinstance(path[0], pytree.SequenceKey) else ("output",)
     return "_".join(map(str, (*first, *parts)))
 
 
 def _plain(value: Any) -> Any:
-    """`value` if JSON has it, else its type's name, which no argument equals."""
+    """Return `value` if JSON can hold it, else its `repr`, which no argument equals."""
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def _dump(spec: Any) -> str:
     try:
         return json.dumps(json.loads(pytree.treespec_dumps(spec)))
-    except Exception:  # a type that pytree was not told how to write: positions still work
+    except Exception:  # The type has no serializer in pytree; positional arguments still work.
         return ""

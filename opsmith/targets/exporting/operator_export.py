@@ -1,4 +1,4 @@
-"""Exporting operators as such: which are meant, by which kernel, and whether the runtime agrees."""
+"""Find the operators to export and their kernels, and compare the runtime with PyTorch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.exporting.verification import largest_difference
 
-#: Of an operator's registered cases, so that an export stays quick; `opsmith check` runs all.
+#: Number of registered cases to compare per operator. A few keep the export quick; `opsmith check`
+#: runs all.
 _MOST = 8
 
 
 def operators_of(source: Any) -> list[Operator]:
-    """The operators that a user means, each once.
+    """Return the operators that `source` names, without duplicates.
 
     Args:
         source: an operator, several, or the Python module or file that declares them;
-            ``"FILE.py::OPERATOR"`` is one of a file's operators.
+            ``"FILE.py::OPERATOR"`` names one operator of a file.
 
     Raises:
-        ExportError: `source` is something else, or has no operator.
+        ExportError: `source` has another type, or names no operator.
         LoadError: the file cannot be imported, or declares no operator.
     """
     if isinstance(source, Operator):
@@ -56,12 +57,12 @@ def operators_of(source: Any) -> list[Operator]:
 
 
 def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | None:
-    """Why a runtime without PyTorch cannot call an operator by a kernel; `None` if it can.
+    """Return why a runtime without PyTorch cannot call the operator's kernel, or `None` if it can.
 
     Args:
-        operator: what is called.
-        kernel: its kernel.
-        runtime: who calls, as the first words of a sentence.
+        operator: the operator to call.
+        kernel: its kernel; `None` if it is missing.
+        runtime: name of the runtime, to begin a sentence.
     """
     name = operator.signature.name
     if kernel is None or kernel.source is None:
@@ -81,17 +82,17 @@ def obstacle(operator: Operator, kernel: Kernel | None, runtime: str) -> str | N
 
 
 def new_source(operator: Operator, device: str, suffix: str) -> str:
-    """Return a file name for a kernel to be written, which none of the operator's kernels has."""
+    """Return a file name for a new kernel that none of the operator's kernels uses."""
     name = operator.signature.name
     taken = {one.source.path.name for one in operator.kernels.values() if one.source is not None}
     return f"{name}_{device}{suffix}" if f"{name}{suffix}" in taken else f"{name}{suffix}"
 
 
 def left_out(kernel: Kernel | None) -> str:
-    """Say that a runtime without PyTorch runs the reference in place of a kernel, and why.
+    """Explain that a runtime without PyTorch runs the reference instead of the kernel.
 
     Returns:
-        A sentence without a full stop; empty where there is no kernel, or the runtime can run it.
+        A clause without a full stop; empty if there is no kernel, or if the runtime can run it.
     """
     if kernel is None or kernel.device == "reference" or kernel.entry is not None:
         return ""
@@ -104,14 +105,14 @@ def left_out(kernel: Kernel | None) -> str:
 def kernel_of(
     operator: Operator, why_not: Callable[[Operator, Kernel | None], str | None]
 ) -> KernelSource:
-    """The kernel by which a runtime calls an operator.
+    """Return the kernel by which a runtime calls an operator.
 
     Args:
-        operator: what is called.
-        why_not: why the runtime cannot call it by a kernel; `None` if it can.
+        operator: the operator to call.
+        why_not: returns why the runtime cannot call the given kernel; `None` if it can.
 
     Raises:
-        ExportError: it cannot; says why, and what to do.
+        ExportError: the runtime cannot call the kernel; the message gives the reason and a remedy.
     """
     kernel = operator.kernels.get(HOST)
     problem = why_not(operator, kernel)
@@ -127,12 +128,12 @@ def compare_operators(
     """Call each operator in PyTorch and in `runner` on its registered cases, and compare.
 
     Args:
-        operators: what was exported.
-        runner: the artifact, loaded.
+        operators: the exported operators.
+        runner: the loaded artifact.
         title: the runtime's name, for messages.
 
     Returns:
-        The largest difference found, and in which operator's result.
+        The largest difference found, and the operator and result that it was found in.
 
     Raises:
         CheckError: results differ in number, shape or dtype, or by more than rounding explains.
@@ -151,7 +152,7 @@ def compare_operators(
 
 
 def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
-    """The author's first cases, in one dtype."""
+    """Yield the author's first cases, in one dtype."""
     generic = operator.signature.generic
     names = generic.names if generic is not None else ("float32",)
     dtype = DTYPES["float32" if "float32" in names else names[0]]

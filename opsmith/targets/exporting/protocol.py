@@ -1,9 +1,9 @@
-"""What a runtime must offer to be a target: available? export, load, run.
+"""The protocol of a target: whether it is available, how to export, how to load and how to run.
 
-A target is a folder of `opsmith.targets`, or a package elsewhere with an entry point in the group
-``opsmith.targets``, whose ``TARGET`` is an instance of `ModelTarget`, of `OperatorTarget`, or of a
-class that is both. Nothing else anywhere names it. The module that holds ``TARGET`` imports nothing
-of its runtime: listing the targets must work on a machine that has none of them.
+A target is a folder of `opsmith.targets`, or another package with an entry point in the group
+``opsmith.targets``. Its ``TARGET`` is an instance of `ModelTarget`, of `OperatorTarget`, or of a
+class derived from both. No other code names the target. The module that holds ``TARGET`` must not
+import the runtime: listing the targets must work on a machine without any runtime.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opsmith.targets.exporting.model import Model
 
 
-#: What tracing imports when it begins, and symbolic sizes when two are first added.
+#: Modules that tracing imports at its start, and symbolic sizes at their first addition.
 TRACING = (torch_modules.COMPILER, torch_modules.EXPORTER, "sympy.tensor.tensor")
 
 
@@ -36,12 +36,12 @@ class Option:
 
     Attributes:
         name: the keyword; on the command line ``--name``, with ``-`` for ``_``.
-        help: one line on what it does.
-        default: what it is when not given.
-        choices: the texts that it may be, where those are all.
-        kind: turns the text of a command line into the value; a `bool` takes no text there.
-        by_operator: whether it may be a mapping from operators' names to such values, too; on the
-            command line ``--name OPERATOR=VALUE``, as often as needed.
+        help: one line that describes the option.
+        default: value when the option is not given.
+        choices: all texts that are allowed; empty if any is.
+        kind: converts the text of the command line to the value; a `bool` is a flag without a text.
+        by_operator: whether a mapping from operators' names to such values is allowed, too; on the
+            command line ``--name OPERATOR=VALUE``, repeated as needed.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Option:
 
 @dataclass
 class Outcome:
-    """What an export has to say beside the files that it wrote.
+    """The outcome of an export, in addition to the files that it wrote.
 
     Attributes:
-        operators: what became of each custom operator.
-        versions: of the packages whose versions decide whether the artifact runs, by name.
-        details: whatever the target needs to know to load it, as JSON has it: which file is the
-            model, which are operator libraries.
-        unverified: why what was written cannot be run here, a sentence; empty where it can.
+        operators: how each custom operator was exported.
+        versions: versions, by name, of the packages that decide whether the artifact runs.
+        details: data that the target needs to load the artifact, such as the file names of the
+            model and of operator libraries; must be valid JSON.
+        unverified: why the artifact cannot be run here, as a sentence; empty if it can.
     """
 
     operators: Sequence[OperatorUse] = ()
@@ -74,8 +74,8 @@ class Runner(abc.ABC):
     """A loaded model, ready to run.
 
     Attributes:
-        written: the positions of the inputs that a run writes into; what it leaves there is copied
-            back where a caller's tensor had to be copied to be passed.
+        written: positions of the inputs that a run writes into. If a caller's tensor had to be
+            copied to be passed, the new contents are copied back.
     """
 
     written: Collection[int] = ()
@@ -84,21 +84,19 @@ class Runner(abc.ABC):
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Run once.
 
-        Whoever calls has compared `inputs` with the manifest: their number, dtypes and shapes.
-        May be called any number of times, and keeps nothing between calls that could change a
-        result.
+        The caller has compared `inputs` with the manifest: their number, dtypes and shapes.
 
         Args:
-            inputs: one tensor per input of the manifest, in its order, contiguous, and without
-                bits that negate or conjugate it when it is read.
+            inputs: one tensor per input of the manifest, in its order, contiguous, and without lazy
+                negative or conjugate bits.
 
         Returns:
-            One tensor per output of the manifest, in its order. They share no memory with what
-            the next call returns.
+            One tensor per output of the manifest, in its order. The tensors share no memory with
+            the results of the next call.
 
         Raises:
             RuntimeError: the runtime failed, or a kernel refused its arguments; the message holds
-                the runtime's words, and opsmith's where a kernel spoke.
+                the runtime's words, or opsmith's if a kernel raised it.
         """
 
 
@@ -106,30 +104,30 @@ class OperatorRunner(abc.ABC):
     """Loaded operators, ready to be called.
 
     Attributes:
-        functions: the operators by ``namespace::name``, as users of the runtime call them: they
-            take and return the runtime's own arrays.
+        functions: the operators by ``namespace::name``, in the form that the runtime's users call:
+            they accept and return the runtime's own arrays.
     """
 
     functions: Mapping[str, Callable[..., Any]]
 
     @abc.abstractmethod
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
-        """Call one of `functions` with PyTorch's tensors: how checks compare it with PyTorch.
+        """Call one of `functions` with PyTorch tensors, for checks to compare it with PyTorch.
 
-        May be called any number of times, and keeps nothing between calls that could change a
+        May be called any number of times; no state may persist between calls that could change a
         result.
 
         Args:
             name: ``namespace::name``.
-            arguments: every argument by name, as the declaration says; tensors lie in memory in
-                any way. What the operator writes into may be written into or not.
+            arguments: every argument by name, as declared; tensors may have any strides. Arguments
+                that the operator writes into may be modified or left as they are.
 
         Returns:
-            Its results, those of lists one by one; then the new contents of every argument that it
-            writes into and that is not `None`.
+            The operator's results, with lists flattened; then the new contents of every argument
+            that the operator writes into and that is not `None`.
 
         Raises:
-            RuntimeError: see `Runner.run`.
+            RuntimeError: the runtime failed, or a kernel refused its arguments; see `Runner.run`.
         """
 
 
@@ -150,23 +148,25 @@ def _kernel(operator: Operator) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """What all routes of an operator to a runtime have.
+    """The attributes common to all routes of an operator to a runtime.
 
     Attributes:
-        name: of the check.
-        summary: what must hold, as the end of "checks that …".
+        name: name of the check.
+        summary: the property that must hold, as the end of "checks that …".
         what: what runs, for messages.
-        obstacle: why an operator with this kernel cannot go this way; `None` if it can.
-        lacks: dtypes that the runtime does not have.
-        flag: the option of ``opsmith check`` without which it is left out, as it is slow.
-        about: what of the author's is wrong where the results are, and where it is written
-            (``backward: file.py:7``); empty where that is the kernel.
-        remark: what to know of the way that an operator with this kernel goes; empty for nothing.
-        timed: what ``opsmith bench`` calls it; empty for a route that it leaves out.
+        obstacle: returns why an operator with this kernel cannot use this route; `None` if it can.
+        lacks: dtypes that the runtime does not support.
+        flag: the option of ``opsmith check`` that enables this route because it is slow; empty if
+            the route is always enabled.
+        about: returns which part of the author's code is at fault for wrong results, and its
+            location (``backward: file.py:7``); empty if it is the kernel.
+        remark: returns a note on how an operator with this kernel uses the route; empty for none.
+        timed: name of the route in ``opsmith bench``; empty for a route that it leaves out.
         compiles: whether the runtime compiles every call anew, so that a check makes half as many.
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
-            rounds as it rounds 1, however small they are, and by up to how many units in the last
-            place of 1; those of single precision for coarser dtypes, which runtimes widen.
+            rounds with the absolute error of results near 1, however small they are; the value is
+            the error in units in the last place of 1, in single precision also for coarser dtypes,
+            which runtimes widen.
     """
 
     name: str
@@ -186,16 +186,16 @@ class Target(abc.ABC):
     """One runtime. Derive from `ModelTarget`, `OperatorTarget`, or both.
 
     Attributes:
-        name: what ``target=`` says; also the folder's or the entry point's name.
+        name: value of ``target=``; also the name of the folder or the entry point.
         title: the runtime's own name, for messages.
-        options: what `opsmith.export` takes.
-        packages: the Python packages that exporting and loading need, as one imports them, the
-            runtime's own first. Only functions import them, so that `import opsmith` stays quick.
-        prepares: modules that take long to import, and functions that take long when first called,
-            as ``module:function``; none starts a thread. `opsmith check` imports and calls them
-            once, for all processes that the proofs run in.
+        options: options that `opsmith.export` accepts for this target.
+        packages: import names of the Python packages that exporting and loading need, the runtime's
+            own first. Only functions import them, so that `import opsmith` stays quick.
+        prepares: modules that are slow to import, and functions whose first call is slow, as
+            ``module:function``; none starts a thread. `opsmith check` imports and calls them once,
+            before it forks the processes that run the proofs.
         install: the command that installs `packages`.
-        page: its documentation: a page of this repository, or an address.
+        page: its documentation: a page of this repository, or a URL.
     """
 
     name: ClassVar[str]
@@ -207,12 +207,12 @@ class Target(abc.ABC):
     page: ClassVar[str] = ""
 
     def available(self) -> str | None:
-        """Whether the target can be used on this machine; by default, if `packages` are installed.
+        """Return why the target cannot be used on this machine; by default, missing packages.
 
         Cheap, and without side effects: called to list the targets.
 
         Returns:
-            `None` if it can; else what is missing, and the way to get it, in one sentence.
+            `None` if it can be used; else what is missing and how to install it, in one sentence.
         """
         missing = [name for name in self.packages if not _installed(name)]
         if not missing:
@@ -221,9 +221,10 @@ class Target(abc.ABC):
         return f"{', '.join(missing)} {verb} not installed. Get it: {self.install}"
 
     def proofs(self) -> Sequence[Route]:
-        """The routes by which `opsmith check` takes an operator to this runtime; none by default.
+        """Return the routes by which `opsmith check` runs an operator in this runtime, if any.
 
-        Called where the runtime is missing, too: what they name is imported when they run.
+        Called even if the runtime is missing: modules that the routes name are imported when they
+        run.
         """
         return ()
 
@@ -231,42 +232,42 @@ class Target(abc.ABC):
 def _installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # as where a test forbids its import
+    except (ImportError, ValueError):  # A test may forbid the import.
         return False
 
 
 class ModelTarget(Target):
-    """A runtime that takes models, which may call custom operators."""
+    """A runtime that supports models, which may call custom operators."""
 
     @abc.abstractmethod
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """Write everything that running `model` takes into `folder`.
+        """Write every file that running `model` needs into `folder`.
 
         Called only where the target is available. Every file in `folder` becomes part of the
-        artifact; the caller writes the manifest, and moves the folder to its place once all has
-        succeeded. Files must not refer to each other by absolute paths. Exporting the same model
-        twice gives artifacts that behave alike.
+        artifact; the caller writes the manifest, and moves the folder into place once everything
+        has succeeded. Files must not refer to each other by absolute paths. Exporting the same
+        model twice must give artifacts that behave alike.
 
         Args:
-            model: what is exported; it must not be changed.
+            model: the model to export; it must not be changed.
             folder: an empty folder with a temporary name.
-            options: every option of `options`, defaults filled in.
+            options: a value for every option of the target, defaults included.
 
         Raises:
-            ExportError: the runtime cannot carry something that the model needs: which operator or
-                argument, why, and what to do. As much as can be known is found before the slow
-                part begins.
+            ExportError: the runtime does not support something that the model needs: the message
+                names the operator or argument, the reason and a remedy. Check as much as possible
+                before the slow part begins.
             BuildError: a kernel does not compile for the runtime.
-            MissingDependencyError: a compiler or package is not there.
+            MissingDependencyError: a compiler or package is missing.
         """
 
     @abc.abstractmethod
     def load_model(self, artifact: Artifact) -> Runner:
-        """Load what `export_model` wrote, perhaps in another process or on another machine.
+        """Load an artifact of `export_model`, perhaps in another process or on another machine.
 
-        The artifact's files have been compared with their digests. Files are reached by
-        `Artifact.path`, so that none is loaded which the manifest does not list. Loading twice
-        gives two independent runners.
+        The digests of the artifact's files have been verified. Reach files through `Artifact.path`,
+        so that no file is loaded that the manifest does not list. Loading twice gives two
+        independent runners.
 
         Raises:
             ArtifactError: the artifact is not for this machine or this version of the runtime.
@@ -275,32 +276,33 @@ class ModelTarget(Target):
 
 
 class OperatorTarget(Target):
-    """A runtime that takes operators as such, without a model around them."""
+    """A runtime that supports operators as such, without a model around them."""
 
     @abc.abstractmethod
     def export_operators(
         self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
     ) -> Outcome:
-        """Write everything that calling `operators` takes into `folder`.
+        """Write every file that calling `operators` needs into `folder`.
 
-        The contract of `ModelTarget.export_model`, but for what is exported. The outcome has one
-        use for each of `operators`, in their order, and after them those that were taken along,
-        such as the operator of a gradient.
+        The contract is the one of `ModelTarget.export_model`, except for what is exported. The
+        outcome has one use for each of `operators`, in their order, followed by operators that had
+        to be included, such as the operator of a gradient.
 
         Args:
-            operators: at least one, each once.
+            operators: at least one operator, without duplicates.
             folder: an empty folder with a temporary name.
-            options: every option of `options`, defaults filled in.
+            options: a value for every option of the target, defaults included.
 
         Raises:
-            ExportError: the runtime cannot carry one: which, which argument, why, what to do.
+            ExportError: the runtime does not support an operator; the message names the operator
+                and argument, the reason and a remedy.
             BuildError: a kernel does not compile for the runtime.
-            MissingDependencyError: a compiler or package is not there.
+            MissingDependencyError: a compiler or package is missing.
         """
 
     @abc.abstractmethod
     def load_operators(self, artifact: Artifact) -> OperatorRunner:
-        """Load what `export_operators` wrote; the contract of `ModelTarget.load_model`.
+        """Load an artifact of `export_operators`, under the contract of `ModelTarget.load_model`.
 
         Raises:
             ArtifactError: the artifact is not for this machine or this version of the runtime.

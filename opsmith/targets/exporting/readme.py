@@ -1,4 +1,4 @@
-"""``README.md`` of an artifact: what it is, how to run it, what goes in and what comes out."""
+"""Write an artifact's ``README.md``: a description, how to run it, and its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def write_readme(
     """Write the file.
 
     Args:
-        folder: the artifact.
-        model: what was exported.
-        title: of the page.
-        how: lines on what it needs and how it is run.
-        uses: what became of the custom operators.
+        folder: folder of the artifact.
+        model: the exported model.
+        title: title of the page.
+        how: lines on the requirements and on how to run the artifact.
+        uses: how each custom operator was exported.
     """
     lines = [f"# {title}", "", f"Exported by opsmith {version()}.", "", *how]
     lines += ["", "Inputs:", "", *(f"- `{spec}`" for spec in model.inputs)]

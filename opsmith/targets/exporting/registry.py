@@ -1,4 +1,4 @@
-"""The targets that there are: folders of `opsmith.targets`, and entry points of other packages."""
+"""Find the targets: folders of `opsmith.targets`, and entry points of other packages."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from opsmith.errors import OpsmithError
 from opsmith.targets.exporting.protocol import Target
 
 GROUP = "opsmith.targets"
-"""The group of entry points in which another package names its targets: ``name = "module:TARGET"``.
+"""The group of entry points that registers another package's targets: ``name = "module:TARGET"``.
 """
 
 
 class UnknownTargetError(OpsmithError):
-    """No target has this name."""
+    """No target has the requested name."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found.
+    """The targets that were found.
 
     Attributes:
-        targets: by name.
-        broken: why a target of another package cannot be used, by name.
+        targets: usable targets by name.
+        broken: why a target of another package cannot be used, by the target's name.
     """
 
     targets: dict[str, Target] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def _found() -> _Found:
 
 
 def _load(point: metadata.EntryPoint, targets: dict[str, Target]) -> str | None:
-    """Add another package's target to `targets`; what is wrong with it, if something is."""
+    """Add another package's target to `targets`; return the problem if that fails, else `None`."""
     if point.name in targets:
         return "there is another of this name"
     try:
@@ -72,16 +72,16 @@ def _load(point: metadata.EntryPoint, targets: dict[str, Target]) -> str | None:
 
 
 def target_names() -> tuple[str, ...]:
-    """The names of all targets, available or not, in order."""
+    """Return the names of all targets, available or not, in alphabetical order."""
     return tuple(sorted(_found().targets))
 
 
 def get_target(name: str) -> Target:
-    """The target called `name`.
+    """Return the target called `name`.
 
     Raises:
-        UnknownTargetError: there is none.
-        OpsmithError: it is another package's, and cannot be used.
+        UnknownTargetError: no target has this name.
+        OpsmithError: the target belongs to another package, and cannot be used.
     """
     found = _found()
     if name in found.targets:
@@ -92,10 +92,10 @@ def get_target(name: str) -> Target:
 
 
 def all_targets() -> tuple[Target, ...]:
-    """Every target, by name."""
+    """Return every target, ordered by name."""
     return tuple(get_target(name) for name in target_names())
 
 
 def broken_targets() -> dict[str, str]:
-    """Why targets of other packages cannot be used, by name."""
+    """Return why targets of other packages cannot be used, by the target's name."""
     return dict(_found().broken)

@@ -1,4 +1,4 @@
-"""Folders that an artifact is written in before it has its name, and what killed exports leave."""
+"""Create temporary folders to write artifacts in, and remove the folders of killed exports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PARTIAL = ".partial"
 
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Path]:
-    """A fresh folder beside `out`, removed when the block ends, if it is still there then.
+    """Yield a fresh folder beside `out`, and remove it when the block ends, if it still exists.
 
-    Those of exports that were killed are removed first.
+    Folders left by killed exports are removed first.
 
     Args:
-        out: the folder that is to be made.
+        out: the folder that is to be created.
     """
     sweep(out.parent, f".{out.name}.", _PARTIAL)
     with held_folder(out.parent, f".{out.name}.", _PARTIAL) as folder:

@@ -1,4 +1,4 @@
-"""Sizes that are symbols, kept where Python's own functions would fix them to numbers."""
+"""Keep sizes symbolic where Python's own functions would turn them into numbers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _thread = _Thread()
 
 @contextmanager
 def kept_sizes() -> Iterator[None]:
-    """Let ``len`` of a tensor, and ``math.sqrt`` of a size, be symbols in a block.
+    """Make ``len`` of a tensor, and ``math.sqrt`` of a size, return symbols in a block.
 
-    References are full of them, ``x.new_zeros(len(y))`` and ``scores / math.sqrt(q.shape[-1])``,
-    and Python wants numbers of both. In TorchScript's traces sizes are tensors. Other threads get
-    what Python gives. See also `einsum_in_order`.
+    References often contain ``x.new_zeros(len(y))`` or ``scores / math.sqrt(q.shape[-1])``, and
+    Python
+    requires both functions to return numbers. In TorchScript's traces sizes are tensors. Other
+    threads
+    are not affected. See also `einsum_in_order`.
     """
     with _len(), _sqrt(), einsum_in_order():
         _thread.blocks += 1
@@ -63,12 +65,12 @@ def _keeping_sqrt(plain: Callable[[Any], float]) -> Callable[[Any], Any]:
     return sqrt
 
 
-# Python's functions are replaced, because a reference may call them at any depth, in functions of
-# other modules too, and what ``__len__`` and ``__float__`` return must be numbers of Python's.
+# Replace Python's functions themselves, because a reference may call them at any depth, also in
+# functions of other modules, and ``__len__`` and ``__float__`` may return only Python numbers.
 _len = Patch(lambda: builtins, "len", _keeping_len)
 _sqrt = Patch(lambda: math, "sqrt", _keeping_sqrt)
 
-#: A block in which ``torch.einsum`` of three tensors contracts from left to right. Where opt_einsum
-#: is installed, which comes with JAX, it chooses the order by the sizes, and PyTorch fixes all of
-#: them to numbers for it.
+#: A block in which ``torch.einsum`` of three tensors contracts from left to right. opt_einsum,
+#: which is installed with JAX, would choose the order by the sizes, and PyTorch would turn all
+#: sizes into numbers for it.
 einsum_in_order = Patch(lambda: torch.backends.opt_einsum, "enabled", lambda _: False)

@@ -1,4 +1,4 @@
-"""From a module or an ExportedProgram to a `Model`, as targets take it."""
+"""Trace a module, or read an ExportedProgram, into the `Model` that targets accept."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def prepare(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> Model:
-    """A model as targets take it.
+    """Return a model in the form that targets accept.
 
     Raises:
-        ExportError: it cannot be traced, in PyTorch's words; or the example is missing.
+        ExportError: the model cannot be traced (in PyTorch's words), or the example is missing.
     """
     if isinstance(model, ExportedProgram):
         _refuse_confused(model)
@@ -45,7 +45,7 @@ def prepare(
             try:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
             except DifferentiationError:
-                # No exported program records: parameters that ask for a gradient get none there.
+                # An exported program does not record gradients, so trace again under `no_grad`.
                 with torch.no_grad():
                     program = torch.export.export(
                         model, args, kwargs, dynamic_shapes=dynamic_shapes
@@ -64,10 +64,11 @@ def prepare(
 def _told_apart(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example with a copy in place of each tensor that it, or the model, holds already.
+    """Return the example with repeated tensors, and tensors of the model, replaced by copies.
 
-    PyTorch's tracers know a tensor by its identity: one object given for two inputs, or for an
-    input and a parameter, becomes one input that is read for both.
+    PyTorch's tracers identify a tensor by its object: one object given for two inputs, or for an
+    input
+    and a parameter, becomes one input that is read for both.
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
 
@@ -83,7 +84,7 @@ def _told_apart(
 
 
 def _refuse_confused(program: ExportedProgram) -> None:
-    """Refuse a program that was traced with one tensor for two inputs, and reads one of them.
+    """Refuse a program that was traced with one tensor for two inputs, and reads only one.
 
     Raises:
         ExportError: naming the inputs.
@@ -113,10 +114,10 @@ def _dim_names(
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
 ) -> dict[str, str]:
-    """The names that the user gave, by the symbols that PyTorch made of them."""
+    """Return the names that the user gave to sizes, by PyTorch's symbols for them."""
     asked = dynamic_shapes
     if isinstance(asked, dict):
-        # By parameter name, in any order.
+        # Shapes in a dict are by parameter name, in any order.
         given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
         asked = [asked.get(name) for name in given]
     leaves = pytree.tree_leaves(asked, is_leaf=lambda item: item is None or _is_shape(item))
@@ -129,7 +130,7 @@ def _dim_names(
             continue
         sizes: Sequence[Any] = value.shape
         for axis, dim in leaf.items() if isinstance(leaf, dict) else enumerate(leaf):
-            # 2*dim + 1 is derived from dim, which may stand alone nowhere.
+            # `2*dim + 1` is derived from `dim`, and `dim` itself may not be the size of any axis.
             own = getattr(dim, "root", dim)
             name = own if isinstance(own, str) else getattr(own, "__name__", "")
             expression = getattr(getattr(sizes[axis], "node", None), "expr", None)
@@ -140,7 +141,7 @@ def _dim_names(
 
 
 def _size_names(program: ExportedProgram) -> dict[str, str]:
-    """Names for sizes that nobody named: ``x_dim_0`` says more than PyTorch's ``s77``."""
+    """Return readable names for unnamed sizes: ``x_dim_0`` instead of PyTorch's ``s77``."""
     names: dict[str, str] = {}
     for node in program.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
@@ -152,7 +153,7 @@ def _size_names(program: ExportedProgram) -> dict[str, str]:
 
 
 def _is_shape(item: Any) -> bool:
-    """Whether `item` says the sizes of one tensor: ``{0: dim}``, ``(dim, None)``."""
+    """Return whether `item` gives the sizes of one tensor: ``{0: dim}``, ``(dim, None)``."""
     if isinstance(item, dict):
         return all(isinstance(axis, int) for axis in item)
     return isinstance(item, tuple | list) and all(
@@ -176,7 +177,7 @@ _TRAINS_OTHERWISE = (
 
 @contextmanager
 def evaluating(model: nn.Module | ExportedProgram, say: Callable[[str], None]) -> Iterator[None]:
-    """Evaluation mode for the length of the export."""
+    """Keep the model in evaluation mode during the export."""
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
     if any(isinstance(module, _TRAINS_OTHERWISE) for module in training):
         say(f"{type(model).__name__} is in training mode; it is exported in evaluation mode")

@@ -1,4 +1,4 @@
-"""Exports take turns in a process."""
+"""Let the threads of a process export one at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ _turn = threading.RLock()
 def taking_turns() -> Iterator[None]:
     """Wait until no other thread is in such a block, and keep other threads out of it.
 
-    What PyTorch's tracers and exporters are doing is in globals of theirs, so that two threads that
-    export at once get errors, or a graph with each other's nodes.
+    PyTorch's tracers and exporters keep their state in globals, so two threads that export at once
+    get
+    errors, or a graph with nodes of the other thread's graph.
     """
     with _turn:
         yield
 
 
 def _renew() -> None:
-    """Give a forked process, in which the thread that has its turn does not exist, a lock."""
+    """Give a forked process a new lock: the thread that holds the old lock does not exist there."""
     global _turn
     _turn = threading.RLock()
 

@@ -1,4 +1,4 @@
-"""Read dataclasses from decoded JSON, and name the place of a value that does not fit."""
+"""Read dataclasses from decoded JSON, and report the place of a value of the wrong type."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any
 
 
 class Mismatch(ValueError):
-    """A value is not of the type that its place has; the message names the place."""
+    """A value does not have the type that its place requires; the message names the place."""
 
 
 def read(type_: Any, value: Any, place: str) -> Any:
     """Return `value`, decoded from JSON, as a `type_`.
 
     Args:
-        type_: a dataclass, all of whose fields must be there, ``Mapping[str, X]``,
-            ``tuple[X, ...]``, a tuple of several types, a union, `str`, `int`, `float`, `None`, or
-            `Any`.
-        value: what JSON gave.
-        place: the value's name in messages, as in ``inputs[0].shape``.
+        type_: a dataclass (JSON must have all of its fields), ``Mapping[str, X]``, ``tuple[X,
+            ...]``, a tuple of several types, a union, `str`, `int`, `float`, `None`, or `Any`.
+        value: the decoded JSON.
+        place: the value's name in messages, such as ``inputs[0].shape``.
 
     Raises:
-        Mismatch: it is something else.
+        Mismatch: `value` has another type.
     """
     origin, parameters = typing.get_origin(type_), typing.get_args(type_)
     if type_ is Any:
@@ -67,7 +66,7 @@ def _any_of(types_: tuple[Any, ...], value: Any, place: str) -> Any:
             return read(type_, value, place)
         except Mismatch as error:
             problems.append(error)
-    # Where one of the types is a record, its own problem says more than the list of types.
+    # If one of the types is a record, its own problem is more helpful than the list of types.
     deeper = [error for error in problems if not str(error).startswith(f"{place} is ")]
     raise deeper[0] if deeper else _mismatch(types_, value, place)
 
@@ -76,7 +75,7 @@ def _require(type_: type | None, value: Any, place: str) -> Any:
     expected = type(None) if type_ is None else type_
     if expected is float and type(value) is int:
         return float(value)
-    if type(value) is not expected:  # a bool is no int here
+    if type(value) is not expected:  # A bool must not pass as an int.
         raise _mismatch((type_,), value, place)
     return value
 

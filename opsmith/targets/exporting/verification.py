@@ -1,4 +1,4 @@
-"""How far an artifact is from PyTorch: both run on sampled inputs, and the results are compared."""
+"""Measure the difference between an artifact and PyTorch by running both on sampled inputs."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def compare(
     """Run `model` in PyTorch and in `runner` on the same inputs, and compare.
 
     Args:
-        model: what was exported.
-        runner: the artifact, loaded.
+        model: the exported model.
+        runner: the loaded artifact.
         title: the runtime's name, for messages.
-        samples: positional arguments to compare on, beside the example; by default inputs like the
-            example's, and others of the sizes that the export allows.
+        samples: positional arguments to compare on, in addition to the example; by default inputs
+            like the example's, and inputs of other sizes that the export allows.
 
     Returns:
-        The largest difference found.
+        The number of comparisons and the largest difference found.
 
     Raises:
         CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
     reference: Callable[..., Any] = model.module or model.program.module()
     if any(spec.kind is InputKind.CUSTOM_OBJ for spec in model.program.graph_signature.input_specs):
-        # A call may change an object, and it is the user's.
+        # A call may change the user's object, so call a copy of it.
         reference = copy.deepcopy(reference)
     if samples is None:
         drawn: Iterator[list[Tensor]] = sampled_inputs(model)
@@ -61,8 +61,9 @@ def compare(
             with torch.no_grad():
                 returned = reference(*args, **kwargs)
         except Exception:
-            # A sampled size or value that the model itself does not take says nothing of the
-            # runtime; the example it must take.
+            # If the model itself rejects a sampled size or value, the sample says nothing about the
+            # runtime. An
+            # error on the example, or on the user's own samples, is raised.
             if inputs is example or samples is not None:
                 raise
             continue
@@ -80,19 +81,19 @@ def compare(
 def largest_difference(
     names: Sequence[str], wanted: Sequence[Tensor], got: Sequence[Tensor], title: str
 ) -> tuple[float, str]:
-    """Compare what a runtime gave with what PyTorch gave.
+    """Compare a runtime's results with PyTorch's.
 
     Args:
-        names: what each of `wanted` is called.
+        names: name of each of `wanted`.
         wanted: PyTorch's results.
-        got: the runtime's.
+        got: the runtime's results.
         title: the runtime's name, for messages.
 
     Returns:
-        The largest difference, divided by the largest absolute value, and in which it was.
+        The largest difference, divided by the largest absolute value, and the name of its output.
 
     Raises:
-        CheckError: see `compare`.
+        CheckError: results differ in number, shape or dtype, or by more than rounding explains.
     """
     if len(wanted) != len(got):
         raise CheckError(f"{title} returned {len(got)} tensors, PyTorch {len(wanted)}")
@@ -104,7 +105,8 @@ def largest_difference(
                 f"{expected.dtype} {tuple(expected.shape)}"
             )
         difference = relative_difference(expected, found)
-        # Whatever is not a float is rounded last: one step is what rounding can explain.
+        # Results that are not floats are rounded last, so rounding explains a difference of one
+        # step.
         tolerance = _TOLERANCE.get(dtype_name(expected.dtype), 1.0)
         if not difference <= tolerance:
             raise CheckError(
@@ -118,13 +120,16 @@ def largest_difference(
 
 
 def relative_difference(expected: Tensor, found: Tensor) -> float:
-    """The largest absolute difference over the largest absolute value; infinite for a NaN apart."""
+    """Return the largest absolute difference over the largest absolute value.
+
+    The result is infinite if only one of the two has a NaN in some element.
+    """
     if expected.numel() == 0:
         return 0.0
     wide = torch.complex128 if expected.is_complex() else torch.float64
     a, b = expected.detach().to(HOST, wide), found.detach().to(HOST, wide)
     apart = (a - b).abs()
-    # Where both have the same infinity or both a NaN they agree.
+    # Equal infinities agree, and so do two NaNs.
     same = (a == b) | (a.isnan() & b.isnan())
     apart = torch.where(same, torch.zeros_like(apart), apart)
     finite = a.abs()[a.isfinite()]
@@ -134,10 +139,11 @@ def relative_difference(expected: Tensor, found: Tensor) -> float:
 
 
 def sampled_inputs(model: Model, count: int = 4, seed: int = 0) -> Iterator[list[Tensor]]:
-    """Inputs like the example's: other floats, and other sizes where the export allows them.
+    """Yield inputs like the example's, with other floats, and other sizes if the export allows any.
 
-    Floats are the example's own in another order, so that they stay as large as they were, and
-    integers stay as they are, since only the model knows which are indices.
+    Floats are a permutation of the example's own, which keeps their magnitude. Integers stay as
+    they
+    are, since only the model knows which integers are indices.
     """
     generator = torch.Generator().manual_seed(seed)
     example = model.flatten(model.args, model.kwargs)
@@ -160,7 +166,7 @@ def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _resized(value: Tensor, shape: Sequence[int]) -> Tensor:
-    """`value` repeated or cut to `shape`."""
+    """Return `value` repeated or cut to `shape`."""
     for axis, size in enumerate(shape):
         have = value.shape[axis]
         if have != size:
@@ -173,7 +179,7 @@ def _resized(value: Tensor, shape: Sequence[int]) -> Tensor:
 def _other_shapes(
     model: Model, example: Sequence[Tensor], count: int
 ) -> Iterator[list[tuple[int, ...]]]:
-    """The inputs' shapes for a few other sizes of the symbols."""
+    """Yield the inputs' shapes for a few other sizes of the symbols."""
     bound: dict[str, int] = {}
     for spec, value in zip(model.inputs, example, strict=True):
         for size, have in zip(spec.shape, value.shape, strict=True):

@@ -1,8 +1,8 @@
-"""What every target that takes models does first: forms chosen, references inlined.
+"""Lower a model for a target: choose a form for each custom operator, and inline references.
 
-A custom operator of a model either keeps a call of its own, or is inlined: replaced by what its
-reference does. `lower` takes a model from the one to the other for any runtime; which forms a
-runtime has, and what each asks of an operator, is the target's to say (`Chooser`).
+A custom operator of a model either keeps a call of its own, or is inlined: replaced by the
+operations of its reference. `lower` does this for any runtime; the target's `Chooser` defines
+which forms the runtime has, and what each form requires of an operator.
 """
 
 from opsmith.targets.exporting.lowering.choice import (

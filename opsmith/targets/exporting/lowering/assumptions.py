@@ -1,7 +1,7 @@
-"""What tracing a reference takes for granted of sizes, and the line of the reference that does.
+"""Record the assumptions about sizes that tracing a reference makes, and the lines that make them.
 
-A branch on sizes is decided by the example's when a reference is inlined. PyTorch notes what was
-decided as guards; which line asked is known only while it asks.
+When a reference is inlined, the example's sizes decide its branches on sizes. PyTorch records the
+decisions as guards; the line that branches is known only at the moment it does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parents[3])
 
 @dataclass(frozen=True)
 class Assumption:
-    """One thing that tracing took for granted.
+    """One assumption of tracing about sizes.
 
     Attributes:
-        guard: PyTorch's.
-        operator: whose reference was traced.
-        place: the line that asked, as in ``ops.py:12: if len(x) > 3:``; empty if unknown.
+        guard: PyTorch's guard.
+        operator: the operator whose reference was traced.
+        place: the line that branches, such as ``ops.py:12: if len(x) > 3:``; empty if unknown.
     """
 
     guard: Any
@@ -41,7 +41,7 @@ class Assumption:
 
 
 class Assumptions:
-    """Collects what references assume of the sizes of `model` while they are traced."""
+    """Collects the assumptions of references about the sizes of `model` while they are traced."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -50,7 +50,7 @@ class Assumptions:
 
     @contextlib.contextmanager
     def of(self, operator: Operator) -> Iterator[None]:
-        """Note what the reference of `operator`, traced in this block, assumes."""
+        """Record the assumptions of the reference of `operator`, which is traced in this block."""
         environment = self._model.shape_environment
         if environment is None:
             yield
@@ -69,11 +69,11 @@ class Assumptions:
             environment.guards = list(environment.guards)
 
     def forget(self) -> None:
-        """Start again: forms were chosen anew."""
+        """Discard the assumptions, because forms are chosen anew."""
         self._found.clear()
 
     def require_sizes(self, inlined: Sequence[Operator]) -> None:
-        """Refuse references that fix a size which was left open, or tie two together.
+        """Refuse references that fix a dynamic size, or make two dynamic sizes equal.
 
         Raises:
             ExportError: naming the operator, the line of its reference and the input.
@@ -90,10 +90,10 @@ class Assumptions:
                 )
 
     def require_no_branches(self, inlined: Sequence[Operator]) -> None:
-        """Refuse references that compare sizes, since the other branch would be gone.
+        """Refuse references that compare sizes, since inlining would drop the other branch.
 
         Raises:
-            ExportError: saying what was compared, and in which line.
+            ExportError: naming the comparison and its line.
         """
         texts: Mapping[int, str] = {id(a): self._model.text(a.guard.expr) for a in self._found}
         compared = [a for a in self._found if _COMPARISON.fullmatch(texts[id(a)])]
@@ -108,7 +108,7 @@ class Assumptions:
 
 
 def raised_at(error: BaseException) -> str:
-    """The innermost line of the user's that an error passed through; empty if there is none."""
+    """Return the innermost line of user code that an error passed through, or an empty text."""
     found = ""
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -117,7 +117,8 @@ def raised_at(error: BaseException) -> str:
     return found
 
 
-# Of a size with another, or with a number: PyTorch itself asks everywhere whether sizes are 0 or 1.
+# Match comparisons of a size with another size, or with a number from 3 on: PyTorch itself compares
+# sizes with 0 and 1 everywhere.
 _SIZE = r"[A-Za-z_]\w*"
 _MOVED = rf"{_SIZE}( [+-] \d+)?"
 _COMPARISON = re.compile(

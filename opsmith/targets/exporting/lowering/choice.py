@@ -1,4 +1,4 @@
-"""Which form each custom operator takes in an exported model, and why."""
+"""Choose the form that each custom operator has in an exported model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from opsmith.operators import Operator
 from opsmith.targets.exporting.artifact import OperatorUse
 
 INLINE = "inline"
-"""The form that every runtime has: the reference, in the operator's place."""
+"""The form that every runtime supports: the operations of the reference replace the operator."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The form of one operator.
+    """The form chosen for one operator.
 
     Attributes:
-        operator: which.
-        form: one that the target has.
-        note: what to know about it.
-        how: whatever the target needs to write this form: a translation, a library.
+        operator: the operator.
+        form: one of the target's forms.
+        note: something the user should know about the form.
+        how: data that the target needs to write this form: a translation, a library.
     """
 
     operator: Operator
@@ -33,19 +33,19 @@ class Choice:
     how: Any = None
 
     def use(self, count: int) -> OperatorUse:
-        """The line of the report and the manifest."""
+        """Return the entry for the report and the manifest."""
         return OperatorUse(self.operator.name, self.form, count, self.note)
 
 
 Choose = Callable[[Operator, Sequence[Node]], Choice]
-"""Takes an operator and its calls to a form; raises ExportError where it cannot be."""
+"""Chooses a form for an operator and its calls; raises ExportError if the form is not possible."""
 
 
 def inline(operator: Operator, nodes: Sequence[Node]) -> Choice:
-    """The reference; whether it can be traced is found when it is.
+    """Choose the inline form; whether the reference can be traced is found out later.
 
     Raises:
-        FormError: there is none.
+        FormError: the operator has no reference.
     """
     del nodes
     if not operator.explained:
@@ -61,10 +61,10 @@ class Chooser:
     """Chooses a form for each operator of a model.
 
     Args:
-        wanted: ``"auto"``, one form for all, or a form by operator, or its name (others:
-            ``"auto"``).
-        forms: the target's forms, the one to be preferred first.
-        runtime: its name, for messages.
+        wanted: ``"auto"``, one form for all operators, or a form by operator or operator name
+            (``"auto"`` for the rest).
+        forms: the target's forms, the preferred form first.
+        runtime: name of the runtime, for messages.
         automatic: the forms that ``"auto"`` tries; all of them by default.
 
     Raises:
@@ -97,7 +97,7 @@ class Chooser:
         """Refuse a mapping that names an operator which the model does not call.
 
         Raises:
-            ExportError: naming it.
+            ExportError: naming the operator.
         """
         for name in self._wanted:
             if name not in names:
@@ -107,10 +107,10 @@ class Chooser:
                 )
 
     def exclude(self, operator: Operator, form: str, why: str) -> None:
-        """Take a form away that turned out not to work.
+        """Exclude a form that turned out not to work.
 
         Raises:
-            FormError: no other is to be tried.
+            FormError: no other form is left to try.
         """
         error = FormError(operator.name, why)
         if self._tried(operator) == (form,):
@@ -118,7 +118,7 @@ class Chooser:
         self._excluded.setdefault(operator, {})[form] = error
 
     def names(self, operator: Operator) -> bool:
-        """Whether a form was asked for by the operator's name."""
+        """Return whether the user named a form for this operator."""
         return operator.name in self._wanted
 
     def _tried(self, operator: Operator) -> tuple[str, ...]:
@@ -126,10 +126,11 @@ class Chooser:
         return self._automatic if asked == "auto" else (asked,)
 
     def choose(self, operator: Operator, nodes: Sequence[Node]) -> Choice:
-        """The form of `operator`, whose calls are `nodes`.
+        """Return the form of `operator`, whose calls are `nodes`.
 
         Raises:
-            ExportError: the form that was asked for cannot be, or none can; says why for each.
+            ExportError: the requested form is not possible, or no form is; gives the reason for
+                each.
         """
         excluded = self._excluded.get(operator, {})
         reasons: list[tuple[str, OpsmithError]] = []
@@ -149,5 +150,5 @@ class Chooser:
 
 
 def call_arguments(operator: Operator, node: Node) -> dict[str, Any]:
-    """The arguments of a call in the program by name."""
+    """Return the arguments of a call in the program by name."""
     return operator.arguments(node.args, node.kwargs)

@@ -1,4 +1,4 @@
-"""Constants that references make, as operations: PyTorch's decompositions lose constant tensors."""
+"""Build constants of references by operations: PyTorch's decompositions lose constant tensors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opsmith.compat.torch_tracing import is_functional, unseen_by_traces
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST
 
-#: Each element may become an operation.
+#: Largest number of elements of a constant; each may become an operation.
 _MOST = 1024
 _MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 class MakesConstants(TorchFunctionMode):
-    """Has ``torch.tensor([2])`` in a reference, and tensors from around it, made by operations."""
+    """Builds ``torch.tensor([2])`` in a reference, and tensors from outside it, by operations."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -37,7 +37,7 @@ class MakesConstants(TorchFunctionMode):
 
 
 def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
-    """A tensor of numbers that Python has; `None` where `data` is something else."""
+    """Return a tensor of Python numbers, or `None` if `data` contains anything else."""
     leaves = pytree.tree_leaves(data, is_leaf=lambda item: not isinstance(item, list | tuple))
     if not all(isinstance(leaf, bool | int | float | complex) for leaf in leaves):
         return None
@@ -47,14 +47,14 @@ def _made(data: Any, dtype: torch.dtype | None, device: Any) -> Tensor | None:
 
 
 def _rebuilt(value: Any) -> Any:
-    # Whatever is traced is of a subclass.
+    # Traced tensors are instances of subclasses.
     if type(value) is not Tensor or is_functional(value):
         return value
     return _of(value, value.device)
 
 
 def _of(value: Tensor, device: Any) -> Tensor:
-    """`value`'s numbers on `device`."""
+    """Return the numbers of `value` as operations that build it on `device`."""
     if value.numel() > _MOST:
         raise ExportError(
             f"a reference uses a constant of {value.numel()} elements, and one that is inlined may "
@@ -63,7 +63,7 @@ def _of(value: Tensor, device: Any) -> Tensor:
     with unseen_by_traces():
         numbers: Sequence[Any] = value.detach().cpu().flatten().tolist()
     shape, dtype = value.shape, value.dtype
-    # As texts, 0.0 and -0.0 are two.
+    # Compare texts, since 0.0 == -0.0.
     if len(set(map(repr, numbers))) <= 1:
         return torch.full(shape, numbers[0] if numbers else 0, dtype=dtype, device=device)
     single = [torch.full((), number, dtype=dtype, device=device) for number in numbers]

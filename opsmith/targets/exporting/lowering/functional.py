@@ -1,8 +1,8 @@
-"""Mutating operators made functional, for runtimes without values that change, and for inlining.
+"""Make mutating operators functional, for inlining and for runtimes with immutable values.
 
-For an operator that writes into arguments there is a twin, which returns the new contents beside
-the results. A call of the operator becomes a call of the twin and a copy back, which PyTorch's own
-functionalization understands, through views too.
+An operator that writes into arguments has a functional twin, which returns the new contents in
+addition to the results. A call of the operator becomes a call of the twin and a copy back, which
+PyTorch's own functionalization handles, also through views.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _TWINS: dict[tuple[str, bool], tuple[Operator, Library]] = {}
 
 
 def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
-    """The functional twin: takes the operator's arguments, returns results and new contents.
+    """Return the functional twin: a function of the same arguments to results and new contents.
 
     Args:
-        operator: whose.
-        traced: whether TorchScript will trace it, which cannot have a sequence of bools and rounds
-            one of floats: the twin takes these as text, made by `encode`.
+        operator: the operator.
+        traced: whether TorchScript will trace the twin. TorchScript cannot represent a sequence of
+            bools and rounds a sequence of floats, so the twin's arguments are then texts made by
+            `encode`.
     """
     signature = operator.signature
     name = f"{signature.namespace}__{signature.name}{'__traced' if traced else ''}"
@@ -76,17 +77,17 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
 
 
 def operator_of_twin(target: Any) -> Operator | None:
-    """The operator whose twin a node calls, if it calls one."""
+    """Return the operator whose functional twin is `target`, or `None`."""
     return _OF_TWINS.get(target) if isinstance(target, OpOverload) else None
 
 
 def is_encoded(parameter: Parameter) -> bool:
-    """Whether a parameter is a sequence that TorchScript cannot trace."""
+    """Return whether a parameter is a sequence that TorchScript cannot trace."""
     return isinstance(parameter.type, SequenceType) and parameter.type.kind in ("bool", "float")
 
 
 def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the traced twin takes them."""
+    """Return the arguments in the form that the traced twin accepts."""
     return {
         name: json.dumps(list(value))
         if is_encoded(operator.signature.by_name[name]) and value is not None
@@ -96,7 +97,7 @@ def encode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse of `encode`."""
+    """Reverse `encode`."""
     return {
         name: json.loads(value)
         if isinstance(value, str) and is_encoded(operator.signature.by_name[name])
@@ -106,7 +107,7 @@ def decode(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pure(parameter: Parameter, traced: bool) -> Parameter:
-    """The twin's parameter: not mutated, and text where it is encoded."""
+    """Return the twin's parameter: not mutated, and a text if it is encoded."""
     type_, default = parameter.type, parameter.default
     if traced and is_encoded(parameter):
         type_ = ScalarType("str")
@@ -122,7 +123,7 @@ def _tensor(type_: Any) -> TensorType:
 def functional(
     operator: Operator, function: Callable[..., Any]
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """`function`, which mutates, as one that returns results and new contents."""
+    """Wrap `function`, which mutates, so that it returns results and new contents instead."""
     mutated = [parameter.name for parameter in operator.signature.mutated]
 
     def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -146,12 +147,12 @@ def functional(
 
 
 def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, Any]) -> Any:
-    """Call a twin, write what it gives into the arguments, and return what the operator returns.
+    """Call a twin, copy the new contents into the arguments, and return the operator's results.
 
     Args:
-        operator: whose twin.
+        operator: the operator of the twin.
         overload: the twin.
-        arguments: the operator's, by name, as the twin takes them.
+        arguments: the operator's arguments by name, encoded as the twin requires.
     """
     positional, keywords = operator.split(arguments)
     made = overload(*positional, **keywords)
@@ -164,10 +165,10 @@ def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, 
 
 
 class CallsTwins(TorchFunctionMode):
-    """Sends calls of mutating operators to their twins, where a reference makes them.
+    """Redirects the calls of mutating operators that a reference makes to their twins.
 
     Args:
-        only: the operators; all by default.
+        only: the operators to redirect; all by default.
     """
 
     def __init__(self, only: Collection[Operator] | None = None) -> None:
@@ -185,10 +186,10 @@ class CallsTwins(TorchFunctionMode):
 
 
 def without_mutation(program: ExportedProgram, operators: Collection[Operator]) -> ExportedProgram:
-    """The program with every call of those of `operators` that mutate made functional.
+    """Return the program with the calls of `operators` that mutate made functional.
 
     Raises:
-        ExportError: the program was functionalized already.
+        ExportError: the program is already functionalized.
     """
     mutating = {operator for operator in operators if operator.signature.mutated}
     if not mutating:
@@ -244,7 +245,7 @@ def _replace(operator: Operator, node: Node, signature: Any) -> None:
             signature.replace_all_uses(node.name, parts[0].name)
     elif results > 1:
         for user in list(node.users):
-            # Several results are only ever taken apart.
+            # A tuple of results is used only by `getitem`.
             chosen = parts[int(user.args[1])]  # type: ignore[arg-type]
             user.replace_all_uses_with(chosen)
             if signature is not None:

@@ -1,7 +1,8 @@
-"""From a model to a program that a runtime can take: forms chosen, references inlined.
+"""Turn a model into a program that a runtime supports: choose forms, and inline references.
 
-Inlining is a decomposition: PyTorch takes calls of the operator apart into what its reference does.
-References may mutate what they made themselves, so each is functionalized on the way.
+Inlining is a decomposition: PyTorch replaces calls of the operator by the operations of its
+reference. References may mutate tensors that they created, so each is functionalized in the
+process.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program whose custom operators are those that keep a form of their own.
+    """A program without the custom operators that were inlined.
 
     Attributes:
-        program: inlined operators gone.
-        choices: every operator that the model calls, by its form, with the number of its calls.
+        program: the program, in which inlined operators are replaced.
+        choices: the form of every operator that the model calls, with the number of its calls.
     """
 
     program: ExportedProgram
@@ -45,40 +46,40 @@ class Lowered:
 
     @property
     def kept(self) -> tuple[Choice, ...]:
-        """The operators that the program still calls."""
+        """Return the choices of the operators that the program still calls."""
         return tuple(choice for choice, _ in self.choices if choice.form != INLINE)
 
 
 def overload_of(operator: Operator) -> Any:
-    """What a functional program calls for `operator`: its functional twin if it mutates."""
+    """Return the overload that calls `operator` in a functional program: its twin if it mutates."""
     return twin(operator) if operator.signature.mutated else operator.overload
 
 
 Decompositions = Mapping[Any, Callable[..., Any]]
-"""By overload what does the same in other operators, or gives `NotImplemented`."""
+"""By overload, a function that uses other operators instead, or returns `NotImplemented`."""
 
 
 def lower(
     model: Model, chooser: Chooser, *, pure: bool, decompositions: Decompositions | None = None
 ) -> Lowered:
-    """Choose forms, and inline what is to be inlined.
+    """Choose forms, and inline the operators with the inline form.
 
     Args:
-        model: what is exported.
-        chooser: chooses.
-        pure: whether the runtime has no values that change. Operators that mutate and keep a form
-            of their own are then called by their functional twins.
-        decompositions: of PyTorch's operators, where the runtime is `pure`.
+        model: the model to export.
+        chooser: chooses the forms.
+        pure: whether the runtime's values are immutable. Operators that mutate and keep a form of
+            their own are then called through their functional twins.
+        decompositions: decompositions of PyTorch's operators, where the runtime is `pure`.
 
     Raises:
-        ExportError: an operator has no form that works; or a reference branches on sizes that may
-            change. The operator is named, and the line of its reference.
+        ExportError: no form of an operator works; or a reference branches on sizes that may change.
+            The message names the operator and the line of its reference.
     """
     choices: dict[Operator, tuple[Choice, int]] = {}
     assumptions = Assumptions(model)
     own = model.operators(adopted=True)
     calls = own
-    # Each round chooses for a further operator, or takes a form from one.
+    # Each round chooses a form for a further operator, or excludes one form.
     while True:
         for operator, nodes in calls.items():
             if operator not in choices:
@@ -121,7 +122,7 @@ def _decomposed(
 ) -> ExportedProgram:
     twins = CallsTwins(None if pure else operators)
     given = (decompositions or {}).items()
-    # PyTorch would take apart whatever is made of other operators, also what keeps a form.
+    # PyTorch would decompose any operator that is composed of others, even one that keeps its form.
     table = {target: made for target, made in given if operator_behind(target) is None}
     for operator in operators:
         reference = operator.reference
@@ -145,7 +146,7 @@ def _traceable(
     twins: CallsTwins,
     assumptions: Assumptions | None,
 ) -> Callable[..., Any]:
-    """`function` for use as a decomposition, though it may mutate tensors that it made."""
+    """Wrap `function` for use as a decomposition, even if it mutates tensors that it created."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with twins, MakesConstants(), kept_sizes():
@@ -155,7 +156,7 @@ def _traceable(
         noting = contextlib.nullcontext() if assumptions is None else assumptions.of(operator)
         with noting:
             returned = functionalized(traced)(*args, **kwargs)
-        # Results may come as any sequence; the schema says a tuple.
+        # A reference may return any sequence; the schema requires a tuple.
         return tuple(returned) if isinstance(returned, list) else returned
 
     return run
@@ -168,10 +169,10 @@ def _exclude_culprit(
     chooser: Chooser,
     error: Exception,
 ) -> None:
-    """Find the operator whose reference cannot be traced, and take the inline form from it.
+    """Find the operator whose reference cannot be traced, and exclude its inline form.
 
     Raises:
-        ExportError: inline is what was asked for, or the fault is not with one operator.
+        ExportError: the user requested the inline form, or no single operator is at fault.
     """
     for operator in operators:
         try:
@@ -195,10 +196,10 @@ def _exclude_culprit(
 
 
 def _words(error: Exception) -> str:
-    """What an error is and its first line, without that of the graph it was raised in."""
+    """Return the type and the first line of an error, without the node that PyTorch names."""
     kind = type(error).__name__
     first = next(iter(str(error).strip().splitlines()), "")
-    # PyTorch appends the node, or says it alone where the error has no words.
+    # PyTorch appends the node, or gives only the node if the error has no text.
     if not first or first.startswith("While executing %"):
         return kind
     return f"{kind}: {first.rstrip('.')}"

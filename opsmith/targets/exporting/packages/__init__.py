@@ -1,1 +1,1 @@
-"""Write Python packages, and carry modules of opsmith into them."""
+"""Write Python packages, and copy modules of opsmith into them."""

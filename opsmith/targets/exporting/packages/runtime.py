@@ -1,6 +1,6 @@
-"""What a package of operators loads its files with: they must be what was exported.
+"""Load the files of a package of operators, after verifying that they are the exported files.
 
-Targets that write packages put this module into them, so it imports nothing but Python.
+Targets that write packages copy this module into them, so it imports only Python's own modules.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from opsmith.errors import ArtifactError
 
 
 def require(path: Path, sha256: str) -> None:
-    """Ask that a file is what was exported.
+    """Verify that a file is the exported one.
 
     Raises:
-        ArtifactError: it is missing, or is something else.
+        ArtifactError: the file is missing or was changed after the export.
     """
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -30,10 +30,10 @@ def require(path: Path, sha256: str) -> None:
 
 
 def load(path: Path, sha256: str) -> ctypes.CDLL:
-    """An operator's library.
+    """Load an operator's library.
 
     Raises:
-        ArtifactError: it is missing, is not what was exported, or does not load here.
+        ArtifactError: the library is missing, was changed after the export, or does not load here.
     """
     require(path, sha256)
     try:

@@ -1,7 +1,8 @@
-"""Modules of opsmith that something exported carries, so that it needs no opsmith where it runs.
+"""Copy modules of opsmith into an exported package, so that the package does not need opsmith.
 
-They are those that it begins with, and those that these import, directly or not. They come into a
-folder of the exported package, and import each other there by their places in it.
+The copies are the modules that the package starts from, and every module that these import,
+directly or not. They are written to a folder of the package, and import each other by their new
+places.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _IMPORT = re.compile(r"^(\s*from )opsmith(?:\.([\w.]+))?( import )", re.MULTILIN
 _EMPTY = '"""Part of opsmith."""\n'
 
 FOLDER = "_opsmith"
-"""The folder of the package that the modules come into."""
+"""The folder of the package that the modules are copied into."""
 
 
 def modules(
@@ -25,12 +26,13 @@ def modules(
     moved: Mapping[str, str] | None = None,
     instead: Mapping[str, Path] | None = None,
 ) -> dict[str, str]:
-    """The text of each module that is carried, by its path within the package.
+    """Return the text of each copied module, by its path within the package.
 
     Args:
-        first: the modules to begin with, without ``opsmith.``.
-        moved: what the beginnings of modules' names are there: ``{"targets.jax.package": "jax"}``.
-        instead: files to take in place of modules.
+        first: modules to start from, without ``opsmith.``.
+        moved: new prefixes of modules' names, by the old prefix: ``{"targets.jax.package":
+            "jax"}``.
+        instead: files to copy in place of modules.
     """
     instead = instead or {}
     files: dict[str, Path] = {}
@@ -54,7 +56,7 @@ def modules(
 
 
 def place_of(module: str, moved: Mapping[str, str] | None = None) -> str:
-    """The module within the package that ``opsmith.<module>`` is, with dots."""
+    """Return the dotted name within the package of the copy of ``opsmith.<module>``."""
     return f"{FOLDER}.{_moved(module, moved or {})}"
 
 
@@ -75,7 +77,7 @@ def _is_parent(module: str, files: Mapping[str, Path]) -> bool:
 
 
 def _imported(text: str, instead: Mapping[str, Path]) -> Iterator[str]:
-    """The modules that a text imports from opsmith when it runs."""
+    """Yield the modules that a text imports from opsmith when it runs."""
     tree = ast.parse(text)
     only_for_types = {
         id(node)
@@ -98,6 +100,6 @@ def _imported(text: str, instead: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _relocated(text: str, place: str, moved: Mapping[str, str]) -> str:
-    """`text` with its imports of opsmith as they are from `place`."""
+    """Return `text` with its imports of opsmith made relative to `place`."""
     dots = "." * place.count("/")
     return _IMPORT.sub(lambda m: f"{m[1]}{dots}{_moved(m[2] or '', moved)}{m[3]}", text)

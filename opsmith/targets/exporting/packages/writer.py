@@ -1,4 +1,4 @@
-"""What targets that write a Python package of operators share: its names, texts, and loading."""
+"""Write and import Python packages of operators: their names, their texts, and loading."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _count = itertools.count()
 
 
 def package_name(operators: Sequence[Operator], chosen: str | None, suffix: str) -> str:
-    """The package's name: `chosen`, or else ``<namespace>_<suffix>``.
+    """Return the package's name: `chosen`, or else ``<namespace>_<suffix>``.
 
     Raises:
-        ExportError: `chosen` cannot be one.
+        ExportError: `chosen` is not a valid name of a package.
     """
     if chosen is None:
         return f"{operators[0].signature.namespace}_{suffix}"
@@ -33,7 +33,7 @@ def package_name(operators: Sequence[Operator], chosen: str | None, suffix: str)
 
 
 def attributes_of(signatures: Sequence[Signature]) -> list[str]:
-    """The operators' names in the package, with the namespace before those that two have."""
+    """Return the operators' names in the package; a name of two is prefixed by its namespace."""
     short = [signature.name for signature in signatures]
     return [
         name if short.count(name) == 1 else f"{signature.namespace}_{name}"
@@ -42,20 +42,20 @@ def attributes_of(signatures: Sequence[Signature]) -> list[str]:
 
 
 def head() -> str:
-    """The comment at the head of every module that is written from declarations."""
+    """Return the comment at the head of every generated module."""
     return f"# Written by opsmith {version()} from the declarations. Do not edit: export again.\n"
 
 
 def project(
     name: str, dependencies: Sequence[str], *, python: str = "", data: Sequence[str] = ()
 ) -> str:
-    """The ``pyproject.toml`` with which pip installs an artifact's folder.
+    """Return the ``pyproject.toml`` with which pip installs an artifact's folder.
 
     Args:
-        name: the package's.
-        dependencies: what it needs, as pip has it.
-        python: which versions of Python it is for; by default all.
-        data: patterns of its files beside modules and libraries.
+        name: name of the package.
+        dependencies: its requirements, in pip's syntax.
+        python: the required versions of Python; by default all.
+        data: patterns of the package's files other than modules and libraries.
     """
 
     def listed(items: Sequence[str]) -> str:
@@ -81,15 +81,16 @@ include = [{listed([name, f"{name}.*"])}]
 
 
 def imported(artifact: Artifact, package: str, errors_module: str) -> ModuleType:
-    """A package of an artifact, under a name of its own: two artifacts may have one of one name.
+    """Import a package of an artifact under a unique name, since two artifacts may share a name.
 
     Args:
-        artifact: opened, so its files are those that were exported.
-        package: its name in the artifact.
-        errors_module: where in it opsmith's errors are; here they are opsmith's own.
+        artifact: an open artifact, whose files are verified.
+        package: name of the package in the artifact.
+        errors_module: the package's module of opsmith's errors; opsmith's own module is used in its
+            place.
 
     Raises:
-        ArtifactError: it cannot be imported here.
+        ArtifactError: the package cannot be imported here.
     """
     path = artifact.path(f"{package}/__init__.py")
     name = f"_opsmith_artifact_{next(_count)}_{package}"
