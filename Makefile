@@ -183,7 +183,7 @@ format: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/validation.py
-	$(BIN)/python benchmarks/watch.py
+	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/build_time.py
 	$(BIN)/python benchmarks/bev_pool_v2.py
 	$(BIN)/python benchmarks/custom_class.py

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         OpsmithError,
         StorageError,
     )
-    from opsmith.monitoring import Difference, Watch, watch
+    from opsmith.monitoring import Difference, Monitor, monitor
     from opsmith.operators import Operator, op
     from opsmith.operators.adopt import adopt
     from opsmith.operators.classes import CustomClass, method
@@ -61,6 +61,7 @@ __all__ = [
     "LoadedModel",
     "LoadedOperators",
     "MissingDependencyError",
+    "Monitor",
     "NonDifferentiable",
     "Operator",
     "OpsmithError",
@@ -69,16 +70,15 @@ __all__ = [
     "Starts",
     "StorageError",
     "Total",
-    "Watch",
     "adopt",
     "custom_class",
     "emulate",
     "export",
     "load",
     "method",
+    "monitor",
     "onnx_translations",
     "op",
-    "watch",
 ]
 
 #: The modules that these come from.
@@ -97,7 +97,7 @@ _HOMES = {
         ],
         "targets": ["LoadedModel", "LoadedOperators", "export", "load"],
         "targets.onnx.translation_table": ["onnx_translations"],
-        "monitoring": ["Difference", "Watch", "watch"],
+        "monitoring": ["Difference", "Monitor", "monitor"],
     }.items()
     for name in names
 }

@@ -1,4 +1,4 @@
-"""`watch`: a sampled share of real calls, compared with the reference in the background."""
+"""`monitor`: a sampled share of real calls, compared with the reference in the background."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from opsmith.signature.binding import show_sizes
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LOGGER = logging.getLogger("opsmith.watch")
+_LOGGER = logging.getLogger("opsmith.monitor")
 #: How long the end of the program waits for the comparison that is being made.
 _LAST_SECONDS = 2.0
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -62,7 +62,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the calls since the watch began.
+    """What became of the calls since the monitor began.
 
     Attributes:
         calls: how many there were.
@@ -82,7 +82,7 @@ class Counts:
     refused: int = 0
 
 
-def watch(
+def monitor(
     operator: Operator,
     fraction: float = 0.001,
     *,
@@ -91,17 +91,17 @@ def watch(
     most_saved: int = 10,
     most_waiting: int = 8,
     most_bytes: int = 256 << 20,
-) -> Watch:
+) -> Monitor:
     """Compare a sampled share of an operator's calls with its reference, in the background.
 
-    What is watched are calls of the operator object, as Python code makes them. Compiled graphs,
+    What is monitored are calls of the operator object, as Python code makes them. Compiled graphs,
     packages and ``torch.ops`` call the dispatcher, where nothing is changed.
 
     Args:
         operator: whose calls.
         fraction: the share of calls that is compared, each chosen at random.
         on_difference: called in the background thread with each `Difference`; by default it is
-            logged as a warning of the logger ``opsmith.watch``.
+            logged as a warning of the logger ``opsmith.monitor``.
         save: a folder in which to save arguments and results of calls that differ, as files for
             ``torch.load``.
         most_saved: how many files to save.
@@ -109,29 +109,29 @@ def watch(
         most_bytes: how many bytes of arguments and results may wait.
 
     Returns:
-        A `Watch`, which is a context manager, too: the end of its block stops it.
+        A `Monitor`, which is a context manager, too: the end of its block stops it.
 
     Raises:
-        OpsmithError: `operator` is not one, or is watched already; `fraction` is not in (0, 1].
+        OpsmithError: `operator` is not one, or is monitored already; `fraction` is not in (0, 1].
 
     Example:
         >>> import opsmith
         >>> from jaxtyping import Float
         >>> from torch import Tensor
-        >>> @opsmith.op("docs::watched")
-        ... def watched(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+        >>> @opsmith.op("docs::monitored")
+        ... def monitored(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
         ...     return x * 2
-        >>> with opsmith.watch(watched, fraction=1.0) as watching:
-        ...     _ = watched(torch.ones(3))
-        >>> watching.counts.compared, watching.counts.different
+        >>> with opsmith.monitor(monitored, fraction=1.0) as monitor:
+        ...     _ = monitored(torch.ones(3))
+        >>> monitor.counts.compared, monitor.counts.different
         (1, 0)
     """
     if not isinstance(operator, Operator):
-        raise OpsmithError(f"watch({operator!r}): expected an operator (opsmith.op)")
+        raise OpsmithError(f"monitor({operator!r}): expected an operator (opsmith.op)")
     if not 0 < fraction <= 1:
-        raise OpsmithError(f"{operator.name}: watch(fraction={fraction!r}): expected 0 < … <= 1")
+        raise OpsmithError(f"{operator.name}: monitor(fraction={fraction!r}): expected 0 < … <= 1")
     folder = Path(save) if save is not None else None
-    return Watch(operator, fraction, on_difference, folder, most_saved, most_waiting, most_bytes)
+    return Monitor(operator, fraction, on_difference, folder, most_saved, most_waiting, most_bytes)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class _Call:
     bytes: int
 
 
-class Watch:
-    """A watch on an operator; see `watch`.
+class Monitor:
+    """A monitor on an operator; see `monitor`.
 
     While it lasts, the operator object is of a class whose ``__call__`` counts down to the next
     call to sample. Kernels, dispatcher and other operators stay as they are.
@@ -176,21 +176,21 @@ class Watch:
         self._until = self._gap()
         self._counted = self._until
         self._own = type(operator)
-        if getattr(operator, "_opsmith_watch", None) is not None:
-            raise OpsmithError(f"{operator.name} is watched already; stop() that watch first")
+        if getattr(operator, "_opsmith_monitor", None) is not None:
+            raise OpsmithError(f"{operator.name} is monitored already; stop() that monitor first")
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(
-            target=self._compare_all, name=f"opsmith.watch {operator.name}", daemon=True
+            target=self._compare_all, name=f"opsmith.monitor {operator.name}", daemon=True
         )
         self._thread.start()
-        operator.__class__ = _watched(self._own, self)
+        operator.__class__ = _monitored(self._own, self)
         atexit.register(self._end)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in asdict(self.counts).items())
         name = self._operator.name
-        return f"<watch of {name}, a share of {self._fraction:g}: {counts.replace('_', ' ')}>"
+        return f"<monitor of {name}, a share of {self._fraction:g}: {counts.replace('_', ' ')}>"
 
     def __enter__(self) -> Self:
         return self
@@ -210,12 +210,12 @@ class Watch:
             return replace(self._counts, calls=max(0, self._counted - self._until))
 
     def stop(self, wait: bool = True) -> None:
-        """End the watch: calls are as they were before.
+        """End the monitor: calls are as they were before.
 
         Args:
             wait: whether to wait until all that was sampled is compared.
         """
-        if type(self._operator).__dict__.get("_opsmith_watch") is self:
+        if type(self._operator).__dict__.get("_opsmith_monitor") is self:
             self._operator.__class__ = self._own
         if not wait:
             self._drop_waiting()
@@ -356,7 +356,7 @@ class Watch:
             self._bytes -= size
 
 
-def _watched(own: type[Operator], watch: Watch) -> type[Operator]:
+def _monitored(own: type[Operator], monitor: Monitor) -> type[Operator]:
     """A class like an operator's own, whose calls count down to the next that is sampled."""
     call = own.__call__
     compiling = torch.compiler.is_compiling
@@ -364,12 +364,12 @@ def _watched(own: type[Operator], watch: Watch) -> type[Operator]:
     def __call__(self: Operator, *args: Any, **kwargs: Any) -> Any:
         if compiling():
             return call(self, *args, **kwargs)
-        watch._until -= 1
-        if watch._until > 0:
+        monitor._until -= 1
+        if monitor._until > 0:
             return call(self, *args, **kwargs)
-        return watch._sample(call.__get__(self), args, kwargs)
+        return monitor._sample(call.__get__(self), args, kwargs)
 
-    members = {"__call__": __call__, "_opsmith_watch": watch, "__doc__": own.__doc__}
+    members = {"__call__": __call__, "_opsmith_monitor": monitor, "__doc__": own.__doc__}
     return type(own.__name__, (own,), members)
 
 

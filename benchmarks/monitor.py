@@ -1,9 +1,9 @@
-"""What `opsmith.watch` costs: calls of the identity operator on 16 floats, watched and not.
+"""What `opsmith.monitor` costs: calls of the identity operator on 16 floats, monitored and not.
 
 `sampled never` is what every call pays; `one in 1000` adds the copies of sampled calls and whatever
 the comparisons in the background take from the caller.
 
-    python benchmarks/watch.py
+    python benchmarks/monitor.py
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ def main() -> None:
     options = parser.parse_args()
     x = torch.randn(16)
     identity(x)
-    unwatched = type(identity)
+    unmonitored = type(identity)
     table = Table(box=None)
-    for heading in ("", "unwatched", "watched", "more", "ratio"):
+    for heading in ("", "unmonitored", "monitored", "more", "ratio"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, fraction in FRACTIONS.items():
-        with opsmith.watch(identity, fraction) as watching:
+        with opsmith.monitor(identity, fraction) as monitor:
             contestants = {
-                "unwatched": partial(unwatched.__call__, identity, x),
-                "watched": partial(type(identity).__call__, identity, x),
+                "unmonitored": partial(unmonitored.__call__, identity, x),
+                "monitored": partial(type(identity).__call__, identity, x),
             }
             found = interleave(contestants, rounds=options.rounds, calls=options.calls)
-        before, after = found.median("unwatched"), found.median("watched")
+        before, after = found.median("unmonitored"), found.median("monitored")
         table.add_row(
             name,
             f"{1e6 * before:.2f} µs",
             f"{1e6 * after:.2f} µs",
             f"{1e6 * (after - before):.2f} µs",
-            f"{found.ratio('watched', 'unwatched'):.2f}",
+            f"{found.ratio('monitored', 'unmonitored'):.2f}",
         )
-        print(f"{name}: {watching.counts}")
+        print(f"{name}: {monitor.counts}")
     Console().print(table)
     print(machine())
 
