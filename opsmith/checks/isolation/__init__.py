@@ -1,1 +1,1 @@
-"""Processes that may crash or be hostile, and what passes between them."""
+"""Processes that may crash or be hostile, and the communication between them."""

@@ -1,7 +1,7 @@
-"""Runs a module in a process that ends with its parent from the first moment on.
+"""Run a module in a process that ends with its parent from the first moment on.
 
-It is run by its path, so that nothing is imported before: importing torch takes seconds, in which
-nobody looks whether the parent is still there::
+The script is run by its path, so that no import comes first: importing torch takes seconds, in
+which the end of the parent would go unnoticed::
 
     python start.py MODULE FD FOLDER
 """
@@ -20,13 +20,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask Linux for something; elsewhere there is no such thing."""
+    """Call `prctl` of Linux; do nothing on other systems."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def signal_at_parents_end(number: int) -> None:
-    """Have the system send this process a signal when the thread that started it ends; 0: none."""
+    """Have Linux signal this process when the thread that started it ends; 0 for no signal."""
     prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -40,15 +40,15 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal_at_parents_end(signal.SIGTERM)
-    # A parent that ended before that has closed standard input.
+    # If the parent has already ended, standard input is closed.
     poll = select.poll()
     poll.register(0, 0)
     if poll.poll(0):
         leave()
-    # What is imported stays; to look for garbage among it is a fifth of the time that it takes.
-    # `supervise` has it collected again.
+    # Imported modules live on, and looking for garbage among them takes a fifth of the time of
+    # the imports. `supervise` enables the garbage collector again.
     gc.disable()
-    del sys.path[0]  # the folder of this file, whose modules nobody means by their bare names
+    del sys.path[0]  # the folder of this file: its modules are not to be imported by bare names
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""Whether a kernel forked its process: the copy goes on with what only one may do.
+"""Detect that a kernel forked its process: the copy would go on and return from the call too.
 
 A program that a kernel starts (a compiler) is not a copy.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from opsmith.checks.cases.failure import Failure
 
-#: The flag of a process that began as a copy and is one still: PF_FORKNOEXEC of Linux.
+#: The flag of a process that was forked and has not executed a program: PF_FORKNOEXEC of Linux.
 _COPY = 0x40
 _THREADS = "/proc/self/task"
-#: Ends with the number of the process, or thread, that was started last.
+#: A file that ends with the id of the process or thread that was started last.
 _STARTED = "/proc/loadavg"
 _FLAGS_AFTER_NAME = 6
 
@@ -30,14 +30,14 @@ FORK_CODE = "OPS-CALL-FORK"
 
 
 class Forks:
-    """Tells whether the process that made this has been forked since."""
+    """Detect forks of this process after the creation of this object."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._before = _copies(_last_started())
 
     def happened(self) -> bool:
-        """Whether there is a copy of this process that was not there before; a copy ends here."""
+        """Return whether this process has a new copy; called in a copy, end the copy."""
         if os.getpid() != self._process:
             os._exit(0)
         return not _copies(_last_started()) <= self._before
@@ -45,10 +45,10 @@ class Forks:
 
 @contextmanager
 def forking_fails() -> Iterator[None]:
-    """A block in which this process must not be forked.
+    """Require that this process is not forked in a ``with`` block.
 
     Raises:
-        Failure: it was, whatever else was raised.
+        Failure: the process was forked; replaces any other exception.
     """
     forks = Forks()
     try:
@@ -58,22 +58,23 @@ def forking_fails() -> Iterator[None]:
             raise Failure(FORKED, code=FORK_CODE)
 
 
-# Asked twice for every call of a kernel: what pathlib would take, or to look at each thread of this
-# process where the system started nothing since, is longer than many kernels.
+# The functions below run twice for every call of a kernel. Using pathlib, or inspecting each thread
+# of this process although no process was started meanwhile, takes longer than many kernels.
 
 
 def _last_started() -> int:
-    """The number of what the system started last, 0 where it does not say."""
+    """Return the id of the process or thread that was started last; 0 if it is unknown."""
     with contextlib.suppress(OSError, ValueError), open(_STARTED, "rb", buffering=0) as file:
         return int(file.readall().split()[-1])
     return 0
 
 
 def _copies(started: int) -> set[str]:
-    """The children that are copies of this process, ended ones too; none where nobody can tell.
+    """Return the children that are copies of this process, also ended ones; none if unknown.
 
     Args:
-        started: what the system started last. So long as that is the same, they are.
+        started: id of the process or thread that was started last. The copies are looked up again
+            only if it changed.
     """
     if not started:
         return _look()
@@ -92,7 +93,7 @@ def _look() -> set[str]:
 
 def _children() -> set[str]:
     found: set[str] = set()
-    with contextlib.suppress(FileNotFoundError):  # this system does not say
+    with contextlib.suppress(FileNotFoundError):  # not Linux
         for thread in os.listdir(_THREADS):
             with (
                 contextlib.suppress(OSError),  # the thread has ended

@@ -1,4 +1,4 @@
-"""A copy of this process, which a call may end."""
+"""A fork of this process for calls that may end it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 
 
 class Copy:
-    """A copy of this process, made when it is first asked, and again where a call ended it.
+    """A fork of this process, created for the first question, and again after a call ended it.
 
-    To copy a process takes as long as hundreds of small calls.
+    Forking takes as long as hundreds of small calls, so one fork answers many questions.
 
     Args:
-        seconds: how long the calls of one question may take together.
+        seconds: time limit in seconds for all calls of one question.
     """
 
     def __init__(self, seconds: int) -> None:
@@ -28,11 +28,11 @@ class Copy:
         self._running: tuple[IO[bytes], IO[bytes], Callable[[], Any]] | None = None
 
     def ask(self, function: Callable[[Any], bool], calls: Sequence[Any]) -> list[bool]:
-        """What `function` says of each call, until one ends the copy.
+        """Return the result of `function` for each call, up to a call that ends the copy.
 
         Args:
-            function: the same in every question to one copy.
-            calls: what can be pickled.
+            function: the function to call in the copy; the same in every question.
+            calls: arguments for `function`, which can be pickled.
         """
         if self._running is None:
             self._running = self._start(function)
@@ -45,7 +45,7 @@ class Copy:
         return [answer == ord("y") for answer in said]
 
     def end(self) -> None:
-        """End the copy, if there is one."""
+        """End the copy if it is running."""
         if self._running is not None:
             *_, end = self._running
             self._running = None
@@ -71,8 +71,8 @@ class Copy:
 
     def _serve(self, function: Callable[[Any], bool], asked: int, said: int) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        faulthandler.disable()  # that an operator ends its process is an answer
-        # A copy has none of the threads that its parent computed with, and would wait for them.
+        faulthandler.disable()  # an operator that ends the process is an expected answer
+        # The copy lacks the computing threads of its parent, and would wait for them for ever.
         torch.set_num_threads(1)
         with open(asked, "rb") as questions:
             while questions.peek(1):

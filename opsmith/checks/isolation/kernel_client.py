@@ -1,4 +1,4 @@
-"""The end that has kernels called elsewhere."""
+"""The client of a process that kernels are called in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import flatten
 
-#: Importing and compiling may take so many times as long as a call.
+#: The time limit for importing and compiling, as a multiple of a call's.
 _LOADING = 10
 _BYTES_OF_AN_ELEMENT = 8
 _CODE = re.compile(r"OPS(-[A-Z]+)+")
@@ -38,26 +38,26 @@ _EVENTS = ("loaded", "results", "gradients", "failed")
 
 
 class Caller(Supervised):
-    """A process that kernels are called in; another follows where it ended.
+    """A process that kernels are called in, replaced by a new one whenever it ends.
 
     Args:
-        launch: starts its supervisor.
-        time_limit: the seconds that a call may take.
-        setup: a request that comes before the first call of each process.
-        again: whether another supervisor may be started where one is lost.
-        alive: told before and after each call.
+        launch: function that starts the supervisor.
+        time_limit: time limit of a call in seconds.
+        setup: a request that is sent before the first call of each process.
+        again: whether a lost supervisor may be replaced by a new one.
+        alive: function that is called before and after each call.
 
     Attributes:
-        hung: whether a call took too long.
-        keep: how many results are looked at again after later calls.
-        raises: the code of an exception.
+        hung: whether a call exceeded the time limit.
+        keep: number of earlier results that are compared again after later calls.
+        raises: the failure code for an exception of a call.
     """
 
-    #: What messages call the process.
+    #: Name of the process in messages.
     who = "the kernel's process"
-    #: The code of an answer that cannot be read.
+    #: Failure code for an answer that cannot be read.
     garbled = "OPS-CHECK-LOST"
-    #: Whether every argument is looked at after a call.
+    #: Whether all arguments, not only mutated ones, are compared after a call.
     watches_arguments = False
 
     def __init__(
@@ -83,11 +83,11 @@ class Caller(Supervised):
         self._before: dict[str, deque[list[bytes]]] = {}
 
     def start(self) -> None:
-        """Start the supervisor now, and not with the first call."""
+        """Start the supervisor now instead of with the first call."""
         self._start()
 
     def stop(self) -> None:
-        """End the process; the next call starts another."""
+        """End the process; the next call starts a new one."""
         super().stop()
         self._loaded = None
 
@@ -104,16 +104,16 @@ class Caller(Supervised):
         """Call an operator.
 
         Args:
-            operator: as it is known here.
-            arguments: by name, on the CPU; what it writes into has been written afterwards.
-            device: the device type to call it on.
-            threads: with how many.
+            operator: the operator, as declared in this process.
+            arguments: the arguments by name, on the CPU; mutated ones are updated.
+            device: the device type of the call.
+            threads: number of threads.
 
         Returns:
-            The results, then what the operator writes into.
+            The results, then the mutated arguments.
 
         Raises:
-            Failure: it raised, crashed or hung, or a result that it gave earlier is another now.
+            Failure: the call raised, crashed or hung, or an earlier result changed.
         """
         memories = memories_in(arguments)
         sent = {name: storage_bytes(tensor) for name, tensor in memories.items()}
@@ -149,17 +149,18 @@ class Caller(Supervised):
         sent: Mapping[str, bytes],
         after: Mapping[str, bytes],
     ) -> list[Tensor]:
-        """Results, then what the operator writes into, once they are what they may be.
+        """Validate what a call returned and wrote; return the results, then the mutated arguments.
 
         Args:
-            operator: what was called.
-            arguments: by name; what it writes into has been written afterwards.
-            values: what came back.
-            sent: the bytes of each memory, by the name of the first tensor in it.
-            after: those after the call.
+            operator: the called operator.
+            arguments: the arguments by name; mutated ones are updated.
+            values: the returned results.
+            sent: the bytes of each storage before the call, by the name of its first tensor.
+            after: the bytes after the call.
 
         Raises:
-            Failure: it wrote into another argument, or gave something else than is declared.
+            Failure: the call wrote into another argument, or the results differ from the
+                declaration.
         """
         memories = memories_in(arguments)
         written = written_memories(operator.signature, arguments)
@@ -189,8 +190,8 @@ class Caller(Supervised):
         """Call an operator and differentiate its results, see `gradients.differentiate`.
 
         Raises:
-            Failure: it raised, crashed or hung; a floating result does not require a gradient; or
-                the backward wrote into what it was given.
+            Failure: the call raised, crashed or hung; no floating-point result requires a
+                gradient; or the backward wrote into its inputs.
         """
         _, leaves = leaves_of(arguments, operator.signature, alone)
         given = {**arguments, COTANGENTS: list(cotangents)}
@@ -224,7 +225,7 @@ class Caller(Supervised):
     def _require_declared(
         self, operator: Operator, arguments: Mapping[str, Any], returned: Any
     ) -> None:
-        """Raise `Failure` where results are not what the declaration says."""
+        """Raise `Failure` if results differ from the declaration; subclasses may override this."""
 
     def _values(self, operator: Operator, message: dict[str, Any], reader: Reader) -> list[Any]:
         groups = message.get("results")
@@ -247,10 +248,10 @@ class Caller(Supervised):
     # --- requests ----------------------------------------------------------------------------
 
     def load(self) -> dict[str, Any]:
-        """Have the process set up, where it is not; what it answered.
+        """Set up the process if necessary, and return its answer to the setup request.
 
         Raises:
-            Failure: it cannot be.
+            Failure: the setup failed.
         """
         if self._loaded is None:
             self._before = {}
@@ -267,10 +268,10 @@ class Caller(Supervised):
     def _ask(
         self, request: dict[str, Any], payload: list[bytes], event: str
     ) -> tuple[dict[str, Any], Reader]:
-        """Send a request for a call; the answer, and the bytes that came with it.
+        """Send a request for a call, and return the answer and the bytes that follow it.
 
         Raises:
-            Failure: there is no answer, or not `event`.
+            Failure: no answer came, or an answer other than `event`.
         """
         self.load()
         self._alive()
@@ -315,36 +316,36 @@ class Caller(Supervised):
                 raise _crashed(bound.excess, "OPS-CALL-MEMORY")
             raise self._hung(limit)
         except EOFError:
-            # It ended between a message and the bytes that belong to it.
+            # The process ended between a message and the bytes that belong to it.
             raise self._gone(self._lost()) from None
         except (GarbledError, KeyError, TypeError, ValueError) as error:
             self._garbled(str(error))
 
     def _hung(self, limit: float) -> Failure:
-        """What to raise where a call did not return in time."""
+        """Return the failure for a call that exceeded the time limit."""
         self.hung = True
         return _final(End(f"did not return within {limit:.0f} s", "OPS-CALL-HANG"))
 
     def _restart(self) -> None:
-        """End the child, whether or not it has ended by itself; another takes its place."""
+        """End the child, if it has not ended by itself; the supervisor starts another one."""
         self._end_child()
         self._loaded = None
 
     def _garbled(self, reason: str) -> NoReturn:
-        """Raise `Failure` since what came cannot be read, nor can what comes after it."""
+        """Raise `Failure` since an answer cannot be read, and end the process."""
         how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
         self.stop()
         raise self._gone(End(how, self.garbled))
 
     def _gone(self, end: End) -> Failure:
-        """What to raise where the supervisor is lost."""
+        """Return the failure for a lost supervisor."""
         if self._again:
             return Failure(end.how, code=end.code)
         self._lost_for_good = end
         return _final(end)
 
     def _failed(self, message: dict[str, Any]) -> Failure:
-        """What to raise where the process says that a call failed."""
+        """Return the failure for a call that the process reports as failed."""
         code = message.get("code")
         known = isinstance(code, str) and _CODE.fullmatch(code)
         return Failure(str(message.get("message")), code=str(code) if known else self.raises)
@@ -357,7 +358,7 @@ class Caller(Supervised):
             self._garbled(str(error))
 
     def _require_answer(self, message: dict[str, Any]) -> None:
-        """Raise where a message does not answer the request, or announces more than fits."""
+        """Raise if a message does not answer the request, or announces too many bytes."""
         if message["event"] not in _EVENTS:
             raise GarbledError(f"there is no event {str(message['event'])[:40]!r}")
         if message.get("request") != self._number:
@@ -368,14 +369,14 @@ class Caller(Supervised):
 
 
 def _crashed(how: str, code: str) -> Failure:
-    """A failure that ended the process."""
+    """Return a failure that ended the process."""
     failure = Failure(how, code=code)
     failure.crashed = True
     return failure
 
 
 def _final(end: End) -> Failure:
-    """A failure that no smaller case is looked for."""
+    """Return a failure for which no smaller case is searched."""
     failure = Failure(end.how, code=end.code)
     failure.final = True
     return failure
@@ -387,7 +388,7 @@ def _flat(values: list[Any]) -> Iterator[Tensor]:
 
 
 def _overwrite(tensor: Tensor, data: bytes) -> None:
-    """Put bytes into a tensor's memory."""
+    """Write bytes into a tensor's storage."""
     memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
     if data:
         memory.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))

@@ -1,7 +1,7 @@
-"""The kernel's process: takes arguments, calls, returns results.
+"""The server that calls kernels: it receives arguments and returns results.
 
-Whatever a kernel does to this process, it does to this process: it knows no seed, no expected
-result and no verdict.
+This process holds no seed, expected result or verdict, so a malicious kernel can corrupt only this
+process.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _MESSAGE = 4000
 
 
 class Source(Protocol):
-    """Where operators come from."""
+    """A source of operators."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Import them; what to answer."""
+        """Import the operators, and return the fields of the answer."""
 
     def operator(self, name: str) -> Operator:
-        """One of them."""
+        """Return the operator of a name."""
 
 
 class Known:
-    """One operator, that this process has already or imports where it is told from where."""
+    """A source of a single operator: a given one, or the one that a request locates."""
 
     def __init__(self, operator: Operator | None = None) -> None:
         self._operator = operator
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Import it from a location."""
+        """Import the operator from the location in the request."""
         from opsmith.checks.cases.import_location import Location, obtain
 
         sys.path[:] = request["path"]
@@ -60,27 +60,27 @@ class Known:
         return {}
 
     def operator(self, name: str) -> Operator:
-        """The operator, whatever its name."""
+        """Return the single operator; the name is ignored."""
         assert self._operator is not None
         return self._operator
 
 
 def main() -> None:
-    """Serve calls of an operator that is not imported yet."""
+    """Serve calls of an operator that a request locates."""
     run(Known())
 
 
 def run(source: Source) -> None:
-    """Serve calls in a Python of its own, started with a file descriptor and a folder."""
+    """Serve calls in a new Python that was started with a file descriptor and a folder."""
     supervise(
         int(sys.argv[1]), Path(sys.argv[2]), lambda: None, lambda answers: serve(answers, source)
     )
 
 
 def serve(answers: int, source: Source) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    # Nothing else reads what is sent here by mistake.
+    # A kernel that reads standard input must not consume requests.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -106,11 +106,11 @@ def serve(answers: int, source: Source) -> None:
 
 
 class _Calls:
-    """Calls, with what is kept from one to the next.
+    """Calls of kernels, and memory that is kept from one call to the next.
 
-    Arguments that lie in memory as those of the call before do are written into the same memory, so
-    that whoever remembers an address remembers too little. Results are looked at again after later
-    calls, so that whoever gives out memory that is used again is seen.
+    Arguments of the same size as those of the call before are written into the same memory, so that
+    a kernel that caches results by address is found. Results are read again after later calls, so
+    that a kernel that reuses the memory of its results is found.
     """
 
     def __init__(self, source: Source) -> None:
@@ -180,7 +180,7 @@ def _differentiated(
 
 
 class _Arguments:
-    """Makes arguments of what came."""
+    """A factory of arguments from received descriptions and bytes."""
 
     def __init__(self, memory: dict[str, Tensor], reader: Reader, device: str) -> None:
         self._known = memory
@@ -190,7 +190,7 @@ class _Arguments:
         self._made: dict[str, Tensor] = {}
 
     def value(self, name: str, description: dict[str, Any]) -> Any:
-        """One argument."""
+        """Create one argument."""
         match description["kind"]:
             case "plain":
                 return description["value"]
@@ -219,7 +219,7 @@ class _Arguments:
         )
 
     def _filled(self, name: str, count: int) -> Tensor:
-        """Memory with the bytes that come next: that of an earlier call where it has the size."""
+        """Fill memory with the next bytes; reuse that of an earlier call if it has the size."""
         memory = self._known.get(name)
         if memory is None or memory.numel() != count:
             memory = torch.empty(count, dtype=torch.uint8, device=self._device)

@@ -1,4 +1,4 @@
-"""Two ways to start a supervisor: in a Python of its own, or as a fork of this process."""
+"""Two ways to start a supervisor: in a new Python process, or as a fork of this process."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from typing import Protocol
 from opsmith.checks.isolation import child_main
 from opsmith.checks.isolation.supervisor import Serve, leave_after, supervise
 
-#: How often a fork is looked at while its end is waited for.
+#: Seconds between two looks at a fork while waiting for its end.
 _LOOK_SECONDS = 0.001
 
 
 class Process(Protocol):
-    """A supervisor that was started; what `subprocess.Popen` has of it."""
+    """A supervisor process: the part of `subprocess.Popen` that is used."""
 
     pid: int
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ends; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+        """Wait for its end; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """What goes between a supervisor and who starts it.
+    """The pipes and files between a supervisor and the process that starts it.
 
     Attributes:
-        requests: the descriptor that the supervisor reads requests from.
-        answers: the descriptor that answers go to.
-        others: the other ends of both.
-        folder: where temporary files go.
-        output: the file for what is printed.
+        requests: the descriptor from which the supervisor reads requests.
+        answers: the descriptor to which the supervisor writes answers.
+        others: the other ends of both pipes.
+        folder: the folder for temporary files.
+        output: the file for printed text.
     """
 
     requests: int
@@ -51,23 +51,23 @@ class Channel:
 
 
 def surroundings() -> tuple[object, ...]:
-    """What a process that is started now finds; first of all, who starts it."""
-    # pytest notes there which test it runs.
+    """Return the state that a process started now inherits, beginning with this process's id."""
+    # pytest sets this variable anew for each test.
     variables = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    # In which order, each request says.
+    # The order of the paths does not matter, since each request contains them.
     return os.getpid(), variables, frozenset(sys.path)
 
 
 Launch = Callable[[Channel], Process]
-"""Starts a supervisor."""
+"""A function that starts a supervisor."""
 
 
 def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
-    """Run a module in a Python of its own, with the arguments ``FD FOLDER``.
+    """Return a function that runs a module in a new Python, with the arguments ``FD FOLDER``.
 
     Args:
-        module: what calls `supervise`.
-        environment: the environment variables of the process; those of this one by default.
+        module: name of the module, which calls `supervise`.
+        environment: the environment variables of the process; by default those of this process.
     """
 
     def launch(channel: Channel) -> Process:
@@ -75,11 +75,12 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
         variables = {
             **(os.environ if environment is None else environment),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            # Threads that wait must not take the cores from those that work.
+            # Waiting threads must not take the cores from working ones.
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
-            # With symbolic sizes filling it runs a fake kernel twice, and little is found there.
+            # With symbolic sizes, filling the cache runs fake kernels twice, and hits are rare.
             "TORCH_FAKE_TENSOR_DISPATCH_CACHE": cache,
-            # PyTorch computes sizes by SymPy, which forgets all but 1000 results of each function.
+            # PyTorch computes sizes with SymPy, which by default caches only 1000 results of each
+            # function.
             "SYMPY_CACHE_SIZE": os.environ.get("SYMPY_CACHE_SIZE", "20000"),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(channel.folder / "hypothesis"),
         }
@@ -97,7 +98,7 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
                 stderr=subprocess.STDOUT,
                 pass_fds=(channel.answers,),
                 env=variables,
-                # Ctrl-C and a closed terminal are for this process, whose end ends the worker.
+                # Only this process handles Ctrl-C and a closed terminal; its end ends the worker.
                 start_new_session=True,
             )
 
@@ -105,14 +106,14 @@ def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
 
 
 def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
-    """Go on in a copy of this process, which imported all there is to import.
+    """Return a function that starts a supervisor as a fork of this process, with its imports.
 
-    Only for a process that has computed nothing yet: threads are not copied, and who waits for
-    them waits for ever.
+    The process must not have computed anything yet: threads are not copied by a fork, and the fork
+    would wait for the computing threads for ever.
 
     Args:
-        serve: what the supervisor's children do.
-        hide: descriptors of this process that no kernel is to find.
+        serve: function that the supervisor's children run.
+        hide: descriptors of this process that the fork closes, to hide them from kernels.
     """
 
     def launch(channel: Channel) -> Process:
@@ -134,7 +135,7 @@ def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
 
 
 class _Fork:
-    """A fork of this process, as `Process` has it."""
+    """A fork of this process that implements `Process`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,8 +1,9 @@
-"""How much memory a kernel may take: a bound that follows from the case, watched from outside.
+"""A memory limit for kernels that depends on the case, and is watched by another process.
 
-A limit that the system enforces (``RLIMIT_AS``, ``RLIMIT_DATA``) counts what is reserved and never
-touched, which compilers and allocators do by the gigabyte. So what counts is the resident size of
-the one process that kernels run in. Compilers are processes of their own, and do not count.
+A limit that the system enforces (``RLIMIT_AS``, ``RLIMIT_DATA``) includes memory that is reserved
+and never touched, and compilers and allocators reserve gigabytes. The limit is therefore for the
+resident size of the process that runs the kernels. Compilers run in other processes, which are not
+included.
 """
 
 from __future__ import annotations
@@ -11,24 +12,25 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What a compiler inside the process (Dynamo, Inductor, exporters) may take; a call that was
-#: compiled, exported and packaged was seen to add less than 0.1 GiB.
+#: Bytes for compilers inside the process (Dynamo, Inductor, exporters). Compiling, exporting and
+#: packaging a call was measured to add less than 0.1 GiB.
 _FLOOR = 2 << 30
-#: For each byte of arguments: copies in double precision, references that spread indices out.
+#: Bytes for each byte of arguments: for copies in double precision, and references that expand
+#: indices.
 _FACTOR = 512
-#: Of what the machine has left.
+#: Allowed fraction of the machine's available memory.
 _SHARE = 0.75
 _BYTES_OF_AN_ELEMENT = 8
 
 
 @dataclass(frozen=True)
 class MemoryBound:
-    """How large a process may become.
+    """A limit for the resident size of a process.
 
     Attributes:
-        process: its id.
-        before: its resident bytes when the case began.
-        most: its resident bytes at which it is ended.
+        process: the id of the process.
+        before: the resident bytes when the case began.
+        most: the largest allowed number of resident bytes.
     """
 
     process: int
@@ -36,18 +38,18 @@ class MemoryBound:
     most: int
 
     def exceeded(self) -> bool:
-        """Whether the process has taken more."""
+        """Return whether the process is larger than the limit."""
         return resident(self.process) > self.most
 
     @property
     def excess(self) -> str:
-        """What to say of a process that exceeded it."""
+        """Return the message for a process that exceeded the limit."""
         size = (self.most - self.before) / 2**30
         return f"took more than {size:.1f} GiB of memory, and was ended before the machine ran out"
 
 
 def bound_for(process: int, elements: int) -> MemoryBound | None:
-    """What a process may take for a case of so many elements; `None` where nobody can tell."""
+    """Return the limit for a case with `elements` elements; `None` if the size is unknown."""
     before = resident(process)
     if not before:
         return None
@@ -59,7 +61,7 @@ def bound_for(process: int, elements: int) -> MemoryBound | None:
 
 
 def resident(process: int) -> int:
-    """The bytes of a process that lie in memory; 0 where the system does not say."""
+    """Return the resident bytes of a process; 0 if the system does not report them."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -68,7 +70,7 @@ def resident(process: int) -> int:
 
 
 def available() -> int | None:
-    """The bytes that programs can still have."""
+    """Return the available bytes of the machine; `None` if the system does not report them."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,7 +1,6 @@
-"""Processes that are started before there is anything to ask them.
+"""Start worker processes early, so that their `import torch` overlaps with the parent's.
 
-Importing torch takes them seconds, and whoever starts them too: so they begin first. Nothing that
-is imported here imports torch.
+Importing torch takes seconds. No import of this module imports torch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from opsmith.checks.isolation.launch import python, surroundings
 from opsmith.checks.isolation.supervisor_client import Started, new_folder, started
 from opsmith.kernels.build.scratch import remove
 
-#: What the processes of checks run.
+#: The module that worker processes run.
 MODULE = "opsmith.checks.worker_server"
 
 _begun: list[tuple[Started, tuple[object, ...]]] = []
@@ -22,7 +21,7 @@ _begun: list[tuple[Started, tuple[object, ...]]] = []
 
 @contextmanager
 def begun(count: int) -> Iterator[None]:
-    """Start processes that the next workers take; those that none has taken end with this."""
+    """Start processes for the next workers, and end the unused ones when the block ends."""
     for _ in range(count):
         _begun.append((started(python(MODULE), new_folder()), _finds()))
     try:
@@ -33,7 +32,7 @@ def begun(count: int) -> Iterator[None]:
 
 
 def take() -> Started | None:
-    """A process that was started ahead, if one started now would be the same."""
+    """Return a prestarted process, if a process started now would be the same; else `None`."""
     while _begun:
         found, finds = _begun.pop(0)
         if finds == _finds():
@@ -43,13 +42,16 @@ def take() -> Started | None:
 
 
 def _finds() -> tuple[object, ...]:
-    """What a process that is started now finds, but for `sys.path`, which each request tells."""
+    """Return the state that a process started now inherits, without `sys.path`.
+
+    Each request contains `sys.path`.
+    """
     process, variables, _ = surroundings()
     return process, variables
 
 
 def _end(ended: Started) -> None:
-    # It imports, and started nothing yet.
+    # The process is still importing, and has started no other process yet.
     ended.process.kill()
     ended.process.wait()
     os.close(ended.requests)

@@ -1,4 +1,4 @@
-"""What a call must leave as it finds it: the settings of the process that it runs in."""
+"""Settings of the process that a call must not change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _set_output(value: Any) -> None:
     sys.stdout = value
 
 
-#: What there is: how messages call it, how it is read and put back.
+#: The settings: their names in messages, and the functions that read and restore them.
 _SETTINGS: dict[str, tuple[Read, Restore]] = {
     "whether gradients are recorded": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -51,7 +51,7 @@ _SHOWN = bool | int | str | torch.dtype
 
 
 class Surroundings:
-    """The settings as they were on entering; they are put back on leaving.
+    """A block that records the settings of the process, and restores them at the end.
 
     Example:
         >>> torch.set_num_threads(2)
@@ -77,7 +77,7 @@ class Surroundings:
                 restore(self._values[what])
 
     def changes(self) -> list[str]:
-        """What is not as it was, in words."""
+        """Describe the settings that changed."""
         found = []
         for what, (read, _) in _SETTINGS.items():
             before, now = self._values[what], read()
@@ -88,5 +88,5 @@ class Surroundings:
 
     @property
     def drew_random_numbers(self) -> bool:
-        """Whether PyTorch's global generator has moved on."""
+        """Return whether the state of PyTorch's global random generator changed."""
         return not torch.equal(torch.get_rng_state(), self._random)

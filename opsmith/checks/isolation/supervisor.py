@@ -1,11 +1,10 @@
-"""The supervisor's side: forking processes that may do anything, and ending all that they start.
+"""The supervisor: fork children that run untrusted code, and end all that they start.
 
-A supervisor runs no kernel. So it sees whatever happens that its parent is gone, by the end of the
-pipe that requests come through, and then ends its child and what that started, and removes the
-folder that they wrote into.
+A supervisor runs no kernel, so it always notices the end of its parent, by the end of the pipe for
+requests. It then ends its child and all processes that the child started, and removes their folder.
 
-Requests come on standard input, answers go out as lines of JSON on another file descriptor, since
-kernels and references may print.
+Requests come on standard input. Answers are lines of JSON on another file descriptor, since kernels
+and references may print.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from opsmith.kernels.build.watchdog import be_supervised
 _PR_SET_CHILD_SUBREAPER = 36
 
 Serve = Callable[[int], None]
-"""Answers all requests, on a file descriptor, in a child."""
+"""A function that runs in a child, and answers all requests on a file descriptor."""
 
 
 def supervise(
@@ -43,20 +42,23 @@ def supervise(
 
     Args:
         answers: the file descriptor for answers.
-        folder: where temporary files go; removed at the end.
-        prepare: imports what every child needs; starts no thread. `None` in a fork, which has it.
-        serve: what a child does.
+        folder: the folder for temporary files, removed at the end.
+        prepare: function that imports the modules for every child, and starts no thread; `None` in
+            a fork, which has imported them already.
+        serve: function that a child runs.
     """
     children = Children()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if prepare is not None:
         prepare()
     _keep_files_in(folder)
-    # What is there by now is never collected, so a child need not copy it.
+    # Freeze all present objects: the garbage collector of a child would write to them, and so make
+    # the system copy their memory.
     gc.freeze()
     if prepare is not None:
-        gc.enable()  # off since `start`
-    # From here on the end of standard input says it, and what was started is ended in order.
+        gc.enable()  # disabled by `child_main`
+        # From here on, the end of standard input shows that the parent ended, and this process ends
+        # its children itself.
     signal_at_parents_end(0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -69,25 +71,25 @@ def supervise(
         code = children.outlive(child)
         if code is None:
             shutil.rmtree(folder, ignore_errors=True)
-            # Somebody waits for this, and Python takes its time to end.
+            # The parent may be waiting, and a regular exit of Python takes long.
             os._exit(0)
         answer(answers, event="ended", pid=child, code=code)
 
 
 class Children:
-    """The children of this process, one after the other; nothing that one started outlives it."""
+    """The children of this process, one at a time; no process that a child started outlives it."""
 
     def __init__(self) -> None:
-        # A child's end is seen by the byte that its signal leaves here.
+        # The signal of a child's end writes a byte into this pipe.
         self._ended, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        # What a kernel starts and leaves behind comes to this process, which ends it.
+        # Processes that a kernel leaves behind become children of this process, which ends them.
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def fork(self, work: Callable[[], None]) -> int:
-        """Have a child do something; its process id."""
+        """Run a function in a forked child, and return the child's process id."""
         _flush()
         child = os.fork()
         if child == 0:
@@ -95,7 +97,7 @@ class Children:
         return child
 
     def _begin(self, work: Callable[[], None]) -> None:
-        # A group of its own, to end it with whatever compiler it started.
+        # The child gets its own process group, to be ended together with compilers it started.
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -103,21 +105,21 @@ class Children:
         os.close(self._wake)
         signal_at_parents_end(signal.SIGKILL)
         be_supervised()
-        # The first that the system ends where memory runs out.
+        # If memory runs out, the system shall end this process first.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
         work()
 
     def outlive(self, child: int) -> int | None:
-        """Wait until a child ends, and end what it started.
+        """Wait until a child ends, and end the processes that it started.
 
         Returns:
-            Its exit code, or the negative number of the signal that ended it; `None` where the
-            parent ended before.
+            The child's exit code, or the negative number of the signal that ended it; `None` if
+            the parent ended first.
         """
         poll = select.poll()
         poll.register(self._ended, select.POLLIN)
-        poll.register(0, 0)  # its end only: what is in it is the child's
+        poll.register(0, 0)  # only for its end: the child reads the requests in it
         while True:
             events = dict(poll.poll())
             if 0 in events:
@@ -131,9 +133,9 @@ class Children:
 
 
 def leave_after(work: Callable[[], object]) -> None:
-    """Do something, and end this process without what Python does at its end.
+    """Run a function, and end this process without Python's usual cleanup.
 
-    It was forked: what is further up the stack, and what waits to be cleaned up, is its parent's.
+    The process was forked: the callers on the stack and the pending cleanup belong to its parent.
     """
     code = 1
     try:
@@ -160,14 +162,14 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def _flush() -> None:
-    # A kernel may have closed them.
+    # A kernel may have closed the streams.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
 def _keep_files_in(folder: Path) -> None:
-    """Write temporary files where they are removed with the worker; what is cached stays cached."""
+    """Let temporary files go to the worker's folder, but keep Inductor's cache where it is."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _inductor_cache())
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -176,9 +178,9 @@ def _keep_files_in(folder: Path) -> None:
 
 
 def _inductor_cache() -> str:
-    """The folder that inductor keeps its cache in by itself.
+    """Return the folder in which Inductor keeps its cache by default.
 
-    Its own function for that is in a package that takes longer to import than a check to run.
+    Importing Inductor's own function for this takes longer than running a check.
     """
     try:
         user = getpass.getuser()
@@ -189,7 +191,7 @@ def _inductor_cache() -> str:
 
 
 def _end_everything(child: int) -> None:
-    """End a child, its group, and every process that any of them left behind."""
+    """End a child, its process group, and every process that any of them left behind."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     children = Path(f"/proc/self/task/{os.getpid()}/children")

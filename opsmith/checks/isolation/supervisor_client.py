@@ -1,4 +1,4 @@
-"""The parent's side of a supervised process: starting, listening, limits on time and memory."""
+"""The client of a supervised process: start it, read its answers, limit its time and memory."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from opsmith.kernels.build.scratch import make_again, make_scratch, remove
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: Starting imports torch, on a machine that may be busy.
+#: Time limit in seconds for a start, which imports torch, on a machine that may be busy.
 _START_SECONDS = 120.0
-#: How often a process is looked at while it says nothing.
+#: Seconds between two looks at the memory of a silent process.
 _LOOK_SECONDS = 0.05
-#: What a pipe holds, where the system gives so much.
+#: The requested capacity of a pipe.
 _PIPE_BYTES = 1 << 20
-#: What is kept of what kernels print, and how much of that is looked at.
+#: Largest size of the file for printed text, and number of bytes read from its end.
 _OUTPUT_BYTES, _TAIL_BYTES = 64 << 20, 1 << 16
 
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended before it answered, in words.
+    """The end of a process that did not answer.
 
     Attributes:
-        how: the words.
-        code: what kind of failure that is.
-        hung: whether it was ended for taking too long.
-        again: whether the same request may end otherwise in another process.
+        how: description of the end.
+        code: the failure code.
+        hung: whether the process was ended because it exceeded the time limit.
+        again: whether the same request may succeed in another process.
     """
 
     how: str
@@ -52,7 +52,7 @@ class End:
 
 
 class GarbledError(Exception):
-    """What came through the pipe of answers cannot be read."""
+    """An answer cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Started:
 
     Attributes:
         process: the supervisor.
-        requests: the descriptor that requests are written to.
-        answers: the descriptor that answers are read from.
-        folder: where its files go.
+        requests: the descriptor for writing requests.
+        answers: the descriptor for reading answers.
+        folder: the folder for its files.
     """
 
     process: Process
@@ -73,7 +73,7 @@ class Started:
 
 
 def new_folder() -> Path:
-    """A folder for a supervisor's files."""
+    """Create a folder for a supervisor's files."""
     return make_scratch("check")
 
 
@@ -93,16 +93,16 @@ def started(launch: Launch, folder: Path) -> Started:
 
 
 def _output(folder: Path) -> Path:
-    """The file for what is printed."""
+    """Return the file for printed text."""
     return folder / "output"
 
 
 class Supervised:
-    """A process that runs code which may do anything, and the supervisor that ends it.
+    """A process that runs untrusted code, and the supervisor that ends it.
 
     Args:
-        launch: starts the supervisor, see `opsmith.checks.isolation.launch`.
-        ahead: one that `launch` started already, for nobody else.
+        launch: function that starts the supervisor, see `opsmith.checks.isolation.launch`.
+        ahead: an unused supervisor that `launch` started already.
     """
 
     def __init__(self, launch: Launch, ahead: Started | None = None) -> None:
@@ -121,7 +121,7 @@ class Supervised:
 
     @property
     def folder(self) -> Path:
-        """A folder that ends with the processes."""
+        """Return a folder that is removed with the processes."""
         return self._folder
 
     def __enter__(self) -> Self:
@@ -141,7 +141,7 @@ class Supervised:
         remove(self._folder)
 
     def _send(self, data: bytes, seconds: float = _START_SECONDS) -> bool:
-        """Send bytes; whether they were taken within `seconds`."""
+        """Send bytes, and return whether the process read them within `seconds`."""
         deadline = time.monotonic() + seconds
         left = memoryview(data)
         while left:
@@ -154,11 +154,11 @@ class Supervised:
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                return True  # that it is gone is seen where its answer is read
+                return True  # reading the answer detects the end of the process
         return True
 
     def _make_ready(self) -> End | None:
-        """Wait until a child takes requests; why there is none."""
+        """Wait until a child is ready; return the reason if there is none, else `None`."""
         if self._process is None:
             self._start()
         while self._child is None:
@@ -182,16 +182,16 @@ class Supervised:
         return None
 
     def _supervises(self, process: int) -> bool:
-        """Whether a process is a child of the supervisor: what is said of it may be invented."""
+        """Return whether a process is a child of the supervisor, since the answer may be forged."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
             return str(process) in children.read_text().split()
         except OSError:
-            return True  # gone meanwhile, or a system that does not say
+            return True  # the supervisor has ended, or the system is not Linux
 
     def _listen(self) -> None:
-        """Take what the child says from now on as said by what runs now."""
+        """Attribute text that is printed from now on to the current child."""
         self._said = self._output.stat().st_size
         if self._said > _OUTPUT_BYTES:
             os.truncate(self._output, 0)
@@ -212,32 +212,33 @@ class Supervised:
         self._child = None
 
     def begin(self) -> None:
-        """Start the processes now, so that they are there when they are needed."""
+        """Start the processes now, before they are needed."""
         if self._process is None:
             self._start()
 
     def interrupt(self) -> None:
-        """End the processes, from another thread than the one that waits for their answer."""
+        """End the processes from another thread than the one that waits for their answer."""
         if self._process is None or self._requests < 0:
             return
         if not self._ready:
             self._process.kill()
-        # The end of their input ends them; that thread closes what is there in its place.
+        # The end of their input ends them. The waiting thread later closes the descriptor that
+        # replaces it.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._requests, inheritable=False)
         os.close(null)
 
     def stop(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes, even if they do not react."""
         if self._process is None:
             return
         requests, self._requests = self._requests, -1
         os.close(requests)
         if not self._ready:
-            # It imports, and started nothing yet.
+            # The supervisor is still importing, and has started no other process yet.
             self._process.kill()
         try:
-            # At the end of its input it ends all that was started.
+            # At the end of its input, the supervisor ends all processes.
             self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -249,9 +250,9 @@ class Supervised:
         make_again(self._folder)
 
     def _read(self, seconds: float, bound: MemoryBound | None = None) -> dict[str, Any] | None:
-        """The next message; an empty one after `seconds` of silence, `None` if there is no more.
+        """Return the next message; `None` if the answers have ended.
 
-        An empty one too as soon as `bound` is exceeded.
+        Return an empty message after `seconds` of silence, or as soon as `bound` is exceeded.
         """
         more = self._wait(lambda: b"\n" in self._pending, seconds, bound)
         if not more:
@@ -267,10 +268,10 @@ class Supervised:
         return message
 
     def _read_bytes(self, count: int, seconds: float, bound: MemoryBound | None) -> bytes | None:
-        """So many bytes that follow a message; `None` where they do not come.
+        """Return `count` bytes that follow a message; `None` if they do not come in time.
 
         Raises:
-            EOFError: there is no more.
+            EOFError: the answers have ended.
         """
         more = self._wait(lambda: len(self._pending) >= count, seconds, bound)
         if more is None:
@@ -287,7 +288,10 @@ class Supervised:
     def _wait(
         self, enough: Callable[[], bool], seconds: float, bound: MemoryBound | None
     ) -> bool | None:
-        """Read until there is enough; `False` if it takes too much, `None` if there is no more."""
+        """Read until `enough()` is true, and return `True`.
+
+        Return `False` if the time or memory limit is exceeded, `None` if the answers have ended.
+        """
         deadline = time.monotonic() + seconds
         self._exceeded = False
         while not enough():
@@ -306,14 +310,14 @@ class Supervised:
         return True
 
     def _lost(self) -> End:
-        """What to say where not even the process that only imports is there."""
+        """Return the end of a supervisor that is gone."""
         tail = self._tail()
         assert self._process is not None
         self.stop()
         return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
 
     def _how(self, code: int) -> End:
-        """How a child ended."""
+        """Return the end of a child with an exit code, or a negative number of a signal."""
         tail = self._tail()
         if code >= 0:
             return End(f"ended the process with exit code {code}{tail}", "OPS-CALL-EXIT")
@@ -326,7 +330,7 @@ class Supervised:
         return End(f"crashed with signal {-code}{name}{tail}", "OPS-CALL-CRASH")
 
     def _tail(self) -> str:
-        """The last that the child said, if anything."""
+        """Return the last lines that the child printed, as the end of a message."""
         try:
             with self._output.open("rb") as output:
                 output.seek(max(self._said, self._output.stat().st_size - _TAIL_BYTES))
@@ -339,7 +343,7 @@ class Supervised:
 
 
 def _widen(pipe: int) -> None:
-    """Let more into a pipe before its other end has to be read, where the system lets us."""
+    """Enlarge a pipe, if the system allows it, so that writing blocks later."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

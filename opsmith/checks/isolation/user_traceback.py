@@ -1,4 +1,4 @@
-"""What an exception says to the user whose code raised it."""
+"""Messages about exceptions raised by a user's code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def raised(error: BaseException) -> str:
-    """What a call raised, with the innermost line that is the user's."""
+    """Describe the exception of a call, with the innermost line of the user's code."""
     text = f"raised {type(error).__name__}: {str(error).strip()}"
     own = Path(__file__).parents[2]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

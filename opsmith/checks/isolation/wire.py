@@ -1,7 +1,7 @@
-"""Arguments and results as bytes: a description in JSON, and the elements.
+"""Arguments and results as bytes: a description in JSON, then the elements.
 
-What the kernel's process sends is data. It is read here with every size compared with what came,
-and no object of its making is ever built: no pickle.
+Data from the kernel's process is untrusted. Every announced size is compared with the received
+bytes, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from opsmith.errors import OpsmithError
 from opsmith.operators.core.arguments import DTYPES, dtype_name, every_tensor_in
 from opsmith.signature import Signature
 
-#: How many dimensions a result may have.
+#: Largest number of dimensions of a result.
 _MOST_DIMENSIONS = 64
 
 
 class WireError(OpsmithError):
-    """Bytes do not say what they should, or a value cannot be sent."""
+    """Received bytes are malformed, or a value cannot be sent."""
 
 
 def storage_bytes(tensor: Tensor) -> bytes:
-    """Everything in a tensor's memory, the elements that it steps over included."""
+    """Return all bytes of a tensor's storage, including elements that its strides skip."""
     storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return storage.set_(tensor.untyped_storage()).cpu().numpy().tobytes()
 
 
 def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The first tensor in each memory of a call, by its name."""
+    """Return the first tensor in each storage of a call, by name."""
     found: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in every_tensor_in(arguments):
         found.setdefault(_memory_of(tensor), (name, tensor))
@@ -41,7 +41,7 @@ def memories_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def written_memories(signature: Signature, arguments: Mapping[str, Any]) -> list[str]:
-    """Those of `memories_in` that an operator may write into."""
+    """Return the names of the tensors of `memories_in` whose storage the operator may write."""
     mutated = {parameter.name for parameter in signature.mutated}
     written = {
         _memory_of(tensor)
@@ -56,10 +56,10 @@ def _memory_of(tensor: Tensor) -> int:
 
 
 def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments in JSON; the bytes of `memories_in` follow, in that order.
+    """Describe arguments in JSON; the bytes of `memories_in` are sent afterwards, in that order.
 
     Raises:
-        WireError: one is of a kind that has no such form.
+        WireError: an argument has an unsupported type.
     """
     tensors: dict[int, str] = {}
     memories = {_memory_of(tensor): name for name, tensor in memories_in(arguments).items()}
@@ -91,17 +91,17 @@ def describe_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_result(tensor: Tensor) -> dict[str, Any]:
-    """A result in JSON; its elements follow, one after the other."""
+    """Describe a result in JSON; its elements are sent afterwards."""
     return {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
 
 
 def element_bytes(tensor: Tensor) -> bytes:
-    """The elements of a tensor, one after the other."""
+    """Return the bytes of a tensor's elements in order."""
     return bits(tensor).numpy().tobytes()
 
 
 class Reader:
-    """Reads what the kernel's process sent.
+    """A reader of bytes from the kernel's process.
 
     Args:
         data: the bytes.
@@ -112,10 +112,10 @@ class Reader:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
-            WireError: there are not so many.
+            WireError: fewer than `count` bytes are left.
         """
         if count < 0 or self._at + count > len(self._data):
             raise WireError("fewer bytes came than were announced")
@@ -124,10 +124,10 @@ class Reader:
         return data
 
     def result(self, description: Any) -> Tensor:
-        """A result, contiguous, in memory of this process.
+        """Return a result as a contiguous tensor in memory of this process.
 
         Raises:
-            WireError: the description is none.
+            WireError: the description is malformed.
         """
         match description:
             case {"dtype": str(name), "shape": list(shape)} if name in DTYPES:
@@ -142,10 +142,10 @@ class Reader:
         return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
 
     def end(self) -> None:
-        """State that nothing is left.
+        """Require that all bytes were read.
 
         Raises:
-            WireError: something is.
+            WireError: bytes are left.
         """
         if self._at != len(self._data):
             raise WireError("more bytes came than were announced")
