@@ -118,6 +118,9 @@ def draw(
     ]
     for name in rng.sample(names, min(len(names), 1 if kind < 0.85 else 2)):
         _spoil(call, operator.signature.by_name[name], rng)
+    sizes = [how for how in call.spoiled.values() if how in ("one more", "empty")]
+    if len(sizes) == len(call.spoiled) == 2:  # they may fit each other
+        call.must_refuse = False
     return call
 
 
