@@ -1,1 +1,1 @@
-"""Compilers, CMake, the cache and devices: from sources to a library. Knows no operator."""
+"""Compilers, CMake, the cache and devices: build libraries from sources, without any operators."""

@@ -1,4 +1,4 @@
-"""What a library needs from outside: only what will still be there in the next PyTorch."""
+"""Refuse a library that depends on symbols that the next version of PyTorch may not have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STABLE_PREFIXES = ("aoti_torch_", "torch_")
 
 @dataclass(frozen=True)
 class Symbol:
-    """One dynamic symbol."""
+    """A dynamic symbol of an ELF file."""
 
     name: str
     defined: bool
@@ -26,7 +26,7 @@ class Symbol:
 
 
 def dynamic_symbols(path: Path) -> Iterator[Symbol]:
-    """The dynamic symbols of a 64-bit little-endian ELF file; nothing for other formats."""
+    """Yield the dynamic symbols of a 64-bit little-endian ELF file; no symbols of other formats."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         return
@@ -48,21 +48,22 @@ def dynamic_symbols(path: Path) -> Iterator[Symbol]:
 
 
 def is_torch(name: str) -> bool:
-    """Whether a symbol is PyTorch's, stable or not."""
+    """Return whether a symbol is PyTorch's, stable or not."""
     return name.startswith(_STABLE_PREFIXES) or is_unstable_torch(name)
 
 
 def is_unstable_torch(name: str) -> bool:
-    """Whether a symbol belongs to PyTorch's C++ interface, which changes between versions."""
+    """Return whether a symbol belongs to PyTorch's C++ interface, which is not stable."""
     if not name.startswith("_Z"):
         return False
-    # A namespace in the name of what is called, or in the type of an argument. torch/headeronly is
-    # templates and inline functions: compiled in, they are not undefined.
+    # Look for a namespace in the name of the called function, or in the type of an argument.
+    # Symbols of torch/headeronly are templates and inline functions: compiled in, they are not
+    # undefined.
     return any(f"N{part}" in name or f"NK{part}" in name for part in _TORCH_NAMESPACES)
 
 
 def demangle(names: list[str]) -> list[str]:
-    """The names as C++ writes them, where ``c++filt`` is there to say it."""
+    """Return the names as C++ writes them; unchanged where ``c++filt`` is not installed."""
     tool = shutil.which("c++filt")
     if tool is None or not names:
         return names
@@ -72,15 +73,15 @@ def demangle(names: list[str]) -> list[str]:
 
 
 def audit(path: Path, torch: str, what: str) -> None:
-    """Refuse a library that needs more of PyTorch than it may.
+    """Refuse a library that depends on more of PyTorch than it may.
 
     Args:
         path: the library.
-        torch: ``"stable"``: only C shims; ``"none"``: nothing at all; ``"full"``: anything.
-        what: which operator and source, for the message.
+        torch: ``"stable"`` allows the C shims only, ``"none"`` nothing, ``"full"`` everything.
+        what: the operator and the source, for the message.
 
     Raises:
-        BuildError: naming the symbols.
+        BuildError: the library needs other symbols; the message names them.
     """
     if torch == "full":
         return

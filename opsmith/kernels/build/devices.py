@@ -1,4 +1,4 @@
-"""What is known of each device type: one row for each, and nowhere else."""
+"""The table of device types, the only place that has facts on them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from opsmith.signature import Signature
 
 @dataclass(frozen=True)
 class Device:
-    """One device type.
+    """A device type.
 
     Attributes:
-        name: as PyTorch says it, ``"cpu"``.
-        dispatch_key: of its kernels.
-        autocast_key: of its autocast; `None` where there is none.
+        name: PyTorch's name, ``"cpu"``.
+        dispatch_key: the dispatch key of its kernels.
+        autocast_key: the dispatch key of its autocast; `None` if PyTorch has no autocast for it.
         dlpack: its number in DLPack.
-        torch_type: the C shim that gives PyTorch's number of the device type.
-        stream: the C shim that gives a call's stream, and what makes PyTorch declare it; without
-            one it is what the backend tells PyTorch, from 2.13 on.
-        host_reads: whether the host may read its memory. Only there does it compare value ranges:
-            elsewhere every call would have to wait for the device.
-        title: how people say it, where opsmith compiles for it something else than C++.
-        torch_libraries: the names of what PyTorch has for it: the library that whatever runs there
-            links, then those that its C++ interface needs too. Empty: it is in those for the CPU.
+        torch_type: the C shim that returns PyTorch's number of the device type.
+        stream: the C shim that returns the current stream, and the macro that makes PyTorch declare
+            the shim. `None` where the stream is the one that the backend reports to PyTorch, from
+            2.13 on.
+        host_reads: whether the host may read its memory. Value ranges are checked on such devices
+            only: on others every call would have to wait for the device.
+        title: the device's name in messages, for a device that opsmith compiles a language other
+            than C++ for.
+        torch_libraries: PyTorch's libraries for the device: first the library that all code for the
+            device links, then those that code using the C++ interface links too. Empty if they are
+            part of the libraries for the CPU.
     """
 
     name: str
@@ -39,7 +42,7 @@ class Device:
     torch_libraries: tuple[str, ...] = ()
 
     def missing(self) -> str:
-        """Why nothing can run on it here; empty where it can."""
+        """Return why nothing can run on the device on this machine; empty if it is available."""
         import torch
 
         try:
@@ -49,41 +52,41 @@ class Device:
         return "" if here else f"no {self.name} device on this machine"
 
     def toolkit(self) -> str:
-        """What this PyTorch was built with for it, ``"CUDA 12.8"``; empty where nothing."""
+        """Return the toolkit that this PyTorch was built with, ``"CUDA 12.8"``; else empty."""
         return ""
 
     def architectures(self) -> tuple[str, ...]:
-        """What to compile for, of those here; none where there is nothing to tell of."""
+        """Return the architectures of this machine's devices; empty if unknown."""
         return ()
 
     def model(self) -> str:
-        """The name of the first one here."""
+        """Return the model name of the first device of this machine; empty if unknown."""
         return ""
 
     def remedy(self) -> str:
-        """What to do where there is none."""
+        """Return what to do if no device is found; empty if there is no advice."""
         return ""
 
     def is_capturing(self) -> bool:
-        """Whether calls are being recorded to be played again, when nothing may wait for one."""
+        """Return whether calls are being recorded for replay, during which none may synchronize."""
         return False
 
     def compiled_by_inductor(self) -> bool:
-        """Whether Inductor, PyTorch's compiler, makes code for it."""
+        """Return whether Inductor, PyTorch's compiler, generates code for the device."""
         from opsmith.compat.torch_inductor import compiles_for
 
         return compiles_for(self.name)
 
     @property
     def in_every_library(self) -> bool:
-        """Whether a library knows it whatever it was compiled for: a row of ``abi.h``."""
+        """Whether every library supports the device, as those in ``abi.h``."""
         return self.name in (HOST, "cuda")
 
     @property
     def compile_definitions(self) -> tuple[str, ...]:
-        """The preprocessor definitions of everything that is compiled for the device.
+        """The preprocessor definitions of all code that is compiled for the device.
 
-        Beside the CPU and CUDA a library knows one device type: its own, or PrivateUse1.
+        Besides the CPU and CUDA, a library supports one device type: its own, or PrivateUse1.
         """
         extension = DEVICES["privateuseone"] if self.in_every_library else self
         name = _privateuse1_name() if extension is not self else self.name
@@ -154,31 +157,31 @@ DEVICES = {
         ),
     )
 }
-"""The rows, by name."""
+"""Device types by name."""
 
 HOST = "cpu"
-"""The device type that every machine has, and every runtime calls kernels on."""
+"""The device type that every machine has, and that every runtime can call kernels on."""
 
 
 def find_device(name: str) -> Device | None:
-    """The row of a device type, also by the name that PyTorch's PrivateUse1 was given."""
+    """Return a device type by its name, or by the name that PrivateUse1 was given; else `None`."""
     if name not in DEVICES and name == _privateuse1_name():
         return replace(DEVICES["privateuseone"], name=name)
     return DEVICES.get(name)
 
 
 def host_reads(name: str) -> bool:
-    """Whether the host may read the memory of a device type."""
+    """Return whether the host may read the memory of a device type."""
     device = find_device(name)
     return device is not None and device.host_reads
 
 
 def get_device(name: str, what: str) -> Device:
-    """The row of a device type.
+    """Return a device type by name.
 
     Args:
         name: the device type.
-        what: who asks, for the message.
+        what: what names the device type, for the message.
 
     Raises:
         DeclarationError: there is no such device type.
@@ -190,12 +193,12 @@ def get_device(name: str, what: str) -> Device:
 
 
 def dispatch_key(name: str, signature: Signature, what: str) -> str:
-    """The dispatch key of an operator's kernel for a device type.
+    """Return the dispatch key of an operator's kernel for a device type.
 
     Args:
         name: the device type.
-        signature: the operator's.
-        what: who asks, for the message.
+        signature: the operator's signature.
+        what: the kernel, for the message.
 
     Raises:
         DeclarationError: there is no such device type, or no call would reach its kernel.
@@ -208,13 +211,13 @@ def dispatch_key(name: str, signature: Signature, what: str) -> str:
             f"{what}: the operator takes no tensor, so nothing says that a call is for {name}. "
             f"Register a kernel for {HOST!r}, or take a tensor on the device that results belong on"
         )
-    # Without tensors PyTorch reaches no device's key, and this one before it looks for any.
+    # A call without tensors reaches no device's dispatch key; PyTorch dispatches it to this key.
     return "BackendSelect"
 
 
 def _privateuse1_name() -> str | None:
     if "torch" not in sys.modules:
-        return None  # without it nobody has given it a name
+        return None  # without torch, PrivateUse1 has no name
     from opsmith.compat.torch_dispatch import name_of_privateuse1
 
     return name_of_privateuse1()

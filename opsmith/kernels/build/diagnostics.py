@@ -1,4 +1,4 @@
-"""What compilers and linkers say, as the user reads it."""
+"""Turn the output of compilers and linkers into messages for the user."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 NINJA_STATUS = "[opsmith] "
 _NOISE = ("FAILED: ", "ninja: ", NINJA_STATUS)
 _STABLE_ONLY = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
-#: What GNU's linker and LLVM's say of a function that is declared and used alone.
+#: The messages of GNU's and LLVM's linkers for a function that is declared and used, but not
+#: defined.
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`']?(.+?)'?$", re.MULTILINE)
 
 
 def own_words(output: str) -> str:
-    """What the compiler and the linker said, without what Ninja says around it."""
+    """Return the output of the compiler and the linker, without what Ninja prints around it."""
     kept: list[str] = []
     skip = False
     for line in output.splitlines():
@@ -32,7 +33,7 @@ def compile_error(subject: str, output: str, mistake: str = "") -> str:
     Args:
         subject: what was built, from which files.
         output: what Ninja printed.
-        mistake: a sentence on the mistake that it was, without a full stop, if that is known.
+        mistake: a sentence that explains the mistake, without a full stop; empty if unknown.
     """
     text = own_words(output)
     undefined = _UNDEFINED.search(text)

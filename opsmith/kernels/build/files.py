@@ -1,4 +1,4 @@
-"""Where built things live, and writing them so that nobody ever sees half a file."""
+"""Find the folders for built files, and write files atomically."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T")
 _INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Where so much cannot be written, there is no space.
+#: A folder that has no room for so many bytes counts as full.
 _LEAST_BYTES = 1 << 16
-#: How folders for temporary files end, see `opsmith.kernels.build.scratch`.
+#: The suffix of folders for temporary files, see `opsmith.kernels.build.scratch`.
 SCRATCH = ".scratch"
-#: So many characters `tempfile` makes up for a name.
+#: The number of random characters in the names that `tempfile` makes.
 _RANDOM = 8
 
 
 def cache_folder() -> Path:
-    """``$OPSMITH_CACHE``, else the user's cache folder."""
+    """Return ``$OPSMITH_CACHE``, else the user's cache folder."""
     chosen = os.environ.get("OPSMITH_CACHE")
     try:
         if chosen:
@@ -48,15 +48,15 @@ def cache_folder() -> Path:
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:
-    """Say which place cannot be written, and which variable chose it.
+    """Return an error that names the path that cannot be written, and the variable that chose it.
 
     Args:
-        error: what writing raised.
-        path: what was to be written, for errors that name no file.
+        error: the error that writing raised.
+        path: the path to write, for errors that name no file.
     """
     if isinstance(error, StorageError):
         return error
-    # Of a file that is copied, the second is where it was to go.
+    # For an error while copying, `filename2` is the destination.
     named = error.filename2 or error.filename
     path = Path(os.fsdecode(named) if isinstance(named, str | bytes | os.PathLike) else path)
     why = f"{error.strerror or error}: {path}"
@@ -71,10 +71,10 @@ def storage_error(error: OSError, path: Path) -> StorageError:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files.
+    """Return the folder for temporary files.
 
     Raises:
-        StorageError: none can be written.
+        StorageError: no such folder can be written.
     """
     try:
         return Path(tempfile.gettempdir())
@@ -87,10 +87,10 @@ def temporary_folder() -> Path:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Have a place that cannot be written raise `StorageError`, in a block that writes only.
+    """Raise `StorageError` in place of `OSError`, in a block that only writes.
 
     Args:
-        path: what is written.
+        path: the path that is written.
     """
     try:
         yield
@@ -100,12 +100,12 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def needing_space(path: Path) -> Iterator[None]:
-    """Have whatever fails in the block for want of space raise `StorageError`.
+    """Raise `StorageError` for an error in the block that is due to a full disk.
 
-    Compilers and PyTorch say it in words of their own, which name no variable.
+    Compilers and PyTorch report a full disk in other words, and do not name the variable to set.
 
     Args:
-        path: what is written at last; temporary files and the cache are looked at, too.
+        path: the final path that is written; temporary files and the cache are looked at, too.
     """
     try:
         yield
@@ -133,11 +133,11 @@ def _is_full(folder: Path) -> bool:
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """What a file says in JSON; `None` where it cannot be read, or holds no such value.
+    """Return the JSON value in a file; `None` if it cannot be read or is of another type.
 
     Args:
         path: the file.
-        kind: `list` or `dict`.
+        kind: the expected type, `list` or `dict`.
     """
     try:
         found = json.loads(path.read_bytes())
@@ -147,7 +147,7 @@ def read_json(path: Path, kind: type[T]) -> T | None:
 
 
 def source_text(path: Path) -> str:
-    """Return the text of a source, and of the files that it includes from beside it."""
+    """Return the text of a source, and of the files that it includes by paths relative to it."""
     texts: dict[Path, str] = {}
     waiting = [path.resolve()]
     while waiting:
@@ -161,10 +161,10 @@ def source_text(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write `path` under a temporary name and rename it; left alone where it says the same.
+    """Write a file under a temporary name and rename it; leave a file with that content alone.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     with storing(path):
         _write_atomically(path, content)
@@ -190,7 +190,7 @@ def _write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """A fresh file beside `path`, locked while it is written; those that a kill left go."""
+    """Create a locked temporary file beside `path`; delete those of killed processes."""
     prefix = f".{path.name}."
     for entry in os.scandir(path.parent):
         if entry.name.startswith(prefix) and len(entry.name) == len(prefix) + _RANDOM:
@@ -201,14 +201,14 @@ def _temporary(path: Path) -> tuple[int, str]:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
-        # Another process may have taken it for what a kill left.
+        # Another process may have deleted the file before it was locked.
         if os.path.exists(temporary):
             return handle, temporary
         os.close(handle)
 
 
 def digest(path: Path) -> str | None:
-    """The SHA-256 of a file, `None` where it cannot be read."""
+    """Return the SHA-256 of a file; `None` if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -216,35 +216,37 @@ def digest(path: Path) -> str | None:
 
 
 def key_of(facts: object) -> str:
-    """A name for what `facts` decide, as JSON has them: equal for equal facts, in every process."""
+    """Return a hash of `facts` in JSON; equal facts have equal hashes in every process."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def once(folder: Path, find: Callable[[], T | None], make: Callable[[], T]) -> T:
-    """What `folder` of the cache holds, made first if it does not.
+    """Return a cached value; make it if the cache has none.
 
-    Several processes may ask for the same at once: one makes it, the others wait.
+    If several processes ask for the same value at once, one makes it and the others wait.
 
     Args:
-        folder: made where it is not there; it holds the lock, too.
-        find: gives what is there and intact, else `None`; quick, and without the lock.
-        make: makes it. What it writes appears by renaming, so that `find` sees no half of it.
+        folder: the folder of the value and of its lock; created if need be.
+        find: returns the value if it is cached and intact, else `None`. It is called without the
+            lock, so it must be quick.
+        make: makes the value. It must rename finished files into place, so that `find` never sees a
+            partial file.
 
     Raises:
-        StorageError: it cannot be written, or there is no space for what makes it.
+        StorageError: the folder cannot be written, or the disk is full.
     """
     found = find()
     if found is not None:
         return found
     with locked(folder), needing_space(folder):
-        # Another process may have made it while this one waited.
+        # Another process may have made it while this one waited for the lock.
         found = find()
         return make() if found is None else found
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes and threads out of a folder of the cache, which is made if need be."""
+    """Lock a folder of the cache against other processes and threads; create it if need be."""
     from filelock import FileLock
 
     lock = FileLock(folder / "lock")

@@ -1,4 +1,4 @@
-"""This machine's processor: what code compiled here uses, and whether code of elsewhere runs."""
+"""Find out which instruction sets this processor has, and whether compiled code can run here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsmith.errors import ArtifactError
 
 _CPUINFO = Path("/proc/cpuinfo")
 
-#: What a compiler told -march=native may use, as Linux spells it: x86, then Arm.
+#: The instruction sets that -march=native may use, in Linux's spelling: x86, then Arm.
 _EXTENSIONS = {
     "flags": (
         r"(abm|adx|aes|amx|avx|bmi|f16c|fma|gfni|lzcnt|movbe|pclmul|popcnt|sha_ni|sse|ssse|vaes|"
@@ -28,7 +28,7 @@ _EXTENSIONS = {
 
 _V2 = ("popcnt", "sse4_1", "sse4_2", "ssse3")
 _V3 = (*_V2, "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
-#: What the levels that OPSMITH_ARCH may name allow; for other names the user answers.
+#: The instruction sets of the levels that OPSMITH_ARCH may name; other names are not checked.
 _LEVELS = {
     "x86-64-v2": _V2,
     "x86-64-v3": _V3,
@@ -37,7 +37,7 @@ _LEVELS = {
 
 
 def architecture() -> str:
-    """The value of ``-march``, from ``OPSMITH_ARCH``; ``"native"`` unless it says otherwise.
+    """Return the value of ``-march``: ``OPSMITH_ARCH`` if it is set, else ``"native"``.
 
     ``OPSMITH_ARCH=generic`` leaves the flag out, for a library that is to run on other machines.
     """
@@ -45,19 +45,23 @@ def architecture() -> str:
 
 
 def platform_name() -> str:
-    """Where compiled libraries run: the system and the processor's family."""
+    """Return the system and the processor's family, which compiled libraries depend on."""
     return f"{platform.system()}-{platform.machine()}"
 
 
 def features(cpuinfo: Path = _CPUINFO) -> list[str]:
-    """The instruction sets of this processor, sorted; none where the system does not say."""
+    """Return the instruction sets of this processor, sorted; empty if they are unknown."""
     for key, words in _listed(cpuinfo):
         return sorted({word for word in words if re.fullmatch(_EXTENSIONS[key], word)})
     return []
 
 
 def needed(chosen: str | None = None) -> list[str]:
-    """The instruction sets that code may use which is compiled now, or for `chosen`."""
+    """Return the instruction sets that code may use that is compiled for `chosen`.
+
+    Args:
+        chosen: a value of ``-march``; `architecture` by default.
+    """
     chosen = chosen or architecture()
     return features() if chosen == "native" else sorted(_LEVELS.get(chosen, ()))
 
@@ -70,18 +74,18 @@ def require(
     remedy: str,
     cpuinfo: Path = _CPUINFO,
 ) -> None:
-    """Refuse compiled code that this processor would die of.
+    """Refuse compiled code that uses instructions that this processor does not have.
 
     Args:
-        what: what holds the code, with its verb: ``dist was``.
-        built_for: the machine for which it was compiled.
-        here: this one, as `built_for` would name it.
-        needs: what `needed` gave there.
-        remedy: what to do.
-        cpuinfo: where Linux describes the processor.
+        what: the owner of the code, with its verb: ``dist was``.
+        built_for: the machine for which the code was compiled.
+        here: this machine, in the form of `built_for`.
+        needs: the result of `needed` on the machine that compiled the code.
+        remedy: the advice that the message gives.
+        cpuinfo: the file in which Linux describes the processor.
 
     Raises:
-        ArtifactError: naming what this machine lacks.
+        ArtifactError: naming the missing instruction sets.
     """
     if built_for != here:
         raise ArtifactError(f"{what} compiled for {built_for}, this machine is {here}. {remedy}.")
@@ -95,13 +99,13 @@ def require(
 
 
 def lacking(needs: Iterable[str], cpuinfo: Path = _CPUINFO) -> list[str]:
-    """Which instruction sets this processor lacks, sorted; none where the system does not say."""
+    """Return the missing instruction sets, sorted; empty if the processor is unknown."""
     return [word for _, words in _listed(cpuinfo) for word in sorted(set(needs).difference(words))]
 
 
 @cache
 def processor() -> str:
-    """What ``-march=native`` depends on: the architecture and the processor's features."""
+    """Return a key for what ``-march=native`` depends on: the architecture and the processor."""
     try:
         first = _CPUINFO.read_text().split("\n\n")[0]
     except OSError:
@@ -113,7 +117,7 @@ def processor() -> str:
 
 
 def _listed(cpuinfo: Path) -> Iterator[tuple[str, list[str]]]:
-    """The first processor's line of features, by its key, if there is one."""
+    """Yield the key and the words of the first processor's line of features, if it is found."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

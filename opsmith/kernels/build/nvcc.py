@@ -1,4 +1,4 @@
-"""nvcc: where it is, which host compilers it takes, and for which GPUs it compiles."""
+"""Find nvcc, the host compilers that it supports, and the GPUs to compile for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from opsmith.errors import MissingDependencyError
 from opsmith.kernels.build.devices import DEVICES
 from opsmith.kernels.build.toolchain import Compiler, find_compiler, tool_version
 
-#: The flag that lets nvcc try a host compiler that it does not know.
+#: The flag that lets nvcc try a host compiler that it does not support.
 ANY_HOST = "-allow-unsupported-compiler"
 _WHOLE = ("all", "all-major", "native")
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)(\+ptx)?")
-# What crt/host_config.h refuses: the first version of GCC, and of Clang, that is too new.
+# crt/host_config.h rejects newer host compilers: read the first version that it rejects.
 _TOO_NEW = {
     "GCC": (re.compile(r"__GNUC__\s*>\s*(\d+)"), 1),
     "Clang": (re.compile(r"__clang_major__\s*>=\s*(\d+)"), 0),
@@ -23,13 +23,13 @@ _TOO_NEW = {
 
 
 def find_nvcc(what: str) -> Compiler:
-    """The CUDA compiler that ``CUDACXX`` names, else nvcc on the PATH or below ``CUDA_HOME``.
+    """Return the CUDA compiler that ``CUDACXX`` names, else nvcc on the PATH or in ``CUDA_HOME``.
 
     Args:
-        what: what it is needed for, for the message.
+        what: what the compiler is needed for, for the message.
 
     Raises:
-        MissingDependencyError: there is none.
+        MissingError: there is no CUDA compiler.
     """
     home = _home()
     for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
@@ -47,30 +47,30 @@ def _home() -> str:
 
 
 def usable_nvcc(what: str) -> Compiler:
-    """The CUDA compiler, where it takes the host compiler that there is.
+    """Return the CUDA compiler, if it supports the host compiler.
 
     Raises:
-        MissingDependencyError: there is none, or it does not.
+        MissingError: there is no CUDA compiler, or it does not support the host compiler.
     """
     nvcc = find_nvcc(what)
     try:
         host = find_compiler(what)
-    except MissingDependencyError:
-        return nvcc  # that there is none is for others to say
+    except MissingError:
+        return nvcc  # a later step reports the missing host compiler
     require_host(nvcc, host, what)
     return nvcc
 
 
 def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
-    """Ask whether nvcc takes a host compiler, before it says so in the middle of a build.
+    """Refuse a host compiler that nvcc does not support, before the build starts.
 
     Args:
         nvcc: the CUDA compiler.
-        host: the C++ compiler that it is to call.
+        host: the C++ compiler that nvcc is to call.
         what: what is built, for the message.
 
     Raises:
-        MissingDependencyError: it does not.
+        MissingError: nvcc does not support the host compiler.
     """
     kind, version = _kind(host)
     newest = _newest_host(nvcc, kind)
@@ -92,13 +92,13 @@ def _kind(host: Compiler) -> tuple[str, int | None]:
     clang = re.search(r"clang version (\d+)", host.version)
     if clang is not None:
         return "Clang", int(clang[1])
-    # The last number: the one in parentheses is the distribution's.
+    # Take the last number: a number in parentheses is the distribution's.
     versions = re.findall(r"(?<![\w.])(\d+)\.\d+", re.sub(r"\([^()]*\)", "", first))
     return "GCC", int(versions[-1]) if versions else None
 
 
 def _newest_host(nvcc: Compiler, kind: str) -> int | None:
-    """The newest major version that the toolkit's headers let through, where they are found."""
+    """Return the newest major version that the toolkit's headers accept; `None` if unknown."""
     for path in _host_configs(nvcc):
         try:
             text = path.read_text(errors="replace")
@@ -112,7 +112,7 @@ def _newest_host(nvcc: Compiler, kind: str) -> int | None:
 
 
 def _host_configs(nvcc: Compiler) -> list[Path]:
-    """Where the header may be: nvcc may be a link, or a script that starts another."""
+    """Return the possible paths of the header: nvcc may be a link or a wrapper script."""
     homes = [Path(os.path.realpath(nvcc.path)).parent.parent]
     homes.append(Path(_home()))
     return [home / "include" / "crt" / "host_config.h" for home in homes]
@@ -124,13 +124,14 @@ def _release(nvcc: Compiler) -> str:
 
 
 def cuda_architectures() -> str:
-    """The value of ``CMAKE_CUDA_ARCHITECTURES``, from ``OPSMITH_CUDA_ARCHS``.
+    """Return the value of ``CMAKE_CUDA_ARCHITECTURES``, from ``OPSMITH_CUDA_ARCHS``.
 
-    By default those of the CUDA devices here; without one, every major architecture. Of several,
-    the newest also comes as PTX, which GPUs to come can run.
+    The default is the architectures of this machine's CUDA devices; without a device, every major
+    architecture. If several are chosen, the newest is also compiled to PTX, which future GPUs can
+    run.
 
     Raises:
-        MissingDependencyError: the variable holds something else.
+        MissingError: the variable has another value.
     """
     chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
     if chosen in _WHOLE:
@@ -153,7 +154,7 @@ def _listed(chosen: str) -> str:
         major, minor, feature, ptx = found.groups()
         wanted.append((int(major) * 10 + int(minor), feature, bool(ptx)))
     newest = max(number for number, _, _ in wanted)
-    # Code for one GPU's own features ("90a") runs on no other, as PTX neither.
+    # Neither code nor PTX for one GPU's own features ("90a") runs on newer GPUs.
     return ";".join(
         f"{number}{feature}"
         if (number == newest and not feature) or ptx

@@ -1,7 +1,7 @@
-"""Built files in the cache, of which the files that a source included decide which one is meant.
+"""Built files in the cache, identified by the files that their sources include.
 
-What is known before compiling is the name of a folder. Which files a source includes is known only
-afterwards: so a folder holds several variants, each with the digests of what it included.
+Before compiling, only the name of a folder is known. The files that a source includes are known
+only afterwards, so a folder holds several variants, each with the digests of its included files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class Variant:
-    """One built file.
+    """A built file.
 
     Attributes:
-        path: where it is.
+        path: the path of the file.
         included: the digests of the files that its sources included, by path.
     """
 
@@ -33,7 +33,7 @@ class Variant:
 
 
 def find(folder: Path) -> Variant | None:
-    """The variant in `folder` whose included files are all as they were, if it is intact."""
+    """Return the intact variant in `folder` whose included files have not changed, else `None`."""
     seen: dict[str, str | None] = {}
     for known in _known(folder):
         for path in known["included"]:
@@ -49,14 +49,14 @@ def find(folder: Path) -> Variant | None:
 def store(
     folder: Path, name: str, data: bytes, included: Mapping[str, str | None], what: str
 ) -> Variant:
-    """Keep a built file as the latest variant.
+    """Store a built file as the latest variant.
 
     Args:
-        folder: see `find`; nobody else writes into it meanwhile.
-        name: of the file.
-        data: its content.
+        folder: the folder that `find` searches; no other process may write into it meanwhile.
+        name: the name of the file.
+        data: the content of the file.
         included: see `Variant`.
-        what: what it is, for whoever reads the list.
+        what: a description of the file, for people who read the list.
     """
     sha256 = hashlib.sha256(data).hexdigest()
     # The folder is named after the content: a library that is loaded is never overwritten.
@@ -68,7 +68,7 @@ def store(
 
 
 def included_by(path: Path) -> list[Path]:
-    """The files that the sources of a variant included, given where `store` put it."""
+    """Return the files that the sources of a variant included, given the variant's path."""
     folder = path.parent.parent
     relative = str(path.relative_to(folder))
     names = next((one["included"] for one in _known(folder) if one["file"] == relative), ())
@@ -76,7 +76,7 @@ def included_by(path: Path) -> list[Path]:
 
 
 def _known(folder: Path) -> list[dict[str, Any]]:
-    """What the list says; what somebody else wrote into it is as if it were not there."""
+    """Return the entries of the list, without malformed ones that another program wrote."""
     known = read_json(folder / _LIST, list) or []
     return [one for one in known if _is_entry(one)]
 

@@ -1,13 +1,13 @@
-"""opsmith's own headers, precompiled once so many sources began with them that it pays.
+"""Precompile opsmith's own headers after several sources shared the same flags.
 
-Most of the time in which a kernel is compiled goes into reading ``opsmith/kernel.h`` and what it
-includes of PyTorch's headers and the standard library's. To precompile it takes as long as four
-sources save by that, and 80 MB: so it is done after the first few sources that are compiled with
-the same flags, and for a few sets of flags only.
+Compiling a kernel spends most of its time on ``opsmith/kernel.h`` and the headers of PyTorch and
+the standard library that it includes. Precompiling them takes as long as it saves in four sources,
+and 80 MB of disk. So it is done after the first few sources that are compiled with the same flags,
+and for a few sets of flags only.
 
-A source is given the header before its first line, and so only where it begins with it anyway.
-One header serves sources with other include folders of their own, as long as these have no file
-that would be included in place of another.
+The precompiled header is included before the first line of a source, so only a source that begins
+with this header may use it. Sources with different include folders share a precompiled header, as
+long as these folders have no file that would be included in place of another.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from opsmith.kernels.build.units import Unit
 
 _log = logging.getLogger("opsmith")
 
-#: How many sources are compiled without, before there is a precompiled header for their flags.
+#: The number of sources compiled with the same flags before their header is precompiled.
 AFTER = 4
-#: For so many sets of flags there is one.
+#: The number of sets of flags whose precompiled headers are kept.
 MOST = 6
 _HEADER = "opsmith/kernel.h"
 _BEGINS = re.compile(
@@ -41,18 +41,18 @@ _BEGINS = re.compile(
         \#include\s*[<"]([^>"]+)[>"]""",
     re.VERBOSE,
 )
-#: These come before what is included first, or say that the source is no C++.
+#: Options that include a file first, or that change the language of the source.
 _BEFORE = ("-include", "-imacros", "-x")
 
 
 @dataclass(frozen=True)
 class Precompiled:
-    """A header that was precompiled.
+    """A precompiled header.
 
     Attributes:
-        header: what to include first: a file beside which the compiler finds the precompiled one.
-        included: what that holds, of the files that are neither the system's nor PyTorch's.
-        files: all that it holds.
+        header: the file to include first; the compiler finds the precompiled file beside it.
+        included: the precompiled files that belong neither to the system nor to PyTorch.
+        files: all precompiled files.
     """
 
     header: Path
@@ -60,7 +60,7 @@ class Precompiled:
     files: tuple[Path, ...]
 
     def is_same_with(self, include_dirs: Sequence[Path]) -> bool:
-        """Whether a compiler that looks into some folders too includes the same files."""
+        """Return whether a compiler with these further include folders includes the same files."""
         for folder in include_dirs:
             try:
                 own = {path.name for path in folder.iterdir()}
@@ -74,21 +74,21 @@ class Precompiled:
         return True
 
     def given_to(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """Compiler flags, with which a source includes it first."""
+        """Return `flags`, with an option first that includes the header."""
         return ("-include", str(self.header), *flags)
 
 
 def folder() -> Path:
-    """Where they are kept."""
+    """Return the folder of the precompiled headers."""
     return cache_folder() / "precompiled"
 
 
 def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
-    """The precompiled header for a unit that is going to be compiled, made if it is time.
+    """Return the precompiled header for a unit about to be compiled; make it if it is due.
 
     Args:
-        unit: what is compiled; its generated files are written.
-        tools: what compiles it.
+        unit: the unit; its generated files are written already.
+        tools: the tools that compile it.
 
     Returns:
         `None` where the unit does not begin with the header, or its compiler is not GCC, or too few
@@ -116,14 +116,13 @@ def precompiled(unit: Unit, tools: Toolset) -> Precompiled | None:
 
 def _may_have(unit: Unit, tools: Toolset) -> bool:
     others = unit.language or unit.compiler or unit.full_torch or tools.compiler.launcher
-    # Of other compilers' precompiled headers there is none that is passed over where it does not
-    # fit.
+    # Only GCC silently skips a precompiled header that does not fit.
     if others or not tools.compiler.is_gcc:
         return False
     if any(flag.startswith(_BEFORE) for flag in (*tools.compiler.flags, *unit.flags)):
         return False
     generated = unit.generated.render()
-    if any((units.INCLUDE / name).exists() for name in generated):  # in place of opsmith's own
+    if any((units.INCLUDE / name).exists() for name in generated):  # shadows ours
         return False
     try:
         text = unit.path.read_text(errors="replace")
@@ -133,11 +132,11 @@ def _may_have(unit: Unit, tools: Toolset) -> bool:
 
 
 def begins_with_header(text: str, generated: Mapping[str, str]) -> bool:
-    """Whether the first thing in a source is that it includes opsmith's header.
+    """Return whether a source includes opsmith's header before anything else.
 
     Args:
         text: the source.
-        generated: the files that opsmith writes, by name, one of which may include it.
+        generated: the text of each generated file, by name; one of them may include the header.
     """
     for _ in range(len(generated) + 1):
         first = _BEGINS.match(text)
@@ -183,7 +182,7 @@ def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | No
         ]
         done = run(command, os.environ, f"precompiling {_HEADER}")
         if done.returncode != 0:
-            # What is wrong, compiling the source says too.
+            # Compiling the source reports the same error, so only log it here.
             _log.debug("%s could not be precompiled:\n%s", _HEADER, done.stdout)
             (place / "compiled").unlink(missing_ok=True)
             return None
@@ -199,19 +198,19 @@ def _make(place: Path, words: Sequence[str], tools: Toolset) -> Precompiled | No
 
 
 def _files(rule: str) -> list[Path]:
-    """The files that a Makefile's rule depends on."""
+    """Return the files that a rule of a Makefile depends on."""
     _, _, after = rule.replace("\\\n", " ").partition(": ")
     words = re.split(r"(?<!\\)\s+", after.strip())
     return [Path(os.path.normpath(word.replace("\\ ", " "))) for word in words]
 
 
 def _keep_few() -> None:
-    """Remove those that were not used for longest."""
+    """Remove the least recently used precompiled headers."""
     built = []
     for place in folder().iterdir():
         with contextlib.suppress(OSError):
             built.append((_built(place).stat().st_mtime_ns, place))
     for _, place in sorted(built, reverse=True)[MOST:]:
-        # The header stays: who is about to include it reads its text.
+        # The header itself stays: a running compiler may be about to read its text.
         for gone in (_built(place), place / "included.json", place / "compiled"):
             gone.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""From a folder with a CMakeLists.txt to a program, cached by what decides the result."""
+"""Build a program from a folder with a CMakeLists.txt, and cache it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ def build_program(
 ) -> Path:
     """Build a program, or find it in the cache.
 
-    Several processes may ask for the same program at once: one builds, the others wait.
+    If several processes ask for the same program at once, one builds it and the others wait.
 
     Args:
-        name: the executable's, and the one that messages use.
-        sources: a folder with a ``CMakeLists.txt`` whose target is `name`. Files below it decide
-            the result, those below `include_dirs`, and nothing else but what `settings` name.
+        name: the name of the executable, which messages use too.
+        sources: a folder with a ``CMakeLists.txt`` whose target is `name`. The cache key covers the
+            files below `sources` and `include_dirs`, and `settings`, so nothing else may decide the
+            result.
         settings: CMake's cache entries.
-        include_dirs: folders of headers that it shares with others, given to CMake as
+        include_dirs: folders of headers shared with other programs, passed to CMake as
             ``OPSMITH_INCLUDES``.
-        compiler: `toolchain.find_compiler`'s by default.
+        compiler: the C++ compiler; by default the result of `toolchain.find_compiler`.
 
     Returns:
         The program's path, in the cache.
 
     Raises:
-        BuildError: it does not compile; the message is the compiler's.
-        MissingDependencyError: there is no compiler.
+        BuildError: the program does not compile; the message is the compiler's.
+        MissingError: there is no compiler.
     """
     compiler = compiler or toolchain.find_compiler(name)
     if include_dirs:
@@ -56,7 +57,7 @@ def build_program(
     files = sorted(
         path for place in (sources, *include_dirs) for path in place.rglob("*") if path.is_file()
     )
-    # What is built from the same headers later must fit it.
+    # The paths count, too: code that is later built from the same headers must fit the program.
     digests = [[str(path), digest(path)] for path in files]
     folder = cache_folder() / "programs" / name / key_of([repr(compiler), dict(settings), digests])
     program, known = folder / name, folder / "sha256"

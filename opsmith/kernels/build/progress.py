@@ -1,4 +1,4 @@
-"""Running a program that may take a while, with a sign of life on a terminal."""
+"""Run a program that may take a while, with a sign of life on a terminal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from opsmith.kernels.build.scratch import watched_environment
 
 QUIET_SECONDS = 1.0
-"""What takes longer is shown."""
+"""A program that takes longer is announced on the terminal."""
 
 
 def run(
     command: Sequence[str], environment: Mapping[str, str], title: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command`; its output comes back, and on a terminal `title` is shown meanwhile.
+    """Run `command` and capture its output; on a terminal, show `title` meanwhile.
 
-    It ends, with all that it started, where this process does.
+    If this process ends, the command ends too, with all processes that it started.
     """
     with (
         watched_environment() as variables,
@@ -51,7 +51,7 @@ def _wait(process: subprocess.Popen[str], title: str) -> str:
 
 @contextlib.contextmanager
 def status(title: str) -> Iterator[None]:
-    """Show `title` on a terminal for the length of the block; there only the main thread may."""
+    """Show `title` on a terminal during the block, if this is the main thread."""
     if not sys.stderr.isatty() or threading.current_thread() is not threading.main_thread():
         yield
         return

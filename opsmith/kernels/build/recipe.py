@@ -1,4 +1,4 @@
-"""From sources to a shared library, cached by everything that decides the result."""
+"""Build a shared library from sources, cached by everything that decides the result."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ _LIBRARY_SUFFIX = ".dylib" if platform.system() == "Darwin" else ".so"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one shared library is made from.
+    """The sources and settings that a shared library is built from.
 
-    Sources are compiled where they lie, so that messages name the user's files.
+    Sources are compiled in place, so that messages name the user's files.
 
     Attributes:
         name: an identifier; the file is ``lib<name>.so``.
-        sources: files to compile.
+        sources: the files to compile.
         generated: texts by file name, or `Generated`. They are on the include path of `sources`,
-            and those that end like sources are compiled too.
-        objects: sources with flags of their own, to be linked first: of an inline function that
-            several have, the library takes the first.
+            and files with the suffix of a source are compiled too.
+        objects: sources with flags of their own, linked first: if several units define the same
+            inline function, the first definition is linked.
         include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         link_libraries: further libraries, by path or by the linker's name.
         flags: further compiler flags; they come last and so win.
-        torch: how much of PyTorch the library may need: ``"stable"`` its C shims, ``"none"``
-            nothing (for another runtime), ``"full"`` its C++ interface of this very version.
+        torch: the part of PyTorch that the library may use: ``"stable"`` its C shims, ``"none"``
+            nothing (for another runtime), ``"full"`` the C++ interface of this very version.
         what: what is built, for messages; `name` by default.
 
     Raises:
-        ValueError: there is no such `torch`.
+        ValueError: `torch` has another value.
     """
 
     name: str
@@ -77,8 +77,8 @@ class Recipe:
     def build(self) -> Path:
         """Compile and link the library, or find it in the cache.
 
-        What was compiled for another library with the same flags is not compiled again. Several
-        processes may ask for the same library at once: one builds, the others wait.
+        Objects compiled for another library with the same flags are reused. If several processes
+        ask for the same library at once, one builds it and the others wait.
 
         Returns:
             The library's path, in the cache.
@@ -92,23 +92,23 @@ class Recipe:
         return once(folder, lambda: object_cache.find(folder), lambda: _build(self, folder)).path
 
     def find(self) -> Path | None:
-        """The library that `build` would return without compiling, `None` if it would.
+        """Return the library if `build` would find it in the cache, else `None`.
 
         Raises:
-            BuildError: there is no such source.
-            MissingDependencyError: there is no compiler.
+            BuildError: a source does not exist.
+            MissingError: there is no compiler.
         """
         found = object_cache.find(self.folder())
         return None if found is None else found.path
 
     @cached_property
     def tools(self) -> Toolset:
-        """What builds it."""
+        """The tools that build the library."""
         return find_toolset(self.what)
 
     @cached_property
     def common(self) -> Unit:
-        """What its sources have in common; of its generated files, some are units too."""
+        """The settings that its sources share, as a unit without a source."""
         return Unit(
             name=self.name,
             source="",
@@ -121,23 +121,23 @@ class Recipe:
 
     @cached_property
     def given(self) -> tuple[Unit, ...]:
-        """The units that are somebody's files, in the order in which they are linked."""
+        """The units compiled from files that exist before the build, in link order."""
         own = (replace(self.common, source=Path(source).resolve()) for source in self.sources)
         return (*self.objects, *own)
 
     @property
     def languages(self) -> list[CMakeLanguage]:
-        """What its units are written in beside C++, of what CMake knows."""
+        """The languages of its units other than C++ that CMake supports."""
         return list(
             dict.fromkeys(unit.language for unit in self.given if unit.language is not None)
         )
 
     def folder(self) -> Path:
-        """Where the library is kept.
+        """Return the folder of the library in the cache.
 
         Raises:
-            BuildError: there is no such source.
-            MissingDependencyError: there is no compiler.
+            BuildError: a source does not exist.
+            MissingError: there is no compiler.
         """
         for unit in self.given:
             if isinstance(unit.source, Path) and not unit.source.is_file():
@@ -146,12 +146,12 @@ class Recipe:
 
     @property
     def subject(self) -> str:
-        """What is built from which of the user's files, for messages."""
+        """What is built, with the user's source files, for messages."""
         files = " ".join(str(unit.source) for unit in self.given if isinstance(unit.source, Path))
         return f"{self.what}: {files}" if files else self.what
 
     def key(self) -> str:
-        """The digest of all of this but the files that the sources include."""
+        """Return a digest of everything that decides the result except the included files."""
         units = [*self.given, self.common]
         facts: dict[str, Any] = {
             "name": self.name,
@@ -163,31 +163,32 @@ class Recipe:
         return key_of(facts)
 
     def units(self) -> list[Unit]:
-        """What is compiled, in the order in which it is linked; generated files are written."""
+        """Write the generated files, and return all units to compile, in link order."""
         generated = [name for name in self.common.write() if name.endswith(SOURCE_SUFFIXES)]
         rest = [replace(self.common, source=name) for name in generated]
         return [*self.given, *rest]
 
 
 def included_by(library: Path) -> list[Path]:
-    """The files that a library's sources included: neither the system's, PyTorch's nor opsmith's.
+    """Return the files that a library's sources included, without headers of other software.
 
     Args:
-        library: what `Recipe.build` returned.
+        library: the path that `Recipe.build` returned.
     """
     return [path for path in object_cache.included_by(library) if not path.is_relative_to(INCLUDE)]
 
 
 def _build(recipe: Recipe, folder: Path) -> Variant:
-    """Compile the units that the cache does not have, and link."""
+    """Compile the units that are not in the cache, and link the library."""
     tools = recipe.tools
     units = recipe.units()
     folders = [unit.folder(tools) for unit in units]
     with contextlib.ExitStack() as stack:
         work = stack.enter_context(scratch_folder(recipe.name))
-        # What fails is looked at before the folder goes, and its space is free again.
+        # On an error, check for a full disk before the folder is removed and its space is free
+        # again.
         stack.enter_context(needing_space(work))
-        # In one order for all processes, which else would wait for each other.
+        # Lock the folders in the same order in every process, to avoid a deadlock.
         for place in sorted({place for place in folders if object_cache.find(place) is None}):
             stack.enter_context(locked(place))
         known = [object_cache.find(place) for place in folders]
@@ -230,11 +231,11 @@ def _compile(
     ]
     (work / "CMakeLists.txt").write_text(cmake_lists(recipe, parts))
     build = work / "build"
-    # They are in the CMakeLists, after its own flags.
+    # The CMakeLists.txt already contains them, after opsmith's own flags.
     told = {"CXX", "CXXFLAGS", "CFLAGS", "LDFLAGS"}
     told |= {f"{one.name}{what}" for one in recipe.languages for what in ("CXX", "FLAGS")}
     environment = {key: value for key, value in os.environ.items() if key not in told}
-    # Messages are shown as they come, so they come without colours, and in English.
+    # Messages are shown verbatim, so ask for English without colours.
     environment.update(LC_ALL="C", NINJA_STATUS=NINJA_STATUS, CLICOLOR_FORCE="0")
     title = f"building {recipe.what}"
     command = [cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", str(work)]
@@ -257,7 +258,7 @@ def _compile(
 def _store_object(
     recipe: Recipe, unit: Unit, number: int, header: Precompiled | None, work: Path, started: int
 ) -> Variant:
-    """Keep what was compiled from a unit, with the digests of what it included."""
+    """Store the object compiled from a unit, with the digests of its included files."""
     build = work / "build"
     target = f"CMakeFiles/{unit_target(number)}.dir"
     ninja = toolchain.executable("ninja", recipe.what)
@@ -275,7 +276,7 @@ def _store_object(
     }
     if header is not None:
         files = (files - {header.header}) | set(header.included)
-    # The key stands for what is generated, the compiler's version for its headers.
+    # The unit's key covers the generated files, and the compiler's version covers its headers.
     others = [unit.language.compiler] if unit.language is not None else []
     included = sorted(
         path
@@ -283,7 +284,7 @@ def _store_object(
         if not path.is_relative_to(unit.written) and not recipe.tools.owns(path, *others)
     )
     for path in included:
-        # A time in the future is a clock that is wrong, not a change.
+        # A time in the future means a wrong clock, not a change.
         if started < path.stat().st_mtime_ns <= time.time_ns():
             raise BuildError(f"{recipe.what}: {path} was changed while it was compiled. Try again.")
     return object_cache.store(

@@ -1,7 +1,7 @@
-"""Temporary folders that are gone when whoever made them is, however that ends.
+"""Temporary folders that are removed even if the process that made them is killed.
 
-The process that made one holds a lock on it, which no kill leaves behind. So whoever makes the next
-one sees which of them nobody holds, and removes those.
+A process holds a lock on each folder that it made; the lock ends with the process. The next process
+that makes such a folder finds the folders that are no longer locked, and removes them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _swept: set[tuple[int, Path]] = set()
 
 @contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """A fresh folder for temporary files, removed at the end of the block.
+    """Yield a new folder for temporary files, and remove it at the end of the block.
 
     Args:
-        name: what it is for, as part of its name.
+        name: a part of the folder's name that says what it is for.
     """
     with held_folder(_temporary(), f"{_PREFIX}{name}-", SCRATCH) as folder:
         yield folder
@@ -37,9 +37,9 @@ def scratch_folder(name: str) -> Iterator[Path]:
 
 @contextmanager
 def watched_environment() -> Iterator[dict[str, str]]:
-    """Variables for what is started in the block: it ends with this process, see `watched`.
+    """Yield environment variables for processes that are to end with this one, see `watched`.
 
-    It has a folder of its own for temporary files: a compiler that is killed leaves some.
+    They set a temporary folder just for the block, since a killed compiler leaves files behind.
     """
     with scratch_folder("tmp") as folder, watched() as variables:
         yield {**variables, "TMPDIR": str(folder)}
@@ -47,9 +47,9 @@ def watched_environment() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def held_folder(parent: Path, prefix: str, suffix: str) -> Iterator[Path]:
-    """A fresh folder in `parent`, removed when the block ends, if it is still there then.
+    """Yield a new folder in `parent`, and remove it at the end of the block.
 
-    Where this process is killed, another one removes it.
+    If this process is killed, another one removes the folder.
     """
     folder = _made(parent, prefix, suffix)
     try:
@@ -63,12 +63,12 @@ def held_folder(parent: Path, prefix: str, suffix: str) -> Iterator[Path]:
 
 
 def make_scratch(name: str) -> Path:
-    """A fresh folder for temporary files, until `remove` removes it."""
+    """Create a folder for temporary files that stays until `remove` is called."""
     return _made(_temporary(), f"{_PREFIX}{name}-", SCRATCH)
 
 
 def make_again(folder: Path) -> None:
-    """Make a folder of `make_scratch` again, which others may have removed."""
+    """Create a folder of `make_scratch` again if another process removed it."""
     folder.mkdir(exist_ok=True)
     if _is_at(_locks[folder], folder):
         return
@@ -78,7 +78,7 @@ def make_again(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of `make_scratch`, if it is there."""
+    """Remove a folder of `make_scratch`, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
     lock = _locks.pop(folder, None)
     if lock is not None:
@@ -86,7 +86,7 @@ def remove(folder: Path) -> None:
 
 
 def sweep(parent: Path, prefix: str, suffix: str) -> None:
-    """Remove the folders in `parent` that are called so and that no living process holds."""
+    """Remove the unlocked folders in `parent` with this prefix and suffix."""
     try:
         found = [
             entry.path
@@ -104,13 +104,13 @@ def sweep(parent: Path, prefix: str, suffix: str) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            pass  # a living process holds it, or nobody can tell
+            pass  # a living process has locked it, or the file system has no locks
         finally:
             os.close(descriptor)
 
 
 def _temporary() -> Path:
-    """The folder for temporary files; swept when this process first asks for it."""
+    """Return the folder for temporary files; sweep it on the first call of this process."""
     folder = temporary_folder()
     if (os.getpid(), folder) not in _swept:
         _swept.add((os.getpid(), folder))
@@ -128,12 +128,12 @@ def _made(parent: Path, prefix: str, suffix: str) -> Path:
 
 
 def _hold(folder: Path) -> bool:
-    """Lock a folder, as long as this process lives; whether it is still there."""
+    """Lock a folder while this process lives, and return whether the folder still exists."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
         return False
-    with contextlib.suppress(OSError):  # a file system without locks
+    with contextlib.suppress(OSError):  # the file system has no locks
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     if not _is_at(descriptor, folder):
         os.close(descriptor)
@@ -143,7 +143,7 @@ def _hold(folder: Path) -> bool:
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
-    """Whether a folder that was opened is the one that is called so now."""
+    """Return whether an opened folder is still the folder with this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(folder))
     except FileNotFoundError:

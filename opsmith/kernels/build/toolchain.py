@@ -1,4 +1,4 @@
-"""The compiler, CMake and Ninja: where they are, and what to do when one is missing."""
+"""Find the compiler, CMake and Ninja, and say what to do if one is missing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Compiler:
 
     Attributes:
         path: the executable.
-        version: what it says of itself.
-        launcher: a compiler cache to run it through (``CXX="ccache g++"``), if any.
-        flags: further words of ``CXX`` and ``CXXFLAGS``.
+        version: its output for ``--version``.
+        launcher: the compiler cache to run it through (``CXX="ccache g++"``), if any.
+        flags: the further words of ``CXX``, and those of ``CXXFLAGS``.
         link_flags: the words of ``LDFLAGS``.
     """
 
@@ -40,19 +40,19 @@ class Compiler:
 
     @property
     def is_gcc(self) -> bool:
-        """Whether it is GCC, under whatever name."""
-        # The words are in what GCC says of its version, in every language.
+        """Whether the compiler is GCC, whatever its file is called."""
+        # GCC's version text contains these words in every language.
         return "Free Software Foundation" in self.version
 
 
 def find_compiler(what: str) -> Compiler:
-    """The compiler that ``CXX`` names, else the first of g++, clang++ and c++ on the PATH.
+    """Return the compiler that ``CXX`` names, else the first of g++, clang++ and c++ on the PATH.
 
     Args:
-        what: what it is needed for, for the message.
+        what: what the compiler is needed for, for the message.
 
     Raises:
-        MissingDependencyError: there is none.
+        MissingError: there is no compiler.
     """
     words = shlex.split(os.environ.get("CXX", ""))
     launcher = None
@@ -78,10 +78,10 @@ def find_compiler(what: str) -> Compiler:
 
 
 def tool_version(path: str, what: str) -> str:
-    """What `path` prints for ``--version``, remembered until the file changes.
+    """Return the output of ``path --version``, cached until the file changes.
 
     Raises:
-        MissingDependencyError: it does not run.
+        MissingError: the program does not run.
     """
     real = os.path.realpath(path)
     status = os.stat(real)
@@ -105,17 +105,17 @@ def tool_version(path: str, what: str) -> str:
 
 
 def executable(tool: str, what: str) -> str:
-    """The path of ``cmake`` or ``ninja``: the installed package's own, else the one on the PATH.
+    """Return the path of ``cmake`` or ``ninja``: the installed package's, else that on the PATH.
 
     Raises:
-        MissingDependencyError: there is none.
+        MissingError: the tool is not installed.
     """
     try:
         if tool == "cmake":
             from cmake import CMAKE_BIN_DIR as folder
         else:
             from ninja import BIN_DIR as folder
-        # The package's own program: the one in the environment's bin/ starts a Python first.
+        # Take the program in the package: the script of that name in bin/ starts a Python first.
         path = shutil.which(tool, path=str(folder))
     except ImportError:
         path = None

@@ -1,4 +1,4 @@
-"""What a build is made with, as one value that cache keys can be made of."""
+"""The tools of a build, as one value that cache keys are made from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TARGET_VERSION = "0x020a000000000000"
 
 @dataclass(frozen=True)
 class Toolset:
-    """What compiles, for which processor, against which PyTorch.
+    """A compiler, a processor to compile for, and a PyTorch to compile against.
 
     Attributes:
-        compiler: for C++.
+        compiler: the C++ compiler.
         architecture: see `machine.architecture`.
-        paths: PyTorch's folders, where it is installed.
+        paths: PyTorch's folders; `None` if it is not installed.
     """
 
     compiler: Compiler
@@ -32,10 +32,10 @@ class Toolset:
     paths: TorchPaths | None = field(compare=False)
 
     def facts(self, *, full_torch: bool) -> list[Any]:
-        """All of this that decides what is built, as JSON takes it.
+        """Return everything in this that decides the result of a build, as a JSON value.
 
         Args:
-            full_torch: whether PyTorch's C++ interface is used, and so this very version.
+            full_torch: whether the code uses PyTorch's C++ interface, and so fits one version only.
         """
         return [
             compiler_facts(self.compiler),
@@ -48,15 +48,16 @@ class Toolset:
         ]
 
     def owns(self, path: Path, *compilers: Compiler) -> bool:
-        """Whether a header belongs to a compiler, the system or PyTorch.
+        """Return whether a header belongs to a compiler, the system or PyTorch.
 
         Args:
             path: the header.
-            compilers: those beside the host's.
+            compilers: further compilers, besides the host's.
         """
         folders = [Path("/usr/include"), Path("/usr/lib")]
         for compiler in (self.compiler, *compilers):
-            # By its own name too: /usr/local/cuda is a link to the folder of a release.
+            # Resolve links, and look at the unresolved path too: /usr/local/cuda links to a
+            # release.
             for program in (Path(compiler.path), Path(compiler.path).resolve()):
                 prefix = program.parent.parent
                 folders += [prefix / "include", prefix / "lib", prefix / "targets"]
@@ -66,15 +67,15 @@ class Toolset:
 
 
 def compiler_facts(compiler: Compiler) -> list[Any]:
-    """What of a compiler decides what it makes."""
+    """Return the properties of a compiler that decide its output."""
     return [compiler.path, compiler.version, compiler.flags, compiler.link_flags]
 
 
 def find_toolset(what: str) -> Toolset:
-    """The tools of this environment.
+    """Return the tools of this environment.
 
     Args:
-        what: what they are needed for, for the message.
+        what: what the tools are needed for, for the message.
 
     Raises:
         MissingDependencyError: there is no compiler.

@@ -1,4 +1,4 @@
-"""Where the installed PyTorch keeps its headers and libraries; found without importing it."""
+"""Find the headers and libraries of the installed PyTorch without importing it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsmith.kernels.build.devices import Device
 
 @dataclass(frozen=True)
 class TorchPaths:
-    """Folders of one PyTorch.
+    """The folders of an installed PyTorch.
 
     Attributes:
         version: its version.
@@ -29,10 +29,10 @@ class TorchPaths:
     library: Path
 
     def links(self, names: Sequence[str]) -> list[str]:
-        """The paths of those of its libraries that are there.
+        """Return the paths of those named libraries that exist.
 
         Args:
-            names: as the linker has them, ``torch_cpu``.
+            names: the names for the linker, as ``torch_cpu``.
         """
         paths = [self.library / f"lib{name}.so" for name in names]
         return [str(path) for path in paths if path.exists()]
@@ -43,7 +43,7 @@ _instead: list[Path] = []
 
 @contextmanager
 def linked_in_place(library: Path) -> Iterator[None]:
-    """Within a ``with`` block, link libraries of this folder in place of PyTorch's."""
+    """Link the libraries in this folder instead of PyTorch's, during a ``with`` block."""
     _instead.append(library)
     try:
         yield
@@ -52,21 +52,23 @@ def linked_in_place(library: Path) -> Iterator[None]:
 
 
 def torch_paths() -> TorchPaths | None:
-    """The installed PyTorch's folders, `None` where there is none."""
+    """Return the installed PyTorch's folders; `None` if it is not installed."""
     found = _installed()
     return replace(found, library=_instead[-1]) if found is not None and _instead else found
 
 
 def require_torch_for(device: Device, what: str, kernel: str) -> None:
-    """Ask for a PyTorch that was built for a device type; without any, nobody minds.
+    """Refuse a PyTorch that was built without support for a device type.
+
+    If PyTorch is not installed, nothing is refused.
 
     Args:
-        device: which.
-        what: what it is needed for, for the message.
+        device: the device type.
+        what: what PyTorch is needed for, for the message.
         kernel: the kernel and its language, as the beginning of a sentence.
 
     Raises:
-        MissingDependencyError: the one that is installed was not.
+        MissingError: the installed PyTorch does not support the device type.
     """
     paths, needed = torch_paths(), device.torch_libraries[:1]
     if paths is not None and needed and not paths.links(needed):
@@ -85,10 +87,10 @@ def _installed() -> TorchPaths | None:
 
 
 def paths_of(root: Path) -> TorchPaths:
-    """The folders of the PyTorch that lies in a folder, whether or not it is this Python's.
+    """Return the folders of the PyTorch in a folder, which need not be this Python's.
 
     Args:
-        root: the package ``torch``.
+        root: the folder of the package ``torch``.
     """
     try:
         found = re.search(r"__version__ = ['\"]([^'\"]+)", (root / "version.py").read_text())

@@ -1,7 +1,7 @@
-"""One source file, and everything that decides the object that it becomes.
+"""A translation unit: a source file, and everything that decides its object.
 
-An object is a product of its own in the cache: a kernel is compiled once, however many runtimes'
-libraries it is linked into, and an adapter is not compiled again when the kernel changes.
+Objects are cached by themselves: a kernel is compiled once for the libraries of all runtimes, and
+an adapter is not compiled again when the kernel changes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ SOURCE_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 
 @dataclass(frozen=True)
 class Generated:
-    """Files that are written before compiling, rendered only when something has to be built.
+    """Files that are written before compiling, rendered only if something has to be built.
 
     Attributes:
         key: changes whenever the rendered text would.
-        render: gives the text by file name; files that end like sources are compiled.
+        render: returns the text by file name; files with the suffix of a source are compiled.
     """
 
     key: str
     render: Callable[[], Mapping[str, str]]
 
     def beside(self, other: Generated) -> Generated:
-        """Both, as one."""
+        """Return the files of both."""
         return Generated(key_of([self.key, other.key]), lambda: {**other.render(), **self.render()})
 
     @staticmethod
     def of(generated: Mapping[str, str] | Generated | None) -> Generated:
-        """Texts by file name as `Generated`, which is left as it is."""
+        """Return texts by file name as `Generated`; a `Generated` is returned unchanged."""
         if isinstance(generated, Generated):
             return generated
         texts = dict(generated or {})
@@ -46,13 +46,13 @@ class Generated:
 
 @dataclass(frozen=True)
 class CMakeLanguage:
-    """A language beside C++ that CMake knows, compiled by a compiler that calls the host's.
+    """A language other than C++ that CMake supports, whose compiler calls the host compiler.
 
     Attributes:
-        name: as CMake has it.
-        compiler: its own.
-        architectures: what it compiles for, as CMake has them.
-        options: for everything in it.
+        name: CMake's name of the language.
+        compiler: the compiler of the language.
+        architectures: the architectures to compile for, as a CMake list.
+        options: the options for every source in the language.
         torch_libraries: see `Device.torch_libraries`.
     """
 
@@ -63,26 +63,26 @@ class CMakeLanguage:
     torch_libraries: tuple[str, ...] = ()
 
     def facts(self) -> list[Any]:
-        """All of this that decides what is built, as JSON takes it."""
+        """Return everything in this that decides the result of a build, as a JSON value."""
         return [self.name, compiler_facts(self.compiler), self.architectures, self.options]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One source file, and what decides the object that it becomes.
+    """A source file, and everything that decides its object.
 
     Attributes:
-        name: an identifier, by which the cache's folders can be told.
-        source: the file; a name alone is one of those that are generated.
-        generated: files on the include path, before all others.
+        name: an identifier, used in the names of the cache's folders.
+        source: the source file; a bare name refers to a generated file.
+        generated: generated files, first on the include path.
         include_dirs: further include folders.
         defines: preprocessor definitions, ``NAME`` or ``NAME=value``.
         flags: further compiler flags; they come last and so win.
-        language: its language, where CMake knows it and it is not C++.
-        compiler: what compiles it, with the flags that make it do so, where CMake knows neither.
-        full_torch: whether it sees PyTorch's C++ interface, not its C shims alone.
-        explain: says which of the usual mistakes in the source made a compiler print something;
-            see `kernel_mistakes.explain`.
+        language: the language, if it is not C++ and CMake supports it.
+        compiler: the compiler and its flags, if CMake does not support the language.
+        full_torch: whether it may use PyTorch's C++ interface, not only its C shims.
+        explain: explains a compiler's output by a common mistake in the source; see
+            `kernel_mistakes.explain`.
     """
 
     name: str
@@ -98,16 +98,16 @@ class Unit:
 
     @property
     def path(self) -> Path:
-        """Where the source is, once `write` was called."""
+        """The path of the source; it exists once `write` was called."""
         return self.written / self.source
 
     @property
     def written(self) -> Path:
-        """The folder of what is generated, whose name stands for its content."""
+        """The folder of the generated files; its name is derived from their content."""
         return cache_folder() / "generated" / f"{self.name}-{self.generated.key[:16]}"
 
     def write(self) -> list[str]:
-        """Write what is generated; the names of the files."""
+        """Write the generated files, and return their names."""
         texts = self.generated.render()
         for name, text in texts.items():
             write_atomically(self.written / name, text)
@@ -115,20 +115,20 @@ class Unit:
 
     @property
     def include(self) -> list[Path]:
-        """The include folders, first to last, but for PyTorch's."""
+        """The include folders in order, without PyTorch's."""
         return [self.written, INCLUDE, *self.include_dirs]
 
     def folder(self, tools: Toolset) -> Path:
-        """Where the object is kept."""
+        """Return the folder of the object in the cache."""
         return cache_folder() / "objects" / self.name / self.key(tools)
 
     def key(self, tools: Toolset) -> str:
-        """The digest of all of this but the files that the source includes."""
+        """Return a digest of everything that decides the object except the included files."""
         facts: dict[str, Any] = {
             "source": str(self.source),
             "content": digest(self.source) if isinstance(self.source, Path) else "",
             "generated": self.generated.key,
-            # Whose headers, opsmith's own too: another installation's are other files.
+            # INCLUDE is part of the key: another installation of opsmith has other headers.
             "include_dirs": [str(folder) for folder in (INCLUDE, *self.include_dirs)],
             "defines": self.defines,
             "flags": self.flags,

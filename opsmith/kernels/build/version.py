@@ -1,4 +1,4 @@
-"""The version that generated files carry and that decides what a cached library may be used for."""
+"""The version of opsmith, which generated files carry and cache keys contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 
 @cache
 def version() -> str:
-    """The installed version of opsmith."""
+    """Return the installed version of opsmith."""
     try:
         return metadata.version("opsmith")
     except metadata.PackageNotFoundError:

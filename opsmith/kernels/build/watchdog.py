@@ -1,11 +1,11 @@
-"""Ends what opsmith started, and removes its temporary folders, where opsmith itself is killed.
+"""End the processes that opsmith started, and remove its temporary folders, if it is killed.
 
-A process that gets SIGKILL cleans nothing up, and its compilers go on. So while a process of
-opsmith has something to lose, another one watches it: the watchdog, which waits for the end of that
-process. Compilers start compilers, in process groups of their own, and some are started by others
-(inductor's); what they have in common is a variable in their environment, the mark.
+A process that gets SIGKILL cannot clean up, and the compilers that it started go on. So while a
+process of opsmith has something to clean up, another process waits for its end: the watchdog.
+Compilers start compilers, some of them in process groups of their own, and Inductor starts some
+too. All of them inherit an environment variable, the mark, by which the watchdog finds them.
 
-It is run by its path, so that it imports no more than this file does::
+The watchdog is run by its path, so that it imports nothing but the imports of this file::
 
     python watchdog.py PID MARK
 """
@@ -28,20 +28,21 @@ from pathlib import Path
 VARIABLE = "OPSMITH_STARTED_BY"
 """The environment variable that holds the mark."""
 
-#: How often the watchdog looks whether the process that it watches is there.
+#: The interval in which the watchdog looks whether the watched process still exists.
 _LOOK_SECONDS = 0.1
-#: How long marked processes are looked for: those that are between fork and exec show no mark yet.
+#: How often marked processes are searched for again: between fork and exec, a process shows no
+#: mark.
 _SEARCH_SECONDS, _SEARCHES = 0.02, 3
-#: For so long a process is killed that does not end, as one does not that waits for a broken disk.
+#: The longest time to kill processes for: a process that waits for a broken disk does not end.
 _PATIENCE_SECONDS = 20.0
 
 
 class _Terminated(BaseException):
-    """SIGTERM came."""
+    """Raised when SIGTERM arrives."""
 
 
 class _Watchdog:
-    """The process that watches this one."""
+    """The process that watches this process."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -49,7 +50,7 @@ class _Watchdog:
         self.uses = 0
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         self._process: subprocess.Popen[bytes] | None = None
-        # Without it, what a kill leaves waits for the next run.
+        # If it cannot be started, the next run of opsmith removes what a kill leaves behind.
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(self.owner), self.mark],
@@ -58,11 +59,11 @@ class _Watchdog:
                 stderr=subprocess.DEVNULL,
                 env=environment,
                 cwd="/",
-                start_new_session=True,  # what ends a process group does not end it
+                start_new_session=True,  # signals to this process group do not reach it
             )
 
     def tell(self, folder: Path) -> None:
-        """Have it remove a folder, too."""
+        """Have the watchdog remove a folder, too."""
         if self._process is not None:
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -70,13 +71,13 @@ class _Watchdog:
                 self._process.stdin.flush()
 
     def end(self) -> None:
-        """End it; it does nothing then."""
+        """End the watchdog without any cleaning up."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
     def forget(self) -> None:
-        """In a fork: it watches the parent, and is to see that one's end."""
+        """Disconnect from the watchdog in a forked child: it watches the parent only."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.returncode = 0
@@ -91,16 +92,17 @@ _supervised = False
 
 @contextlib.contextmanager
 def watched(*folders: Path) -> Iterator[dict[str, str]]:
-    """Within the block, what is started with what this yields ends with this process.
+    """End the marked processes with this process, or when the block is interrupted.
 
-    It ends with the block too, where an interrupt or SIGTERM ends that. SIGTERM lets the block
-    clean up, and then ends the process, as long as nobody else handles it.
+    Processes are marked if they are started in the block with the variables that it yields. An
+    interrupt or SIGTERM ends them, too. If SIGTERM has no other handler, it lets the block clean
+    up, and then ends this process.
 
     Args:
-        folders: what else is to be removed where this process is killed.
+        folders: folders that the watchdog removes if this process is killed.
 
     Yields:
-        Variables for the environment of what is started.
+        Environment variables for the processes to mark.
     """
     global _watchdog
     with _lock:
@@ -133,14 +135,14 @@ def watched(*folders: Path) -> Iterator[dict[str, str]]:
 
 
 def be_supervised() -> None:
-    """Watch this process no more: whoever started it ends all that it starts."""
+    """Start no watchdog in this process: its supervisor ends all processes that it starts."""
     global _supervised
     _supervised = True
 
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Have SIGTERM leave the block in order, and then do what it does by itself."""
+    """Have SIGTERM leave the block in order, and then act as usual."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -152,7 +154,7 @@ def _termination() -> Iterator[None]:
     def leave(*_: object) -> None:
         nonlocal came
         came = True
-        # Who sends it again does not want to wait.
+        # A second SIGTERM ends the process at once.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise _Terminated
 
@@ -162,14 +164,14 @@ def _termination() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if came:
-            # The watchdog is still there, for what could not be cleaned up.
+            # The watchdog still runs, and cleans up the rest.
             os.kill(os.getpid(), signal.SIGTERM)
-            # The first process of a container is not ended by it.
+            # SIGTERM does not end the first process of a container.
             raise SystemExit(128 + signal.SIGTERM)
 
 
 def end_marked(mark: str) -> None:
-    """End the processes that have a mark, or one that begins with it and a dot."""
+    """End the processes whose mark is `mark`, or begins with it and a dot."""
     names = [f"\0{VARIABLE}={mark}{end}".encode() for end in ("\0", ".")]
     deadline = time.monotonic() + _PATIENCE_SECONDS
     searches = 0
@@ -186,7 +188,7 @@ def _processes() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return []  # a system that does not say
+        return []  # a system without /proc
 
 
 def _has(process: int, names: list[bytes]) -> bool:
@@ -194,12 +196,12 @@ def _has(process: int, names: list[bytes]) -> bool:
         with open(f"/proc/{process}/environ", "rb") as file:
             environment = b"\0" + file.read() + b"\0"
     except OSError:
-        return False  # gone, or another user's
+        return False  # the process is gone, or another user's
     return any(name in environment for name in names)
 
 
 def _forget() -> None:
-    """In a fork, begin as a process that has no watchdog."""
+    """Forget the parent's watchdog in a forked child."""
     global _watchdog, _lock
     _lock = threading.Lock()
     if _watchdog is not None:
@@ -208,15 +210,15 @@ def _forget() -> None:
 
 
 def _watch(parent: int, mark: str) -> None:
-    """Wait for a process to end; then end what has its mark, and remove its folders."""
-    # It ends with that process, and by nothing else.
+    """Wait for a process to end; then end the processes with its mark, and remove its folders."""
+    # Only the end of that process ends the watchdog.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told, pipe = b"", [0]
     while True:
-        # It may have ended before this process looked for the first time.
+        # The process may have ended before the watchdog first looked.
         there = os.getppid() == parent
-        # A pipe that is closed says that the process ends, or that something closed all it found.
+        # A closed pipe means that the process ends, or that it closed all its open files.
         seconds = (_LOOK_SECONDS if pipe else _LOOK_SECONDS / 10) if there else 0
         if select.select(pipe, [], [], seconds)[0]:
             more = os.read(0, 1 << 16)
