@@ -1,4 +1,4 @@
-"""A kernel's source, the contract of the language that it is in, and building its library."""
+"""The source of a kernel, the interface of kernel languages, and building a kernel's library."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from opsmith.signature.model import Signature
 
 
 class Language(ABC):
-    """How a kernel's source becomes code.
+    """The interface of a kernel language: how a source becomes code.
 
     A language is one file in ``languages/``, and its line in ``language_registry.LANGUAGES``.
 
     Attributes:
-        name: for messages.
-        api: what its sources are written against; the argument of ``register_kernel``.
-        asked: the name that ``register_kernel`` gives as `language`, where a file's name does not
-            tell the language; else empty.
-        suffixes: of its files.
+        name: the name of the language, for messages.
+        api: the interface that its sources use; the argument of ``register_kernel``.
+        asked: the `language` that ``register_kernel`` must name, if the suffix of a file does not
+            decide it; else empty.
+        suffixes: the suffixes of its files.
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
-            Without it the code registers itself with PyTorch, and runs nowhere else.
-        compilers: those that this language alone needs, by name: each finds one for what it is
-            needed for, or raises `MissingDependencyError`.
-        emulates: the device type whose kernels `emulated` brings to the host; empty if it does not.
+            Without the symbol, the code registers itself with PyTorch, and runs nowhere else.
+        compilers: the compilers that only this language needs, by name: each function returns a
+            compiler, given what it is needed for, or raises `MissingError`.
+        emulates: the device type whose kernels `emulated` brings to the host; empty if there is
+            none.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Language(ABC):
     emulates: str = ""
 
     def takes(self, path: Path, api: str, asked: str = "") -> bool:
-        """Whether a source is in this language."""
+        """Return whether a source is in this language."""
         return (api, asked) == (self.api, self.asked) and path.suffix in self.suffixes
 
     @abstractmethod
@@ -54,70 +55,70 @@ class Language(ABC):
         """Refuse a source that this language cannot serve, when it is registered.
 
         Raises:
-            DeclarationError: naming the parameter or result, and the way round.
+            DeclarationError: the message names the parameter or result, and a remedy.
         """
 
     @abstractmethod
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """Ask for everything that building a source needs, before anything is compiled.
+        """Require everything that building a source needs, before anything is compiled.
 
         Args:
-            source: what is to be built.
+            source: the source to build.
             torch: whether the library is to use PyTorch.
 
         Raises:
-            MissingDependencyError: something is not there; says what, and how to get it.
+            MissingError: something is missing; the message says what, and how to get it.
         """
 
     def needs_python(self, source: KernelSource) -> bool:
-        """Whether the code of a source runs in a process of Python's alone."""
+        """Return whether the code of a source runs in a process of Python's only."""
         del source
         return False
 
     def emulated(self, source: KernelSource) -> KernelSource | None:
-        """A source as it is compiled for the host in place of its device; `None` if it is not."""
+        """Return a source to compile for the host instead, if its device can be emulated."""
         del source
         return None
 
     @abstractmethod
     def unit(self, source: KernelSource) -> Unit:
-        """What is compiled of a source, once for the adapters of all runtimes.
+        """Return the unit of a source, which is compiled once for the adapters of all runtimes.
 
-        The object that comes of it exports the kernel symbol.
+        Its object exports the kernel symbol.
         """
 
     @abstractmethod
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """What an adapter needs that is linked with the object.
+        """Return the arguments of `Recipe` that an adapter linked with the object needs.
 
         Returns:
-            The arguments ``include_dirs``, ``defines`` and ``link_libraries`` of `Recipe`.
+            The arguments ``include_dirs``, ``defines`` and ``link_libraries``.
         """
 
     @abstractmethod
     def library(self, source: KernelSource) -> dict[str, Any]:
-        """What the library is made from that registers a kernel with PyTorch.
+        """Return the arguments of `Recipe` for the library that registers a kernel with PyTorch.
 
         Returns:
-            All of the arguments of `Recipe`.
+            All arguments of `Recipe`.
         """
 
     def shipped_with(self, source: KernelSource) -> dict[str, Any]:
-        """What else a package says of a library that it carries.
+        """Return what a package records of a library, besides its source.
 
         Returns:
-            ``files``: further ones than the source that the library was made of; and, as the
-            package's list has it, what limits where the library serves.
+            ``files``: further files that the library was built from; and entries for the package's
+            list that limit where the library may be used.
         """
         del source
         return {}
 
     @abstractmethod
     def load(self, source: KernelSource, path: Path) -> Library:
-        """Load a built library into this process; the kernel is not registered yet.
+        """Load a built library into this process, without registering the kernel.
 
         Raises:
-            BuildError: it does not load.
+            BuildError: the library does not load.
         """
 
 
@@ -126,20 +127,20 @@ class KernelSource:
     """A kernel that is compiled from a file.
 
     Attributes:
-        signature: the operator's.
-        device: the device type that it is for, as in ``OPSMITH_KERNEL(ns, op, device, …)``.
+        signature: the operator's signature.
+        device: the device type of the kernel, as in ``OPSMITH_KERNEL(ns, op, device, …)``.
         path: the file.
-        language: the language that it is compiled as.
-        strided: whether tensors come as they are: all, none, or the parameters named.
+        language: the language of the source.
+        strided: whether tensors may have any strides: all, none, or the named parameters.
         flags: further compiler flags.
         include_dirs: further include folders.
         link_libraries: further libraries to link.
-        others: gives the sources of the other operators' kernels in the same file, as far as they
-            are registered when it is built.
+        others: returns the sources of the other operators' kernels in the same file, as far as they
+            are registered when the file is built.
 
     Raises:
-        DeclarationError: there is no such parameter, or a C++ kernel cannot take one of the
-            operator's parameters.
+        DeclarationError: `strided` names no tensor argument, or the language does not support one
+            of the operator's parameters.
     """
 
     signature: Signature
@@ -170,33 +171,33 @@ class KernelSource:
 
     @property
     def device_row(self) -> Device:
-        """What is known of its device type."""
+        """The properties of its device type."""
         return get_device(self.device, self.what)
 
     @property
     def what(self) -> str:
-        """The kernel, for messages."""
+        """The operator and the device, for messages."""
         return f"{self.signature.qualname} ({self.device})"
 
     @property
     def signatures(self) -> list[Signature]:
-        """The signatures of all operators with kernels in the file, in the same order for each."""
+        """The signatures of all operators with kernels in the file, sorted by name."""
         others = [other.signature for other in self.others()]
-        # Two operators of one name, in two namespaces, would have one header.
+        # Operators of the same name in different namespaces would collide on one header file.
         others = [other for other in others if other.name != self.signature.name]
         return sorted([self.signature, *others], key=lambda signature: signature.qualname)
 
     def shares_library(self, other: KernelSource) -> bool:
-        """Return whether one library holds both kernels: those of a file that registers itself.
+        """Return whether one library holds both kernels, as when they register themselves.
 
-        How tensors arrive (`strided`) is no matter of the library's, and may differ.
+        The kernels may differ in `strided`, which does not affect the library.
         """
         if self.language.has_entry:
             return False
         return (self.path, self.device, self.api) == (other.path, other.device, other.api)
 
     def _require_same_options(self) -> None:
-        """Refuse other compiler options for an operator whose kernel the same library holds."""
+        """Refuse different compiler options for operators whose kernels share a library."""
         for other in filter(self.shares_library, self.others()):
             for option in ("flags", "include_dirs", "link_libraries"):
                 ours, theirs = getattr(self, option), getattr(other, option)
@@ -210,14 +211,14 @@ class KernelSource:
                     )
 
     def build(self) -> Path:
-        """The path of the library that registers this kernel with PyTorch.
+        """Return the library that registers this kernel with PyTorch; build it if need be.
 
-        The one that came with an installed package is taken as long as its source is the same.
+        The library in an installed package is used as long as its source is the same.
 
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
             DeclarationError: another operator's kernel in the same library has other options.
-            MissingDependencyError: something that building needs is not there.
+            MissingError: a program or library that building needs is missing.
         """
         self._require_same_options()
         there = self._shipped()
@@ -240,22 +241,22 @@ class KernelSource:
         defines: Sequence[str] = (),
         flags: Sequence[str] = (),
     ) -> Path:
-        """The path of a library of the kernel and another runtime's adapter.
+        """Build a library of the kernel and another runtime's adapter, and return its path.
 
         The kernel is compiled once for all runtimes.
 
         Args:
             name: see `Recipe`.
-            generated: the adapter, and what it includes.
+            generated: the adapter, and the files that it includes.
             torch: see `Recipe`.
             what: see `Recipe`.
-            include_dirs: further include folders of the adapter's.
-            defines: further preprocessor definitions of the adapter's.
-            flags: compiler flags of the adapter's; it takes none of the kernel's.
+            include_dirs: further include folders for the adapter.
+            defines: further preprocessor definitions for the adapter.
+            flags: compiler flags for the adapter, which does not get the kernel's flags.
 
         Raises:
-            BuildError: it does not compile, or uses more of PyTorch than it may.
-            MissingDependencyError: something that building needs is not there.
+            BuildError: the library does not compile, or uses more of PyTorch than it may.
+            MissingError: a program or library that building needs is missing.
         """
         self.language.require(self, torch=torch != "none")
         beside = self.language.beside(self)
@@ -272,19 +273,20 @@ class KernelSource:
         ).build()
 
     def built(self) -> Path | None:
-        """What `build` would find without compiling, `None` where it would compile."""
+        """Return the library that `build` would find without compiling, else `None`."""
         return self._shipped() or Recipe(**self.language.library(self)).find()
 
     def files(self) -> list[Path]:
-        """The source, and what it included when it was built last, of what is the user's."""
+        """Return the source and the files of the user that it included in the last build."""
         library = Recipe(**self.language.library(self)).find()
         return [self.path, *(included_by(library) if library is not None else ())]
 
     def load(self) -> Library:
-        """Build, and load into this process; the kernel is not registered yet.
+        """Build the library and load it into this process, without registering the kernel.
 
         Raises:
-            BuildError: as `build`; or the library does not load, in the loader's words.
-            MissingDependencyError: something that building needs is not there.
+            BuildError: see `build`; or the library does not load, and the message has the loader's
+                error.
+            MissingError: a program or library that building needs is missing.
         """
         return self.language.load(self, self.build())

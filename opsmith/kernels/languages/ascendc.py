@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
 _KEY = "PrivateUse1"  # torch_npu's
-_DEFAULT_ARCHITECTURE = "dav-2201"  # of Atlas A2 and A3
+_DEFAULT_ARCHITECTURE = "dav-2201"  # Atlas A2 and A3
 
 
 class AscendC(Cpp):
-    """See `Language`."""
+    """The language Ascend C."""
 
     name = "Ascend C"
     asked = "ascendc"
@@ -30,7 +30,7 @@ class AscendC(Cpp):
     compilers = MappingProxyType({"bisheng": lambda what: find_bisheng(what)})
 
     def check(self, source: KernelSource) -> None:
-        """See `Language.check`."""
+        """Refuse a kernel that is not for an NPU, and whatever C++ cannot serve."""
         if source.device_row.dispatch_key != _KEY:
             raise DeclarationError(
                 f"{source.what}: Ascend C is for NPUs: register_kernel('npu', source=…, "
@@ -39,12 +39,12 @@ class AscendC(Cpp):
         super().check(source)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require CANN's compiler and a C++ compiler."""
         super().require(source, torch=torch)
         find_bisheng(source.what)
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`."""
+        """Return the unit of a source, compiled by bisheng with CANN's headers."""
         home = _home(source.what)
         bisheng = find_bisheng(source.what)
         framework = home / "compiler" / "tikcpp" / "tikcfw"
@@ -56,7 +56,7 @@ class AscendC(Cpp):
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.beside`: what launches of bisheng's call is in CANN's runtime."""
+        """Return the options of C++, and CANN's runtime, which launches by bisheng's code call."""
         beside = super().beside(source)
         folder = _home(source.what) / "lib64"
         runtime = [str(folder / f"lib{name}.so") for name in ("ascendcl", "runtime")]
@@ -64,10 +64,10 @@ class AscendC(Cpp):
 
 
 def find_bisheng(what: str) -> Compiler:
-    """CANN's compiler, below ``ASCEND_HOME_PATH``.
+    """Return CANN's compiler, from ``ASCEND_HOME_PATH``.
 
     Args:
-        what: what it is needed for, for the message.
+        what: what the compiler is needed for, for the message.
 
     Raises:
         MissingDependencyError: CANN is not installed, or not set up in this shell.
@@ -96,5 +96,5 @@ def _home(what: str) -> Path:
 
 
 def _architecture() -> str:
-    """The value of ``--npu-arch``, from ``OPSMITH_NPU_ARCH``."""
+    """Return the value of ``--npu-arch``, from ``OPSMITH_NPU_ARCH``."""
     return os.environ.get("OPSMITH_NPU_ARCH", "").strip() or _DEFAULT_ARCHITECTURE

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Cpp(Language):
-    """See `Language`."""
+    """The language C++."""
 
     name = "C++"
     suffixes: tuple[str, ...] = (".cpp", ".cc", ".cxx", ".c")
 
     def check(self, source: KernelSource) -> None:
-        """See `Language.check`."""
+        """Refuse a signature that C++ kernels do not support."""
         require_supported(source.signature)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require a C++ compiler."""
         del torch
         toolchain.find_compiler(source.what)
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`."""
+        """Return the unit of a source, with the argument headers that it includes."""
         first, *others = source.signatures
         more = f"__and_{len(others)}_more" if others else ""
         return Unit(
@@ -48,7 +48,7 @@ class Cpp(Language):
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.beside`."""
+        """Return the device's definitions and the source's libraries, to link an adapter with."""
         return {
             "include_dirs": (),
             "defines": source.device_row.compile_definitions,
@@ -56,7 +56,7 @@ class Cpp(Language):
         }
 
     def library(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.library`."""
+        """Return the arguments of a `Recipe` for the kernel and its adapter for PyTorch."""
         signature = source.signature
         return {
             **self.beside(source),
@@ -68,12 +68,12 @@ class Cpp(Language):
         }
 
     def load(self, source: KernelSource, path: Path) -> Library:
-        """See `Language.load`."""
+        """Return the library of the kernel."""
         return Library(source, path)
 
 
 def explainer(source: KernelSource) -> Callable[[str], str]:
-    """Return what explains a compiler's words on a source; see `kernel_mistakes.explain`."""
+    """Return a function that explains a compiler's output; see `kernel_mistakes.explain`."""
 
     def explain(output: str) -> str:
         from opsmith.kernels import kernel_mistakes
@@ -84,7 +84,7 @@ def explainer(source: KernelSource) -> Callable[[str], str]:
 
 
 def argument_header(source: KernelSource) -> Generated:
-    """What a source includes of the declarations of the operators that it holds kernels of."""
+    """Return the headers that a source includes for the operators of its kernels."""
     signatures = source.signatures
 
     def render() -> dict[str, str]:
@@ -97,7 +97,7 @@ def argument_header(source: KernelSource) -> Generated:
 
 
 def torch_adapter(source: KernelSource, emulated_on: str = "") -> Generated:
-    """What is compiled beside a kernel to register it; see `adapters.torch_adapter`."""
+    """Return the file that registers a kernel with PyTorch; see `adapters.torch_adapter`."""
     signature, device = source.signature, source.device
 
     def render() -> dict[str, str]:

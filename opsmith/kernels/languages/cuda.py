@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Cuda(Cpp):
-    """See `Language`.
+    """The language CUDA.
 
     Args:
-        emulated: gives a source as it is compiled for the CPU, where something emulates CUDA.
+        emulated: returns a source to compile for the CPU; `None` without an emulator of CUDA.
     """
 
     name = "CUDA"
@@ -32,20 +32,20 @@ class Cuda(Cpp):
         self._emulated = emulated
 
     def emulated(self, source: KernelSource) -> KernelSource | None:
-        """See `Language.emulated`."""
+        """Return the source to compile for the CPU, if an emulator of CUDA is known."""
         return None if self._emulated is None else self._emulated(source)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require nvcc, a host compiler that it supports, and a PyTorch with CUDA."""
         require_cuda(source, torch=torch)
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`."""
+        """Return the unit of a source, compiled by nvcc."""
         return replace(super().unit(source), language=compiled_by_nvcc(source))
 
 
 def compiled_by_nvcc(source: KernelSource) -> CMakeLanguage:
-    """How CMake compiles a source of CUDA.
+    """Return how CMake compiles a source of CUDA.
 
     Raises:
         MissingDependencyError: there is no nvcc.
@@ -60,10 +60,10 @@ def compiled_by_nvcc(source: KernelSource) -> CMakeLanguage:
 
 
 def require_cuda(source: KernelSource, *, torch: bool) -> None:
-    """Ask for nvcc, for a host compiler that it takes, and for a PyTorch that has CUDA.
+    """Require nvcc, a host compiler that it supports, and a PyTorch with CUDA.
 
     Raises:
-        MissingDependencyError: one of them is not there.
+        MissingError: one of them is missing.
     """
     toolchain.find_compiler(source.what)
     if torch:

@@ -1,8 +1,9 @@
-"""C++ or CUDA that registers itself, as PyTorch's users write it (``api="torch"``).
+"""C++ or CUDA that registers itself with PyTorch (``api="torch"``).
 
-By a ``TORCH_LIBRARY`` block, by ``torch::RegisterOperators``, or as functions of a module of
-Python's (``PYBIND11_MODULE``). Such a source registers what it has when it is loaded, and is bound
-to this version of PyTorch. One source may serve several operators: it is compiled and loaded once.
+Such a source has a ``TORCH_LIBRARY`` block, uses ``torch::RegisterOperators``, or defines functions
+of a Python module (``PYBIND11_MODULE``). Its functions are registered when it is loaded, and it is
+bound to this version of PyTorch. A source that serves several operators is compiled and loaded
+once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CUDA_SUFFIX = ".cu"
 
 
 class TorchLibrary(Language):
-    """See `Language`."""
+    """The language of sources that register themselves with PyTorch."""
 
     name = "C++ or CUDA that registers itself"
     api = "torch"
@@ -41,20 +42,20 @@ class TorchLibrary(Language):
     has_entry = False
 
     def check(self, source: KernelSource) -> None:
-        """See `Language.check`; PyTorch compares the block with the operator when it is loaded."""
+        """Accept every source: PyTorch compares the schemas when the library is loaded."""
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require a C++ compiler, and nvcc for CUDA."""
         if _is_cuda(source):
             require_cuda(source, torch=torch)
         toolchain.find_compiler(source.what)
 
     def needs_python(self, source: KernelSource) -> bool:
-        """See `Language.needs_python`: what describes a function to Python is Python's."""
+        """Return whether the source defines a Python module, which needs Python to load."""
         return _is_module(source)
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`; it exports no kernel symbol, and no adapter is linked with it."""
+        """Return the unit of a source, which needs no adapter and exports no kernel symbol."""
         return Unit(
             name=_name(source),
             source=source.path.resolve(),
@@ -70,11 +71,11 @@ class TorchLibrary(Language):
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.beside`."""
+        """Return the source's libraries."""
         return {"include_dirs": (), "defines": (), "link_libraries": source.link_libraries}
 
     def library(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.library`; named after the file, which other operators may share."""
+        """Return the arguments of a `Recipe`, whose name is the source file's."""
         return {
             **self.beside(source),
             "name": _name(source),
@@ -84,7 +85,7 @@ class TorchLibrary(Language):
         }
 
     def load(self, source: KernelSource, path: Path) -> Library:
-        """See `Language.load`."""
+        """Load the library, and register the functions of its Python module, if it has one."""
         library = SelfRegistering(source, path)
         _LOADED[path] = library
         problem = library.problem() or library.become_kernel()
@@ -100,7 +101,7 @@ def _is_cuda(source: KernelSource) -> bool:
 
 
 def _is_module(source: KernelSource) -> bool:
-    """Whether a module of Python's is all that the source registers its functions in."""
+    """Return whether the source registers functions in a Python module only."""
     text = source_text(source.path)
     return _MODULE.search(text) is not None and _REGISTERS.search(text) is None
 
@@ -113,41 +114,41 @@ def _name(source: KernelSource) -> str:
 
 @dataclass
 class SelfRegistering(Library):
-    """A library that has registered its kernels when it is loaded."""
+    """A library that registers its kernels when it is loaded."""
 
     def register(self) -> None:
-        """See `Library.register`: nothing is left to do."""
+        """Do nothing: loading has registered the kernels."""
 
     def unregister(self) -> None:
-        """See `Library.unregister`: nobody can take back what a block registered."""
+        """Do nothing: a registration by a block cannot be undone."""
 
     def calls(self) -> int:
-        """See `Library.calls`: it does not count."""
+        """Return 0: the library does not count its calls."""
         return 0
 
     def dtypes(self) -> tuple[str, ...]:
-        """See `Library.dtypes`: nobody says."""
+        """Return no dtypes: the library does not declare any."""
         return ()
 
     def schema(self) -> str | None:
-        """See `Library.schema`."""
+        """Return the schema that the source defined for the operator, if it did."""
         return self._text("opsmith_torch_library_schema", self.source.signature.qualname)
 
     def problem(self) -> str | None:
-        """Why a block of the source failed, `None` where none did."""
+        """Return the error of a block that failed; `None` if there was none."""
         return self._text("opsmith_torch_library_problem")
 
     def become_kernel(self) -> str | None:
-        """Register the function of a module of Python's that has the operator's name.
+        """Register the function of a Python module that has the operator's name.
 
         Returns:
-            Why it cannot be the kernel, `None` where it is or where there is no module.
+            The reason why it cannot be the kernel; `None` if it is, or if there is no module.
         """
         signature = self.source.signature
         return self._text("opsmith_torch_module_become_kernel", signature.namespace, signature.name)
 
     def forget(self, qualname: str) -> None:
-        """Take back the definition of an operator that the source made, if it did."""
+        """Remove the definition of an operator that the source made, if it made one."""
         function = getattr(self._handle, "opsmith_torch_library_forget", None)
         if function is not None:
             function(qualname.encode())
@@ -165,6 +166,6 @@ _LOADED: dict[Path, SelfRegistering] = {}
 
 
 def forget_definition(qualname: str) -> None:
-    """Take back the definitions of an operator that loaded sources made before it was declared."""
+    """Remove the definitions that loaded sources made of an operator before it was declared."""
     for library in _LOADED.values():
         library.forget(qualname)

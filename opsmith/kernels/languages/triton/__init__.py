@@ -1,6 +1,6 @@
-"""Kernels in Triton: how a call launches one, how one runs without a GPU, how it becomes a library.
+"""Triton kernels: launching them, running them without a GPU, and compiling them to libraries.
 
-Triton is imported when a kernel is first needed, and not with opsmith.
+Triton is imported when a kernel first needs it, not with opsmith.
 """
 
 from opsmith.kernels.languages.triton.kernel import TritonKernel

@@ -1,4 +1,4 @@
-"""Triton's compiler, for GPUs that need not be here."""
+"""Compile Triton kernels, also for GPUs that this machine does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opsmith.kernels.build.nvcc import cuda_architectures
 from opsmith.kernels.languages.triton.kernel import TritonKernel
 from opsmith.kernels.languages.triton.variants import Configuration, element_types
 
-#: What every GPU of a generation runs, where nobody says for which the kernel is compiled.
+#: One architecture of each generation of GPUs, for which kernels are compiled by default.
 _USUAL = (80, 90, 100, 120)
 _NUMBERS = {"real": "fp32", "boolean": "u1"}
 
@@ -21,12 +21,12 @@ class Image:
     """The code of a kernel for one architecture.
 
     Attributes:
-        architecture: 90 for sm_90.
-        code: what the driver loads.
-        name: of the function in it.
-        warps: of a program.
+        architecture: the architecture, 90 for sm_90.
+        code: the binary that the driver loads.
+        name: the name of the function in it.
+        warps: the number of warps of a program.
         shared: the bytes of shared memory that a launch needs.
-        further: the number of pointers that Triton passes beside the kernel's own parameters.
+        further: the number of pointers that Triton passes besides the kernel's own parameters.
     """
 
     architecture: int
@@ -38,7 +38,7 @@ class Image:
 
 
 def architectures() -> tuple[int, ...]:
-    """What to compile for: ``OPSMITH_CUDA_ARCHS``, else the GPUs here, else the usual ones."""
+    """Return the architectures in ``OPSMITH_CUDA_ARCHS``, else this machine's, else `_USUAL`."""
     listed = [int(found) for found in re.findall(r"\d{2,3}", cuda_architectures())]
     return tuple(sorted(set(listed))) or _USUAL
 
@@ -56,12 +56,12 @@ def compile_for(
         kernel: the kernel.
         configuration: its constants.
         dtype: the generic dtype.
-        assumption: see `Configuration.assumptions`.
-        architecture: 90 for sm_90.
+        assumption: an element of `Configuration.assumptions`.
+        architecture: the architecture, 90 for sm_90.
 
     Raises:
-        BuildError: it does not compile, in Triton's words.
-        DeclarationError: the driver alone cannot launch it.
+        BuildError: the kernel does not compile; the message has Triton's error.
+        DeclarationError: the driver alone cannot launch the kernel.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -126,7 +126,7 @@ def _compilable(kernel: TritonKernel) -> Any:
 
 
 def cache_key(kernel: TritonKernel) -> str:
-    """Changes whenever the kernel's code does, that of functions it calls too, or Triton."""
+    """Return a key that changes with Triton, the kernel, or a function that the kernel calls."""
     import triton
 
     return f"{triton.__version__} {_compilable(kernel).cache_key}"
@@ -137,7 +137,7 @@ def _default(function: Any, name: str) -> Any:
 
 
 def _beyond(facts: Any) -> str:
-    """What a kernel needs that is not passed; empty for most."""
+    """Return a requirement of the kernel that a plain launch does not fulfil; empty for most."""
     if getattr(facts, "num_ctas", 1) != 1:
         return "clusters of programs (num_ctas)"
     if getattr(facts, "global_scratch_size", 0):

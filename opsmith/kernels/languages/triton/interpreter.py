@@ -1,7 +1,8 @@
-"""Triton's interpreter in this process: kernels run on the CPU, and every access is watched.
+"""Run Triton kernels on the CPU in Triton's interpreter, and check every memory access.
 
-``TRITON_INTERPRET=1`` must be set before Triton is imported, and takes every kernel of the process.
-Within `interpreted` the same functions run on the same interpreter, and others stay as they are.
+``TRITON_INTERPRET=1`` would have to be set before Triton is imported, and would apply to all
+kernels of the process. An `interpreted` block runs the same kernels in the same interpreter, and
+leaves the kernels outside the block alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from opsmith.errors import OpsmithError
 
 
 class FaultError(OpsmithError):
-    """A kernel does what a GPU gives no promise for.
+    """Raised for behaviour of a kernel that a GPU does not guarantee.
 
     Attributes:
         code: the kind of failure, see `opsmith.checks.report.failure_codes`.
@@ -32,7 +33,7 @@ class FaultError(OpsmithError):
 
 @dataclass
 class _Block:
-    """An `interpreted` block: the seed, and the functions as the interpreter has them."""
+    """The state of an `interpreted` block: the seed, and the interpreted functions by kernel."""
 
     seed: int
     functions: dict[Any, Any] = field(default_factory=dict)
@@ -53,20 +54,20 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-#: The interpreter knows of one program that runs, whatever thread launched it.
+#: The interpreter's state has room for one running program, whichever thread launched it.
 _launch = threading.RLock()
 
 
 @contextmanager
 def interpreted(seed: int = 0) -> Iterator[None]:
-    """Within a ``with`` block, run every kernel in Triton on the CPU that this thread launches.
+    """Run every Triton kernel that this thread launches in this block on the CPU.
 
     Args:
-        seed: decides the order of the programs; 0 is the natural one.
+        seed: decides the order of the programs; 0 is their natural order.
 
     Raises:
-        FaultError: in a launch; a program accesses memory beside the tensors, or two programs
-            access the same without order, of which one writes.
+        FaultError: in a launch, if a program accesses memory outside the tensors, or if two
+            programs access the same memory unordered and one of them writes.
     """
     with compat.numbers_as_bounds(), _launches(), _calls(), _autotuned_launches():
         before, _thread.block = _thread.block, _Block(seed)
@@ -101,7 +102,7 @@ def _launching(plain: Any) -> Any:
 
 
 def _calling(plain: Any) -> Any:
-    """Take the calls of functions that kernels call."""
+    """Return a replacement for calls of the functions that kernels call."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         block = _thread.block
@@ -113,7 +114,10 @@ def _calling(plain: Any) -> Any:
 
 
 def _launching_first(plain: Any) -> Any:
-    """Take the launches of autotuned kernels; it does not show here which setting is fast."""
+    """Return a replacement for launches of autotuned kernels, which runs the first configuration.
+
+    Timing configurations on the CPU would be meaningless.
+    """
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _thread.block is None:
@@ -129,8 +133,7 @@ _autotuned_launches = compat.autotuned_launches_by(_launching_first)
 
 
 def _with_own_globals(function: Any) -> Any:
-    # The interpreter writes names of its own into a function's globals: the user's stay as they
-    # are.
+    # The interpreter writes names of its own into a function's globals, so give it a copy.
     copy = types.FunctionType(
         function.__code__,
         dict(function.__globals__),
@@ -147,7 +150,7 @@ def _with_own_globals(function: Any) -> Any:
 def _watched(
     builder: Any, function: Any, arguments: Mapping[str, Any], seed: int
 ) -> Iterator[None]:
-    """Watch one launch, whose programs run in an order drawn from the seed."""
+    """Check the accesses of one launch, and run its programs in an order drawn from the seed."""
     order: list[Any] = []
 
     def shuffling(set_index: Callable[..., None]) -> Callable[..., None]:
@@ -182,7 +185,7 @@ def _permutation(count: int, seed: int) -> Any:
 
 
 class _Watcher:
-    """What the interpreter calls to access memory."""
+    """The interpreter's functions for memory accesses, with checks."""
 
     def __init__(self, real: Any, memory: _Memory) -> None:
         self._real, self._memory = real, memory
@@ -208,7 +211,7 @@ class _Watcher:
 
 
 class _Memory:
-    """The tensors of a launch, and which program accessed what of them."""
+    """The tensors of a launch, and the programs that accessed each of their bytes."""
 
     def __init__(
         self, arguments: Mapping[str, Any], program: Callable[[], tuple[int, int, int]], file: str
@@ -237,7 +240,7 @@ class _Memory:
         self._ends = numpy.array([end for _, end in merged], numpy.uint64)
         lengths = [end - start for start, end in merged]
         self._first = numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.int64)
-        # By byte: the program that wrote it, and the one that read it or -1 for several.
+        # For each byte: the program that wrote it, and the program that read it, -1 for several.
         self._writers = numpy.zeros(int(self._first[-1]), numpy.int64)
         self._readers = numpy.zeros(int(self._first[-1]), numpy.int64)
         self._ordered = False
@@ -271,7 +274,7 @@ class _Memory:
             there = load(
                 addresses, np.ones(len(at), bool), np.zeros(len(at), value.dtype), value.dtype
             )
-            # Programs that write the same value do no harm.
+            # Programs may race to write the same value.
             others &= np.ascontiguousarray(there).view(f"u{size}") != bits
             self._refuse_race(addresses, others, writers, "writes", "writes too")
         self._refuse_race(addresses, (readers != 0) & (readers != me), readers, "writes", "reads")
@@ -279,11 +282,11 @@ class _Memory:
 
     def exchange(self, pointers: Any, mask: Any, size: int) -> None:
         self._places("writes", pointers, mask, size)
-        # An atomic operation may be what puts programs in order from here on.
+        # An atomic operation may order the programs from here on, so report no more races.
         self._ordered = True
 
     def _places(self, doing: str, pointers: Any, mask: Any, size: int) -> tuple[Any, Any, int]:
-        """Where in the tensors these are, their addresses, and the number of this program."""
+        """Return the positions in the tensors, their addresses, and the number of this program."""
         np = self._np
         program = self._program()
         me = _number(program)
@@ -326,7 +329,7 @@ class _Memory:
         return hex(address)
 
     def _beside(self, address: int) -> str:
-        """Where an address is that lies in no tensor."""
+        """Describe an address outside the tensors by the nearest tensor."""
         if not self._names:
             return "of no tensor: every tensor of the call is empty"
 
@@ -349,6 +352,6 @@ class _Memory:
 
 
 def _number(program: tuple[int, int, int]) -> int:
-    """A number for a program, which is neither 0 nor negative; grids have at most 2^31 in x."""
+    """Return a positive number for a program; grids have at most 2^31 programs in x."""
     x, y, z = program
     return 1 + x + (y << 31) + (z << 47)

@@ -1,4 +1,4 @@
-"""A kernel in Triton, and what of an operator's call each of its parameters is given."""
+"""A Triton kernel, and the arguments of an operator's call that its parameters are given."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from opsmith.signature.parameters import ScalarType
 Grid = Callable[..., Any] | tuple[int | str, ...]
 Meta = Mapping[str, Any] | Callable[..., Mapping[str, Any]]
 
-#: What Triton itself takes beside a kernel's own parameters.
+#: The options of a launch, which Triton accepts besides a kernel's own parameters.
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-#: How tutorials call the pointer to a tensor.
+#: The suffixes that tutorials give the pointer to a tensor.
 _POINTER_SUFFIXES = ("", "_ptr")
 _META = "meta"
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One parameter of a Triton kernel.
+    """A parameter of a Triton kernel.
 
     Attributes:
-        name: what the kernel calls it.
-        kind: what it is given: a ``"tensor"``, a ``"number"`` (a dimension or scalar argument),
-            what ``"args"`` computes, a constant of ``"meta"``, or its own ``"default"``.
-        of: the tensor or number in the declaration.
+        name: the name of the parameter.
+        kind: the source of its value: a ``"tensor"``, a ``"number"`` (a dimension or scalar
+            argument), a value that ``"args"`` computes, a constant of ``"meta"``, or its own
+            ``"default"``.
+        of: the name of the tensor or number in the declaration.
         constexpr: whether the kernel is compiled for its value.
     """
 
@@ -47,23 +48,24 @@ class Taken:
 class TritonKernel:
     """A ``@triton.jit`` function as an operator's kernel.
 
+    Functions for `grid`, `meta` and `args` receive dimensions, arguments and results by parameter
+    name. Functions other than `meta` can also receive the constants of `meta`: each by its name, or
+    all of them as ``meta``.
+
     Attributes:
-        signature: the operator's.
+        signature: the operator's signature.
         device: the device type.
         given: the function, or ``"module:name"``; a module that begins with a dot is relative to
             `package`.
-        grid: how many programs, up to three numbers: ints and expressions, or a function.
-        meta: the values of its constexpr parameters, and Triton's options; or a function.
-        args: what other parameters are given, each an int or a float, an expression, or a function.
-        strided: whether tensors come as they are: all, none, or the parameters named.
+        grid: the number of programs in up to three dimensions: ints and expressions, or a function.
+        meta: the values of constexpr parameters, and Triton's options; or a function of dimensions.
+        args: the values of other parameters, each an int, a float, an expression, or a function.
+        strided: whether tensors may have any strides: all, none, or the named parameters.
         package: the package of the module that declares the operator.
 
-    Functions take by name: dimensions, arguments and results; but for `meta` itself also the
-    constants, or ``meta``, all of them.
-
     Raises:
-        DeclarationError: a function takes something that a call does not have; the declaration has
-            nothing for a parameter of the kernel's, or the kernel gets no pointer to a result.
+        DeclarationError: a function has a parameter that is not a value of the call, or a parameter
+            of the kernel is not in the declaration, or the kernel has no pointer to a result.
     """
 
     signature: Signature
@@ -89,18 +91,18 @@ class TritonKernel:
 
     @property
     def what(self) -> str:
-        """The kernel, for messages."""
+        """The operator and the device, for messages."""
         return f"{self.signature.qualname} ({self.device})"
 
     # --- the function ------------------------------------------------------------------------
 
     @cached_property
     def function(self) -> Any:
-        """What ``@triton.jit`` made.
+        """The ``@triton.jit`` function.
 
         Raises:
-            MissingDependencyError: Triton is not installed.
-            DeclarationError: there is no such function, or it is something else.
+            MissingError: Triton is not installed.
+            DeclarationError: there is no such function, or it is not a ``@triton.jit`` function.
         """
         if not isinstance(self.given, str):
             return self._plain(self.given)
@@ -134,7 +136,7 @@ class TritonKernel:
 
     @property
     def where(self) -> str:
-        """Where the kernel is written, for messages."""
+        """The file and line of the kernel, for messages."""
         if isinstance(self.given, str):
             return self.given
         code = self.function.fn.__code__
@@ -223,7 +225,7 @@ class TritonKernel:
         return [(what, value) for what, value in every if callable(value)]
 
     def _names(self, what: str, function: Callable[..., Any]) -> tuple[str, ...]:
-        """What a function takes, by name."""
+        """Return the names of a function's parameters; refuse names that no call has."""
         names = tuple(inspect.signature(function).parameters)
         known = [
             *self.signature.dims,
@@ -235,7 +237,7 @@ class TritonKernel:
         elif isinstance(self.meta, Mapping):
             known += [_META, *self.meta]
         for name in names:
-            # What a function gives is known when it is called.
+            # The constants that a function `meta` returns are known only in a call.
             if name not in known and (what == "meta" or isinstance(self.meta, Mapping)):
                 raise DeclarationError(
                     f"{self.what}: {what} takes {name!r}, which is neither a dimension nor an "
@@ -248,13 +250,13 @@ class TritonKernel:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """The dimensions that decide what the kernel is compiled for."""
+        """The dimensions that the kernel is compiled for."""
         found = list(self._names("meta", self.meta)) if callable(self.meta) else []
         found += [t.of for t in self.taken if t.constexpr and t.kind == "number"]
         return tuple(dict.fromkeys(found))
 
     def constants(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What `meta` gives for a call's dimensions."""
+        """Return the constants of `meta` for a call's dimensions."""
         if not callable(self.meta):
             return dict(self.meta)
         names = self._names("meta", self.meta)
@@ -266,13 +268,14 @@ class TritonKernel:
         constants: Mapping[str, Any],
         call: Callable[..., Any] | None = None,
     ) -> tuple[Any, ...]:
-        """How many programs a call takes, as three numbers.
+        """Return the number of programs of a call in three dimensions.
 
         Args:
-            values: its dimensions, arguments and results by name, or what stands for them.
-            constants: what `constants` gave.
-            call: calls a function, given it, the values, the names that it takes and what it is
-                called; plainly by default.
+            values: the dimensions, arguments and results of the call by name, or placeholders for
+                them.
+            constants: the result of `constants`.
+            call: calls a function, given the function, the values, the names of its parameters and
+                its description; by default an ordinary call.
         """
         given = self._evaluate("grid", self.grid, values, constants, call or _plainly)
         many = given if isinstance(given, tuple | list) else (given,)
@@ -290,7 +293,7 @@ class TritonKernel:
         constants: Mapping[str, Any],
         call: Callable[..., Any] | None = None,
     ) -> Any:
-        """What ``args[name]`` gives for a call; see `programs`."""
+        """Return the value of ``args[name]`` for a call; the arguments are those of `programs`."""
         what = f"args[{name!r}]"
         return self._evaluate(what, self.args[name], values, constants, call or _plainly)
 
@@ -323,7 +326,7 @@ class TritonKernel:
             ) from None
 
     def arguments(self, values: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
-        """What the kernel is launched with, by name: its parameters and Triton's options."""
+        """Return the arguments of a launch by name, for the kernel and for Triton."""
         found = {name: constants[name] for name in OPTIONS if name in constants}
         for taken in self.taken:
             if taken.kind == "args":
@@ -351,4 +354,4 @@ def _plainly(
 
 def _is_constexpr(annotation: Any) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return "constexpr" in text  # as Triton asks, so that it may be in quotes as well
+    return "constexpr" in text  # like Triton, accept an annotation in quotes

@@ -1,4 +1,4 @@
-"""The language: Triton, compiled ahead of time, and launched by generated C++."""
+"""The language Triton, compiled ahead of time and launched by generated C++."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TEMPLATE = Path(__file__).with_name("launch.cpp.j2")
 
 
 class Triton(Cpp):
-    """See `Language`; one for each kernel, which is not a file that a compiler takes.
+    """The language of one Triton kernel, which is a function rather than a file.
 
     Args:
-        kernel: what is compiled.
+        kernel: the kernel.
         served: the sizes given to ``register_sizes``.
     """
 
@@ -46,18 +46,18 @@ class Triton(Cpp):
         self.kernel, self.served = kernel, tuple(served)
 
     def check(self, source: KernelSource) -> None:
-        """See `Language.check`."""
+        """Refuse a signature that C++ kernels do not support."""
         require_supported(source.signature)
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require a C++ compiler, Triton, and a PyTorch for the device."""
         toolchain.find_compiler(source.what)
         require_triton(source.what)
         if torch:
             require_torch_for(source.device_row, source.what, "the kernel is in Triton")
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`: the launches, with the compiled kernels in them."""
+        """Return the unit of the generated launches, which contain the compiled kernels."""
         found = configurations(self.kernel, self.served)
         archs = compiling.architectures()
         key = key_of(
@@ -74,13 +74,13 @@ class Triton(Cpp):
             super().unit(source),
             source=name,
             generated=launches.beside(argument_header(source)),
-            explain=None,  # nobody wrote this source
+            explain=None,  # opsmith generates this source
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.beside`."""
+        """Return the options of C++, and the libraries that a launch needs."""
         paths = torch_paths()
-        # The first has the current stream; it is linked where it is needed.
+        # The first library has the function for the current stream.
         first = source.device_row.torch_libraries[:1]
         links = paths.links(first) if paths is not None else ()
         return {
@@ -89,7 +89,7 @@ class Triton(Cpp):
         }
 
     def shipped_with(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.shipped_with`: GPUs, and the sizes that it was compiled for."""
+        """Return the architectures and the sizes that the kernel is compiled for, and its file."""
         file = Path(self.kernel.function.fn.__code__.co_filename).resolve()
         sizes = [dict(one.sizes) for one in configurations(self.kernel, self.served)]
         return {
@@ -102,7 +102,7 @@ class Triton(Cpp):
 def render_launch(
     kernel: TritonKernel, found: Sequence[Configuration], archs: Sequence[int]
 ) -> str:
-    """The C++ that chooses and launches, with the compiled kernels in it."""
+    """Return the C++ that selects and launches a compiled kernel, with the compiled kernels."""
     from opsmith.kernels.codegen.render import render
 
     dtypes = dtypes_of(kernel)
@@ -152,7 +152,7 @@ def _mask(given: Sequence[Given], divisible: frozenset[str]) -> int:
 
 
 def _refusal(found: Sequence[Configuration]) -> str:
-    """What is said of a size that the kernel was not compiled for; empty where there is none."""
+    """Return the message for a size that the kernel was not compiled for; empty if it fits all."""
     if not found[0].sizes:
         return ""
     there = " or ".join(
@@ -171,7 +171,7 @@ def _refusal(found: Sequence[Configuration]) -> str:
 
 
 class _Writer:
-    """The texts of one file; code that comes twice is written once."""
+    """Writes the parts of the generated file; the same binary code is written once."""
 
     def __init__(self, kernel: TritonKernel) -> None:
         self._kernel = kernel
@@ -186,7 +186,7 @@ class _Writer:
         assumption: tuple[frozenset[str], bool],
         archs: Sequence[int],
     ) -> int:
-        """The position of the images of one variant."""
+        """Return the index of the images of one variant."""
         found = []
         for arch in archs:
             image = compiling.compile_for(self._kernel, configuration, dtype, assumption, arch)
@@ -225,7 +225,7 @@ class _Writer:
         return f"of_{given.kind}({text})"
 
     def number(self, value: int | Size) -> str:
-        """An integer as C++."""
+        """Return an integer as a C++ expression."""
 
         def dim(name: str) -> str:
             first, dot, rest = name.partition(".")

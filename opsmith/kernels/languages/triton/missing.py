@@ -1,4 +1,4 @@
-"""Whether Triton is here."""
+"""Find out whether Triton is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GET = 'Get it: pip install "triton>=3.6"'
 
 
 def triton_missing() -> str:
-    """Why no kernel in Triton can run or be compiled here; empty where one can."""
+    """Return why no Triton kernel can run or be compiled here; empty if Triton is installed."""
     try:
         importlib.import_module("triton.language")
     except ImportError:
@@ -19,13 +19,13 @@ def triton_missing() -> str:
 
 
 def require_triton(what: str) -> None:
-    """Ask for Triton.
+    """Refuse to go on without Triton.
 
     Args:
-        what: what needs it, for the message.
+        what: what needs Triton, for the message.
 
     Raises:
-        MissingDependencyError: it is not installed.
+        MissingError: Triton is not installed.
     """
     missing = triton_missing()
     if missing:

@@ -1,7 +1,7 @@
-"""Sizes that are not known yet: what a grid asks of them becomes an expression.
+"""Sizes that are unknown before a call; computing with them makes expressions.
 
-The same function gives the grid of a call in Python, with the call's numbers, and the grid of a
-compiled library, with these in their place.
+The same function computes the grid of a call in Python, from the call's sizes, and the grid in a
+compiled library, from the sizes of this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 
 class Size:
-    """An integer that every call has another of.
+    """An integer that differs from call to call.
 
     Attributes:
-        expression: how it is computed. A `Name` is a dimension, or a property of a tensor as
-            `tensor_property` writes it.
+        expression: the formula of its value. A `Name` is a dimension, or a property of a tensor in
+            the form of `tensor_property`.
     """
 
     def __init__(self, expression: Expression) -> None:
@@ -80,15 +80,15 @@ class Size:
 
 
 class UndecidedError(Exception):
-    """A function asked for the value of a size that is not known yet."""
+    """Raised when a function needs the value of a size that is unknown before a call."""
 
 
 class SizesOfTensor:
-    """What is known of a tensor before a call: how its sizes are asked for.
+    """A tensor whose sizes are unknown before a call.
 
     Args:
-        name: the tensor's.
-        shape: as it is declared; `None` where it is not.
+        name: the name of the tensor.
+        shape: its declared shape; `None` if it has none.
     """
 
     def __init__(self, name: str, shape: Shape | None) -> None:
@@ -99,13 +99,13 @@ class SizesOfTensor:
         self._dims = dims
 
     def numel(self) -> Size:
-        """As a tensor has it."""
+        """Return the number of elements."""
         if self._dims is None or not all(isinstance(dim, Fixed) for dim in self._dims):
             return Size(Name(tensor_property(self._name, "numel")))
         return functools.reduce(lambda left, right: left * right, self.shape, Size(Integer(1)))
 
     def size(self, dim: int) -> Size:
-        """As a tensor has it."""
+        """Return the size of a dimension."""
         place = self._place(dim)
         declared = self._dims[place] if self._dims is not None else None
         if isinstance(declared, Fixed):
@@ -113,18 +113,18 @@ class SizesOfTensor:
         return Size(Name(tensor_property(self._name, "size", place)))
 
     def stride(self, dim: int) -> Size:
-        """As a tensor has it."""
+        """Return the stride of a dimension."""
         return Size(Name(tensor_property(self._name, "stride", self._place(dim))))
 
     def dim(self) -> int:
-        """As a tensor has it."""
+        """Return the number of dimensions."""
         if self._dims is None:
             raise UndecidedError
         return len(self._dims)
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        """As a tensor has it."""
+        """The size of each dimension."""
         return tuple(self.size(dim) for dim in range(self.dim()))
 
     def _place(self, dim: int) -> int:
@@ -132,17 +132,17 @@ class SizesOfTensor:
 
 
 def tensor_property(tensor: str, what: str, dim: int | None = None) -> str:
-    """A property of a tensor as the name of a size: ``x.size(0)``, also in C++."""
+    """Return the name of a tensor's property as a size: ``x.size(0)``, which is also C++."""
     return f"{tensor}.{what}({'' if dim is None else dim})"
 
 
 def expression_of(value: int | Size) -> Expression:
-    """An int, or a size, as an expression."""
+    """Return an int or a size as an expression."""
     return value.expression if isinstance(value, Size) else Integer(int(value))
 
 
 def unknown_sizes(signature: Signature) -> dict[str, Any]:
-    """What a function of a call's sizes is given where there is no call: everything by name."""
+    """Return, by name, the unknown sizes that stand for the values of a call."""
     found: dict[str, Any] = {
         dim: Size(Name(dim)) for dim in signature.dims if dim not in signature.variadic_dims
     }
@@ -164,16 +164,17 @@ def unknown_sizes(signature: Signature) -> dict[str, Any]:
 def traced(
     function: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...], what: str
 ) -> Any:
-    """What a function of sizes gives where they are not known.
+    """Return the result of a function of sizes, applied to unknown sizes.
 
     Args:
-        function: the grid's, say.
-        values: what `unknown_sizes` gave, and numbers that are known.
-        names: what it takes.
-        what: whose it is, for messages.
+        function: the function, such as that of the grid.
+        values: the result of `unknown_sizes`, and known numbers.
+        names: the names of the function's parameters.
+        what: the function's description, for messages.
 
     Raises:
-        DeclarationError: it needs a size's value, or something that has none before a call.
+        DeclarationError: the function needs the value of a size, or something else that is unknown
+            before a call.
     """
     for name in names:
         if name not in values:

@@ -1,4 +1,4 @@
-"""What a kernel is compiled for ahead of time: constants, dtypes, and what may be assumed."""
+"""The constants, dtypes and assumptions that a kernel is compiled for ahead of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opsmith.kernels.languages.triton.kernel import OPTIONS, Taken, TritonKernel
 from opsmith.kernels.languages.triton.sizes import Size, traced, unknown_sizes
 from opsmith.signature.parameters import ScalarType, TensorType
 
-#: Triton's names of dtypes; it has no others.
+#: Triton's names of the dtypes that it supports.
 TRITON_DTYPES = {
     "bool": "i1",
     "uint8": "u8",
@@ -34,10 +34,10 @@ _DIVISOR = 16
 
 @dataclass(frozen=True)
 class Given:
-    """What a parameter that is not compiled in is given, in the kernel's order.
+    """A value that a launch passes to the kernel, rather than one that is compiled in.
 
     Attributes:
-        name: the kernel's.
+        name: the name of the kernel's parameter.
         kind: ``"pointer"``, ``"integer"``, ``"real"`` or ``"boolean"``.
         value: the tensor's name, or the number: a `Size`, an int, a float, a scalar's name.
     """
@@ -49,15 +49,15 @@ class Given:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the dimensions that decide have been decided to be.
+    """A choice of sizes, and everything that follows from it.
 
     Attributes:
-        sizes: those dimensions and their sizes.
+        sizes: the dimensions that the kernel is compiled for, and their sizes.
         constants: the kernel's constexpr parameters.
-        options: Triton's, ``num_warps`` and its kin.
-        grid: how many programs, each an int or a `Size`.
+        options: Triton's options, such as ``num_warps``.
+        grid: the number of programs in each dimension, an int or a `Size`.
         given: the other parameters.
-        hints: sets of parameters that are multiples of 16 at a size that is served.
+        hints: sets of parameters that are multiples of 16 at a served size.
     """
 
     sizes: Mapping[str, int]
@@ -68,9 +68,9 @@ class Configuration:
     hints: tuple[frozenset[str], ...]
 
     def assumptions(self) -> list[tuple[frozenset[str], bool]]:
-        """What the kernel is compiled under, the most first; the last holds for every call.
+        """Return the assumptions to compile for, the strongest first; every call meets the last.
 
-        Each is the parameters that are multiples of 16, and whether integers have 32 bits.
+        Each is the set of parameters that are multiples of 16, and whether integers have 32 bits.
         """
         pointers = frozenset(one.name for one in self.given if one.kind == "pointer")
         found = [(pointers | hint, True) for hint in sorted(self.hints, key=len, reverse=True)]
@@ -81,15 +81,16 @@ class Configuration:
 def configurations(
     kernel: TritonKernel, served: Sequence[Mapping[str, int]]
 ) -> list[Configuration]:
-    """What a kernel is compiled for.
+    """Return the configurations that a kernel is compiled for.
 
     Args:
         kernel: the kernel.
         served: the sizes given to ``register_sizes``.
 
     Raises:
-        DeclarationError: the kernel cannot be compiled before a call; says what to change.
-        MissingDependencyError: a dimension decides, and no served size names it.
+        DeclarationError: the kernel cannot be compiled ahead of time; the message says what to
+            change.
+        MissingError: the kernel is compiled for a dimension, and no served size names it.
     """
     for parameter in kernel.signature.parameters:
         if parameter.optional and any(t.of == parameter.name for t in kernel.taken):
@@ -179,7 +180,7 @@ def _given(
 
 
 def _hint(kernel: TritonKernel, given: Sequence[Given], sizes: Mapping[str, int]) -> frozenset[str]:
-    """The integers that are multiples of 16 at a size."""
+    """Return the integers that are multiples of 16 at the given sizes."""
     from opsmith.signature import expressions
 
     found = set()
@@ -198,7 +199,7 @@ def _hint(kernel: TritonKernel, given: Sequence[Given], sizes: Mapping[str, int]
 
 
 def dtypes_of(kernel: TritonKernel) -> tuple[str | None, ...]:
-    """The generic dtypes that Triton has; ``(None,)`` where every dtype is fixed."""
+    """Return the generic dtypes that Triton supports; ``(None,)`` if every dtype is fixed."""
     generic = kernel.signature.generic
     if generic is None:
         return (None,)
@@ -206,10 +207,10 @@ def dtypes_of(kernel: TritonKernel) -> tuple[str | None, ...]:
 
 
 def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str, str]]:
-    """Each tensor of the kernel's parameters with Triton's name of its dtype.
+    """Yield each tensor parameter of the kernel with Triton's name of its dtype.
 
     Raises:
-        DeclarationError: Triton has no such dtype.
+        DeclarationError: Triton does not support the dtype.
     """
     results = {result.name: result.tensor_type for result in kernel.signature.results}
     for taken in kernel.taken:
