@@ -1,22 +1,23 @@
-"""From a kernel's source file to a library that runs: headers, adapters, compiler, cache.
+"""Build and load kernels from their source files: headers, adapters, compiler, cache.
 
-What the layers above use::
+The layers above use::
 
     source = kernel_source(signature, "cpu", Path("scale.cpp"), strided=False, flags=("-Wall",))
     source.build()         # -> Path of the library, built or cached
     library = source.load()          # -> Library, in this process
     library.register()               # the operator's kernel for the device, until unregister()
-    library.calls()                  # how often the kernel ran in this process
+    library.calls()                  # number of the kernel's calls in this process
     library.dtypes()                 # ("float32", "float64", ...): those of OPSMITH_KERNEL
 
-    # A target with an adapter of its own, around the same kernel source:
+    # A target with its own adapter for the same kernel source:
     adapters.source(template, signature, "cpu", ...)    # -> str
     source.build_beside("scale__mine", Generated(key, render_files), torch="none", what="…")
 
-`opsmith.kernels.adapters` says how adapters are written. What a kernel sees is described in
-``include/opsmith/kernel.h``, what an adapter fills in ``include/opsmith/abi.h``.
+`opsmith.kernels.adapters` explains how adapters are written. ``include/opsmith/kernel.h`` describes
+the interface for kernels, ``include/opsmith/abi.h`` the interface for adapters.
 
-The environment chooses compilers, processors and the cache: see ``docs/reference/environment.md``.
+Environment variables choose compilers, processors and the cache: see
+``docs/reference/environment.md``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The C++ between a runtime and a kernel: one anatomy, to which a runtime adds its own words.
+"""Generate adapters, the C++ between a runtime and a kernel, from one frame for all runtimes.
 
-Everything that a target needs to know of how kernels are called is here::
+A target calls kernels by means of these functions::
 
     adapters.source(template, signature, "cpu", ...)    # -> str: the adapter's C++
     adapters.kernel_files(signature)                    # -> {"<op>.h": ..., "<op>_check.h": ...}
     adapters.build(kernel, "jax", adapter, ...)         # -> Path: the kernel and its adapter
 
 The template extends ``anatomy.cpp.j2``, which has the steps of a call: take the arguments, validate
-them, allocate the results, run the kernel, let its error out. Its blocks say how this runtime's
-arguments arrive and where its results go; the C++ types that it names are described in
-``include/opsmith/detail/adapter.h``. Nothing in a target's template depends on an argument's kind:
-``Argument<Raw>`` is chosen by the argument's type in the operator's ``_raw`` struct.
+them, allocate the results, run the kernel, report its error. The blocks of the template read this
+runtime's arguments and write its results; ``include/opsmith/detail/adapter.h`` describes the C++
+types for them. A target's template never depends on an argument's kind: the type of the argument's
+member in the operator's ``_raw`` struct selects ``Argument<Raw>``.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a call, as every adapter takes it.
+    """An argument of a call, as all adapters see it.
 
     Attributes:
-        parameter: what it is declared as.
-        position: among the operator's parameters.
-        type: the C++ type that chooses ``Argument<type>``: that of its member in the ``_raw``
+        parameter: its declaration.
+        position: its position among the operator's parameters.
+        type: the C++ type that selects ``Argument<type>``: the type of its member in the ``_raw``
             struct, or ``DLTensor*`` for a tensor that the operator writes into.
-        copied: whether the kernel wants it contiguous, and the runtime may have it otherwise.
+        copied: whether the kernel needs it contiguous, and the runtime may pass other strides.
     """
 
     parameter: Parameter
@@ -69,37 +69,37 @@ class Argument:
 
     @property
     def name(self) -> str:
-        """In the declaration."""
+        """The name in the declaration."""
         return self.parameter.name
 
     @property
     def member(self) -> str:
-        """Its member in the ``_raw`` struct."""
+        """The member in the ``_raw`` struct."""
         return identifier(self.name)
 
     @property
     def local(self) -> str:
-        """The adapter's variable."""
+        """The adapter's variable for the argument."""
         return f"arg_{self.name}"
 
     @property
     def optional(self) -> bool:
-        """Whether it may be ``None``."""
+        """Whether the argument may be ``None``."""
         return self.parameter.optional
 
     @property
     def written(self) -> bool:
-        """Whether the operator writes into it."""
+        """Whether the operator writes into the argument."""
         return self.parameter.mutated
 
 
 @dataclass(frozen=True)
 class Result:
-    """One result of a call, as every adapter gives it.
+    """A result of a call, as all adapters see it.
 
     Attributes:
-        name: in the declaration.
-        position: among the results.
+        name: its name in the declaration.
+        position: its position among the results.
         dtype: its ``DLDataType`` as a C++ expression.
         dependent: whether the kernel allocates it, as its sizes depend on data.
     """
@@ -111,24 +111,24 @@ class Result:
 
     @property
     def member(self) -> str:
-        """Its member in the ``_raw`` struct, where it has one."""
+        """The member in the ``_raw`` struct, if there is one."""
         return identifier(self.name)
 
     @property
     def local(self) -> str:
-        """The adapter's variable."""
+        """The adapter's variable for the result."""
         return f"result_{self.name}"
 
 
 def arguments_of(
     signature: Signature, strided: bool | tuple[str, ...] = True
 ) -> tuple[Argument, ...]:
-    """The operator's arguments.
+    """Return the operator's arguments.
 
     Args:
-        signature: the operator's.
-        strided: the tensors that the kernel takes as the runtime has them: all, none, or the
-            parameters named. All, for a runtime whose tensors are always contiguous.
+        signature: the operator's signature.
+        strided: the tensors that the kernel accepts with any strides: all, none, or the named
+            parameters. Pass all for a runtime whose tensors are always contiguous.
     """
     found = []
     for position, (parameter, member) in enumerate(
@@ -142,7 +142,7 @@ def arguments_of(
 
 
 def results_of(signature: Signature) -> tuple[Result, ...]:
-    """The operator's results."""
+    """Return the operator's results."""
     found = []
     for position, result in enumerate(signature.results):
         dtypes = result.tensor_type.dtypes
@@ -152,9 +152,9 @@ def results_of(signature: Signature) -> tuple[Result, ...]:
 
 
 def shared_by(arguments: Sequence[Argument]) -> list[tuple[Argument, Argument]]:
-    """Each tensor argument with every other that is written: they may share memory.
+    """Return the pairs of tensor arguments that must not share memory: one of them is written.
 
-    Two that are written come once.
+    A pair of which both are written comes once.
     """
     tensors = [a for a in arguments if a.parameter.is_tensor or a.parameter.is_tensor_list]
     return [
@@ -174,14 +174,14 @@ def source(
     strided: bool | tuple[str, ...] = True,
     **more: Any,
 ) -> str:
-    """The C++ source of an adapter.
+    """Return the C++ source of an adapter.
 
     Args:
-        template: extends ``anatomy.cpp.j2``.
-        signature: the operator's.
+        template: a template that extends ``anatomy.cpp.j2``.
+        signature: the operator's signature.
         device: the kernel's device type.
         strided: see `arguments_of`.
-        more: further names for the template, beside those of `render` and ``arguments``,
+        more: further names for the template, besides those of `render` and ``arguments``,
             ``shared`` (see `shared_by`), ``results``, ``dependent`` (the results that the kernel
             allocates), ``device``, ``entry`` (the kernel's symbol) and ``values`` (whether values
             have to be scanned).
@@ -208,13 +208,13 @@ def torch_adapter(
     strided: bool | tuple[str, ...],
     emulated_on: str = "",
 ) -> str:
-    """The source that registers a kernel with PyTorch.
+    """Return the source that registers a kernel with PyTorch.
 
     Args:
-        signature: the operator's.
+        signature: the operator's signature.
         device: ``"cpu"``, ``"cuda"`` or ``"privateuse1"``.
         strided: see `arguments_of`.
-        emulated_on: the device whose tensors it takes instead, where the kernel is emulated.
+        emulated_on: the device whose tensors an emulated kernel takes; else empty.
     """
     return source(
         TEMPLATES / "torch_adapter.cpp.j2",
@@ -238,20 +238,20 @@ def build(
     include_dirs: Sequence[Path],
     flags: Sequence[str] = (),
 ) -> Path:
-    """The library by which a runtime without PyTorch calls a kernel; built, or from the cache.
+    """Build the library by which a runtime without PyTorch calls a kernel, and return its path.
 
     Args:
-        kernel: what is called.
+        kernel: the kernel.
         runtime: an identifier, for names of files.
-        adapter: gives the source between the runtime and a kernel.
+        adapter: returns the adapter's source for a kernel.
         title: the runtime's name, for messages.
-        made_of: the files that decide what `adapter` gives, and those that it includes.
-        include_dirs: the folders of the latter.
-        flags: compiler flags of the adapter's.
+        made_of: the files that decide the result of `adapter`, and the files that it includes.
+        include_dirs: the folders of the included files.
+        flags: compiler flags for the adapter.
 
     Raises:
-        BuildError: it does not compile, or needs PyTorch.
-        MissingDependencyError: something that building needs is not there.
+        BuildError: the library does not compile, or needs PyTorch.
+        MissingError: a program or library that building needs is missing.
     """
     signature = kernel.signature
 
@@ -272,11 +272,11 @@ def build(
 def size_text(
     size: Expression, dim: Callable[[str], str], scalar: Callable[[str, int | None], str]
 ) -> str:
-    """A size as a C++ expression, which throws where it overflows or divides by zero.
+    """Return a size as a C++ expression that throws on overflow and on division by zero.
 
     Args:
-        size: from a shape of the declaration.
-        dim: gives the C++ text of a dimension.
-        scalar: gives the C++ text of an int argument, or of one element of a sequence.
+        size: an expression in a shape of the declaration.
+        dim: returns the C++ text of a dimension.
+        scalar: returns the C++ text of an int argument, or of one element of a sequence.
     """
     return cpp_names.expression(size, dim, scalar)

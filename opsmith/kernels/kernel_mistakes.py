@@ -1,4 +1,4 @@
-"""Recognize the usual mistakes in a kernel's source by what the compiler said."""
+"""Recognize common mistakes in a kernel's source by the compiler's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
 _LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(([^()]*)\)", re.MULTILINE)
-#: What GCC, clang and nvcc say of a name that is not declared.
+#: The messages of GCC, clang and nvcc for a name that is not declared.
 _UNDECLARED = re.compile(
     r"""['"](\w+)['"] (?:does not name a type|(?:was not|has not been) declared|is undefined)"""
     r"""|(?:undeclared identifier|unknown type name) '(\w+)'"""
@@ -29,7 +29,7 @@ _FURTHER_TYPES = {"half": ELEMENT_TYPES["float16"]}
 
 @dataclass(frozen=True)
 class _KernelLine:
-    """What a line ``OPSMITH_KERNEL(namespace, name, device, types…)`` says."""
+    """The parts of a line ``OPSMITH_KERNEL(namespace, name, device, types…)``."""
 
     namespace: str
     name: str
@@ -41,16 +41,16 @@ class _KernelLine:
 
     @property
     def raw(self) -> str:
-        """The struct of arguments that the line needs, which the operator's header declares."""
+        """The struct of arguments that the line uses, which the operator's header declares."""
         return f"{self.namespace}__{self.name}_raw"
 
 
 def explain(source: KernelSource, output: str) -> str:
-    """Say by which of the usual mistakes a kernel's source does not compile or link.
+    """Explain a failed build by a common mistake in the kernel's source.
 
     Args:
-        source: the kernel's.
-        output: what the compiler or the linker printed.
+        source: the kernel's source.
+        output: the output of the compiler or the linker.
 
     Returns:
         A sentence with the remedy, without a full stop; empty for any other mistake.

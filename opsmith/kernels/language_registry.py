@@ -1,4 +1,4 @@
-"""The kernel languages that there are, and a kernel's source in one of them."""
+"""The kernel languages, and the choice of a language for a source."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LANGUAGES: tuple[Language, ...] = (Cpp(), Cuda(emulated), AscendC(), TorchLibrar
 
 
 def language_of(path: Path, api: str, qualname: str, asked: str = "") -> Language:
-    """The language of a source.
+    """Return the language of a source.
 
     Raises:
-        DeclarationError: there is no such api or language, or none with such files.
+        DeclarationError: the api or language does not exist, or has no such files.
     """
     apis = list(dict.fromkeys(language.api for language in LANGUAGES))
     if api not in apis:
@@ -54,18 +54,18 @@ def kernel_source(
     asked: str = "",
     **options: Any,
 ) -> KernelSource:
-    """Return a kernel's source in the language that its file, or its author, says.
+    """Return a kernel's source, in the language of its file or in the given language.
 
     Args:
-        signature: the operator's.
-        device: the device type that the kernel is for.
+        signature: the operator's signature.
+        device: the device type of the kernel.
         path: the file.
         api: see `Language.api`.
         asked: see `Language.asked`.
         options: further attributes of `KernelSource`.
 
     Raises:
-        DeclarationError: there is no such api or language, or none with such files; or see
+        DeclarationError: the api or language does not exist, or has no such files; or see
             `KernelSource`.
     """
     language = language_of(path, api, signature.qualname, asked)

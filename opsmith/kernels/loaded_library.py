@@ -1,4 +1,4 @@
-"""A kernel's library in this process."""
+"""A kernel's library, loaded into this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from opsmith.signature.model import Signature
 
 
 class Source(Protocol):
-    """What a loaded library needs to know of its source; see `KernelSource`."""
+    """The properties of its source that a loaded library uses; `KernelSource` implements them."""
 
     @property
     def signature(self) -> Signature:
-        """The operator's."""
+        """The operator's signature."""
 
     @property
     def device(self) -> str:
@@ -30,7 +30,7 @@ class Source(Protocol):
 
     @property
     def what(self) -> str:
-        """The kernel, for messages."""
+        """The operator and the device, for messages."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Library:
     """A kernel's library, loaded into this process.
 
     Attributes:
-        source: what it was built from.
+        source: the source that it was built from.
         path: the file.
     """
 
@@ -47,7 +47,7 @@ class Library:
     _handle: ctypes.CDLL = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        import torch  # its libraries must be there before this one is loaded
+        import torch  # loads PyTorch's libraries, which this library needs
 
         del torch
         try:
@@ -59,29 +59,29 @@ class Library:
         """Make this the operator's kernel for its device, in place of an earlier one.
 
         Raises:
-            BuildError: PyTorch refuses.
+            BuildError: PyTorch rejects the registration.
         """
         name = register_symbol(self.source.signature, self.source.device)
         if self._handle[name]() != 0:
             raise BuildError(f"{self.source.what}: PyTorch refused to register {self.path}")
 
     def unregister(self) -> None:
-        """Take the registration back; nothing happens where there is none."""
+        """Undo the registration, if there is one."""
         name = unregister_symbol(self.source.signature, self.source.device)
         self._handle[name]()
 
     def calls(self) -> int:
-        """How often the kernel ran in this process."""
+        """Return the number of calls of the kernel in this process."""
         name = calls_symbol(self.source.signature, self.source.device)
         return ctypes.c_uint64.in_dll(self._handle, name).value
 
     def dtypes(self) -> tuple[str, ...]:
-        """The generic dtypes that the kernel was compiled for; none where it is not generic."""
+        """Return the generic dtypes that the kernel was compiled for; none if it is not generic."""
         function = self._handle[dtypes_symbol(self.source.signature, self.source.device)]
         function.restype = ctypes.c_char_p
         names = function().decode()
         return tuple(names.split(", ")) if names else ()
 
     def schema(self) -> str | None:
-        """The schema that the source itself gives the operator, `None` where it gives none."""
+        """Return the schema that the source itself declares, if it declares one."""
         return None

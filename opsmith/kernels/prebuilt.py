@@ -1,7 +1,7 @@
-"""Libraries that came with an installed package, so that nothing is compiled where it is used.
+"""Libraries in installed packages, which need no compiler on the user's machine.
 
-A wheel's package has a list of them beside opsmith's modules, which says of each library what it
-was compiled from, for which machine, and its digest.
+The package of a wheel has a list of its libraries beside opsmith's modules. For each library, the
+list has the sources that it was compiled from, the machine that it is for, and its digest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from opsmith.kernels.build.files import digest
 
 FOLDER = "_opsmith"
 LIST = "libraries.json"
-#: The folders of that name in the installed packages whose operators opsmith serves here.
+#: The folders `FOLDER` in the installed packages whose operators opsmith serves in this process.
 served: list[Path] = []
 
 
 def find(path: Path, qualname: str, device: str) -> Path | None:
-    """The library of a kernel that came with the package of its source.
+    """Return the library of a kernel in the package of its source.
 
     Args:
         path: the kernel's source.
@@ -32,8 +32,8 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
         device: the device type.
 
     Returns:
-        The one for the highest level that this processor has; `None` where the source belongs to no
-        such package, or was changed since.
+        The library for the highest level that this processor supports; `None` if the source is in
+        no such package, or was changed since.
 
     Raises:
         MissingDependencyError: none of the package's libraries runs on this machine.
@@ -61,9 +61,9 @@ def find(path: Path, qualname: str, device: str) -> Path | None:
 
 
 def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
-    """What the package of a kernel's source says of each of its libraries.
+    """Return the list's entries for the libraries of a kernel.
 
-    The arguments are those of `find`. There is none where the source belongs to no such package, or
+    The arguments are those of `find`. The result is empty if the source is in no such package, or
     was changed since.
     """
     package = _package_of(path)
@@ -82,20 +82,20 @@ def listed(path: Path, qualname: str, device: str) -> list[Mapping[str, Any]]:
 
 
 def gates(folder: Path) -> list[Mapping[str, Any]]:
-    """What a package says of each of its gates.
+    """Return the list's entries for the gates of a package.
 
     Args:
-        folder: of opsmith's modules in it.
+        folder: the folder of opsmith's modules in the package.
     """
     return json.loads((folder / LIST).read_text())["gates"]
 
 
 def open_gates(folder: Path, gates: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load gates that a package has.
+    """Load a library of gates from a package.
 
     Args:
-        folder: of opsmith's modules in it.
-        gates: what it says of them.
+        folder: the folder of opsmith's modules in the package.
+        gates: the entry of the library, as in the result of `gates`.
 
     Raises:
         OSError: the file is damaged, or does not load.
@@ -107,21 +107,24 @@ def open_gates(folder: Path, gates: Mapping[str, Any]) -> ctypes.CDLL:
 
 
 def release_of(version: str) -> str:
-    """What gates are for of a version of PyTorch: builds of one release have the same interface.
+    """Return the release of a version of PyTorch; gates fit all builds of a release.
 
     Args:
-        version: as PyTorch says it, ``2.13.0+cu130``; of what is no release it is all that counts.
+        version: PyTorch's version, ``2.13.0+cu130``. A version that is not a release is returned
+            whole.
     """
     release = version.partition("+")[0]
     return release if release.replace(".", "").isdigit() else version
 
 
 def not_compiled_for(architectures: Sequence[int], gpus: Sequence[str]) -> list[str]:
-    """The GPUs that code without PTX does not run on: it runs on later ones of its generation.
+    """Return the GPUs that code without PTX does not run on.
+
+    Such code runs on GPUs of the same generation that are not older.
 
     Args:
-        architectures: what it was compiled for, 90 for sm_90.
-        gpus: as `Device.architectures` gives them.
+        architectures: the architectures that it was compiled for, 90 for sm_90.
+        gpus: this machine's, as `Device.architectures` returns them.
     """
     numbers = {gpu: int(gpu.removeprefix("sm_")) for gpu in gpus}
     return [
@@ -132,7 +135,7 @@ def not_compiled_for(architectures: Sequence[int], gpus: Sequence[str]) -> list[
 
 
 def _package_of(path: Path) -> Path | None:
-    """The installed package that a file lies in, if libraries came with it."""
+    """Return the installed package that contains a file, if the package has libraries."""
     for folder in path.parents:
         if (folder / FOLDER / LIST).is_file():
             return folder

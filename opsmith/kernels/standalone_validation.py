@@ -1,7 +1,7 @@
-"""A function that compares a call's arguments with the declaration, and does nothing else.
+"""Build a function that only compares a call's arguments with the declaration.
 
-It is for kernels without an adapter of opsmith's, those with a ``TORCH_LIBRARY`` block of their
-own: see ``include/opsmith/detail/arguments.h`` for how it is called.
+Kernels without an adapter of opsmith's need it: those with a ``TORCH_LIBRARY`` block.
+``include/opsmith/detail/arguments.h`` describes how the function is called.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ELEMENTS = {"int": "int64_t", "float": "double", "bool": "uint8_t"}
 
 
 def build_arguments_check(signature: Signature) -> Path:
-    """The path of the library that exports the function; it needs nothing of PyTorch.
+    """Build the library that exports the function, and return its path; it does not need PyTorch.
 
     Raises:
-        BuildError: it does not compile.
-        MissingDependencyError: there is no compiler.
+        BuildError: the library does not compile.
+        MissingError: there is no compiler.
     """
     return Recipe(
         f"{signature.namespace}__{signature.name}__arguments",
@@ -45,9 +45,9 @@ def build_arguments_check(signature: Signature) -> Path:
 
 
 def files(signature: Signature) -> dict[str, str]:
-    """What is compiled, by file name.
+    """Return the files to compile, by name.
 
-    Results are left out; so are sequences of strings, but for their lengths.
+    Results are not validated; of sequences of strings, only the lengths are.
     """
     from opsmith.kernels.codegen import render
 
@@ -71,10 +71,10 @@ def _is_texts(parameter: Parameter) -> bool:
 
 
 def _fill(parameter: Parameter, position: int) -> Iterator[str]:
-    """The statements that take one argument out of an array of ``opsmith_argument``."""
+    """Yield the statements that read one argument from an array of ``opsmith_argument``."""
     raw, given = f"raw.{cpp_names.identifier(parameter.name)}", f"given[{position}]"
     name = cpp_names.quote(parameter.name)
-    if not parameter.optional and not parameter.is_tensor:  # a missing tensor is named by `bind`
+    if not parameter.optional and not parameter.is_tensor:  # `bind` reports missing tensors
         wanted = cpp_names.quote(str(parameter.type))
         yield f"if ({given}.count < 0) arguments.absent(detail::Where{{{name}}}, {wanted});"
     match parameter.type:

@@ -1,4 +1,4 @@
-"""Look into sources with ``api="torch"`` for the operators that they define."""
+"""Search sources with ``api="torch"`` for the operators that they define."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _BLOCK = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(_FRAGMENT)?\s*\(\s*(\w+)\s*,")
 
 
 def defines_operator(source: Path, signature: Signature) -> bool:
-    """Whether a source with ``api="torch"`` defines the operator, rather than only implements it.
+    """Return whether a source with ``api="torch"`` defines the operator, not only implements it.
 
-    Looks for ``TORCH_LIBRARY(ns, …)`` or ``TORCH_LIBRARY_FRAGMENT(ns, …)`` and a ``def`` whose text
-    begins with the operator's name. Where it is not true, a process without opsmith needs somebody
-    else to define the operator before it loads the library.
+    The source must have ``TORCH_LIBRARY(ns, …)`` or ``TORCH_LIBRARY_FRAGMENT(ns, …)``, and a
+    ``def`` whose text begins with the operator's name. Otherwise, in a process without opsmith,
+    other code must define the operator before the library is loaded.
     """
     text = _COMMENTS.sub(lambda match: match[1] or " ", source.read_text(errors="replace"))
     namespaces = {match[2] for match in _BLOCK.finditer(text)}

@@ -1,1 +1,1 @@
-"""From a signature to C++ text: argument headers, validation, the anatomy of adapters."""
+"""Generate C++ from a signature: argument headers, validation, the frame of adapters."""

@@ -1,4 +1,4 @@
-"""The members of an operator's argument struct: what a kernel author sees of each parameter."""
+"""Generate the members of an operator's argument struct, one for each parameter."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _SEQUENCES = {
 
 @dataclass(frozen=True)
 class Member:
-    """One member of the raw and of the typed struct.
+    """A member of the raw and of the typed struct.
 
     Attributes:
-        name: in C++.
+        name: its name in C++.
         raw_type: its type in the plain C struct.
         type: its type in the struct that kernels see.
-        convert: the C++ expression from the one to the other.
-        comment: the declaration's own words.
+        convert: the C++ expression that converts from `raw_type` to `type`.
+        comment: the text of the declaration.
     """
 
     name: str
@@ -62,12 +62,12 @@ class OutputMember:
 
 @dataclass(frozen=True)
 class Choice:
-    """The enum that a parameter with a choice of strings becomes.
+    """The enum for a parameter with a choice of strings.
 
     Attributes:
         name: ``<op>_<parameter>``, in the operator's namespace.
-        enumerators: one for each string, in order.
-        comment: the declaration's own words.
+        enumerators: one enumerator for each string, in order.
+        comment: the text of the declaration.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Choice:
 
 
 def choices_of(signature: Signature) -> list[Choice]:
-    """The enums of an operator."""
+    """Return the enums of an operator."""
     return [
         Choice(
             f"{signature.name}_{parameter.name}",
@@ -89,7 +89,7 @@ def choices_of(signature: Signature) -> list[Choice]:
 
 
 def is_dependent(signature: Signature, result: Result) -> bool:
-    """Whether the kernel allocates this result: its sizes do not follow from the arguments."""
+    """Return whether the kernel allocates a result whose sizes the arguments do not decide."""
     shape = result.tensor_type.shape
     if shape is None:
         return True
@@ -102,10 +102,10 @@ def is_dependent(signature: Signature, result: Result) -> bool:
 
 
 def require_supported(signature: Signature) -> None:
-    """Refuse what a C++ kernel cannot take.
+    """Refuse a signature that C++ kernels do not support.
 
     Raises:
-        DeclarationError: naming the parameter or result, and the way round.
+        DeclarationError: the message names the parameter or result, and a remedy.
     """
     for parameter in signature.parameters:
         if isinstance(parameter.type, SequenceType) and parameter.type.kind == "str":
@@ -145,14 +145,14 @@ def require_supported(signature: Signature) -> None:
 
 
 def element_type(type_: TensorType) -> str | None:
-    """The C++ element type; ``OpsmithElement`` for a generic one, `None` for a plain ``Tensor``."""
+    """Return the C++ element type: ``OpsmithElement`` if it is generic, `None` without a dtype."""
     if type_.shape is None:
         return None
     return "OpsmithElement" if type_.dtypes.generic else ELEMENT_TYPES[type_.dtypes.names[0]]
 
 
 def members_of(signature: Signature) -> list[Member]:
-    """Every member in order: parameters, results that are allocated beforehand, dimensions."""
+    """Return all members in order: parameters, results allocated before the call, dimensions."""
     found = [_parameter(signature, parameter) for parameter in signature.parameters]
     for result in signature.results:
         if not is_dependent(signature, result):
@@ -188,7 +188,7 @@ def members_of(signature: Signature) -> list[Member]:
 
 
 def outputs_of(signature: Signature) -> list[OutputMember]:
-    """The results that the kernel allocates."""
+    """Return the results that the kernel allocates."""
     found = []
     for position, result in enumerate(signature.results):
         if is_dependent(signature, result):

@@ -1,4 +1,4 @@
-"""The key under which generated files, and what was built from them, are remembered."""
+"""The cache key of generated files, and of libraries built from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsmith.signature.model import Signature
 
 @cache
 def _generator_key() -> str:
-    """The digest of whatever writes generated files."""
+    """Return a digest of the code and the templates that generate files."""
     folder = Path(__file__).parent
     rooms = (folder, folder.parent, folder.parent / "build")
     files = [file for room in rooms for file in sorted(room.glob("*.py"))]
@@ -21,11 +21,11 @@ def _generator_key() -> str:
 
 
 def generated_key(signature: Signature, *more: object) -> str:
-    """A digest that changes whenever what is generated from `signature` would.
+    """Return a digest that changes whenever the files generated from `signature` would.
 
     Args:
-        signature: the operator's.
-        more: whatever else the generated text depends on, by its ``repr``.
+        signature: the operator's signature.
+        more: further values that the generated text depends on, compared by their ``repr``.
     """
     facts = [
         version(),

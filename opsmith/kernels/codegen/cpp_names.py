@@ -1,4 +1,4 @@
-"""How names, dtypes and expressions of a declaration are written in C++."""
+"""Write the names, dtypes and expressions of a declaration in C++."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ KEYWORDS = frozenset(
     static_cast struct switch template this thread_local throw true try typedef typeid typename
     union unsigned using virtual void volatile wchar_t xor xor_eq""".split()
 )
-"""Words that C++ keeps for itself, without those that Python keeps as well."""
+"""Keywords of C++ that are not keywords of Python."""
 
-# What a member of a struct cannot be called: macros neither.
+# Words that cannot name a member of a struct: keywords and macros.
 _NO_MEMBERS = KEYWORDS | set("NULL EOF errno assert signbit isnan isinf".split())
 
 
 def identifier(name: str) -> str:
-    """`name` as a member of a C++ struct: a word that C++ keeps for itself gets an underscore."""
+    """Return `name` as a member of a C++ struct: a keyword or macro gets an underscore."""
     return f"{name}_" if name in _NO_MEMBERS else name
 
 
 def enumerator(text: str) -> str:
-    """The name in a C++ enum of a string that an argument may be: ``nearest_exact``."""
+    """Return the C++ enumerator for a value of a string argument: ``nearest_exact``."""
     word = re.sub(r"\W", "_", text, flags=re.ASCII) or "empty"
     return identifier(f"_{word}" if word[0].isdigit() else word)
 
 
 def quote(text: str) -> str:
-    """`text` as a C++ string literal."""
+    """Return `text` as a C++ string literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def floating(value: float) -> str:
-    """`value` as a C++ double."""
+    """Return `value` as a C++ double."""
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):
@@ -72,12 +72,12 @@ def floating(value: float) -> str:
 
 
 def dtype(name: str) -> str:
-    """The ``DLDataType`` of a dtype, as a C++ expression."""
+    """Return the ``DLDataType`` of a dtype, as a C++ expression."""
     return f"opsmith::detail::dtype_traits<{ELEMENT_TYPES[name]}>::value"
 
 
 def dtype_bits(names: tuple[str, ...]) -> int:
-    """A set of dtypes as bits, in the positions that ``dtype_bit`` in check.h gives."""
+    """Return a set of dtypes as bits, in the positions that ``dtype_bit`` in check.h returns."""
     return sum(1 << ALL_DTYPES.index(name) for name in names)
 
 
@@ -89,12 +89,12 @@ def expression(
     dim: Callable[[str], str],
     scalar: Callable[[str, int | None], str],
 ) -> str:
-    """`value` as a C++ expression that throws where it overflows or divides by zero.
+    """Return `value` as a C++ expression that throws on overflow and on division by zero.
 
     Args:
-        value: what to write.
-        dim: gives the C++ text of a dimension.
-        scalar: gives the C++ text of an int argument, or of one element of a sequence.
+        value: the expression.
+        dim: returns the C++ text of a dimension.
+        scalar: returns the C++ text of an int argument, or of one element of a sequence.
     """
     match value:
         case Integer(number):

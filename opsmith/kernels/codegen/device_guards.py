@@ -1,4 +1,4 @@
-"""The calls of the generated ``<op>.h`` that look at values on the device."""
+"""Generate the calls in ``<op>.h`` that check values of tensors on the device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from opsmith.signature.parameters import Parameter, TensorType
 
 @dataclass(frozen=True)
 class GuardCode:
-    """One tensor that is looked at.
+    """The check of one tensor.
 
     Attributes:
-        name: the parameter's.
-        start: C++ for the name of the argument that says where its runs begin.
+        name: the name of the parameter.
+        start: C++ for the name of the argument that holds the starts of its runs.
         reasons: C++ for the expressions that its limits come from.
         line: the call.
     """
@@ -31,10 +31,10 @@ class GuardCode:
 
 
 def guards_of(signature: Signature) -> list[GuardCode]:
-    """The tensors of integers, as many as are read only, whose values have a range.
+    """Return the checks of read-only tensors of integers whose values have a range.
 
-    What floating-point numbers and the order of values must be is looked at by the host alone:
-    no kernel reads beside memory for it.
+    Floating-point values and the order of values are checked on the host only, since they never
+    make a kernel read outside its memory.
     """
     code = _InRawStruct(signature)
     found: list[GuardCode] = []
@@ -83,15 +83,15 @@ def _range_of(signature: Signature, parameter: Parameter) -> ValueRange | None:
 
 
 class _InRawStruct(ValidationCode):
-    """Ranges over the members of the ``_raw`` struct, where every dimension is bound."""
+    """Writes ranges over the members of the ``_raw`` struct, where every dimension is bound."""
 
     @property
     def raw(self) -> str:
-        """The struct's name."""
+        """The name of the struct."""
         return f"{self.signature.namespace}__{self.signature.name}_raw"
 
     def text(self, range_: ValueRange) -> str:
-        """The C++ of a range."""
+        """Return a range as C++."""
         return self._constraint(range_)
 
     def _cpp(self, value: Expression) -> str:

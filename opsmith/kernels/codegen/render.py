@@ -1,6 +1,6 @@
-"""Renders what is generated from a signature, by the templates in ``templates``.
+"""Render the files generated from a signature, with the templates in ``templates``.
 
-Jinja2 is imported here and nowhere else, and only when something has to be built.
+Jinja2 is imported in this file only, and only if something has to be built.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def render(template: Path, signature: Signature, **more: Any) -> str:
 
     Args:
         template: a ``.j2`` file; it may extend one of ``templates``.
-        signature: the operator's.
+        signature: the operator's signature.
         more: further names for the template.
 
     Returns:
-        The text. The template sees ``qualname``, ``namespace``, ``name``, ``schema``, ``version``,
-        ``raw`` (the plain C struct), ``call`` (the class in ``<op>_check.h``), ``signature`` and
-        the filter ``quote`` (a C++ string literal).
+        The text. The template has the names ``qualname``, ``namespace``, ``name``, ``schema``,
+        ``version``, ``raw`` (the plain C struct), ``call`` (the class in ``<op>_check.h``) and
+        ``signature``, and the filter ``quote`` (a C++ string literal).
     """
     values: dict[str, Any] = {
         "version": version(),
@@ -70,7 +70,7 @@ def render(template: Path, signature: Signature, **more: Any) -> str:
 
 
 def argument_header(signature: Signature) -> str:
-    """The argument struct as the kernel sees it, ``<op>.h``."""
+    """Return ``<op>.h``, the argument struct as the kernel sees it."""
     members, outputs = members_of(signature), outputs_of(signature)
     initialisers = [f"{m.name}({m.convert})" for m in members]
     initialisers += [f"{o.name}(opsmith_context, {o.position})" for o in outputs]
@@ -87,7 +87,7 @@ def argument_header(signature: Signature) -> str:
 
 
 def validation_header(signature: Signature) -> str:
-    """The validation that all adapters share, ``<op>_check.h``."""
+    """Return ``<op>_check.h``, the validation that all adapters share."""
     code = ValidationCode(signature)
     return render(
         TEMPLATES / "validation.h.j2",
@@ -105,10 +105,10 @@ def validation_header(signature: Signature) -> str:
 
 
 def kernel_files(signature: Signature) -> dict[str, str]:
-    """What a kernel's source includes and every adapter needs, by file name.
+    """Return the headers that a kernel's source includes and every adapter needs, by file name.
 
     Raises:
-        DeclarationError: a C++ kernel cannot take one of the parameters or results.
+        DeclarationError: C++ kernels do not support one of the parameters or results.
     """
     require_supported(signature)
     name = signature.name

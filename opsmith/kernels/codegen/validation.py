@@ -1,4 +1,4 @@
-"""The statements of the generated ``<op>_check.h``: opsmith/signature/binding.py said in C++."""
+"""Generate ``<op>_check.h``, the C++ counterpart of opsmith/signature/binding.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
 
 @dataclass(frozen=True)
 class TypeText:
-    """A C++ constant that holds how messages write a type."""
+    """A C++ constant with the text of a type for messages."""
 
     constant: str
     text: str
@@ -41,7 +41,7 @@ class TypeText:
 
 @dataclass(frozen=True)
 class ResultCode:
-    """A result and the statements that append its sizes."""
+    """A result, and the statements for its sizes."""
 
     name: str
     text: str
@@ -74,7 +74,7 @@ class ValidationCode:
 
     @property
     def generic(self) -> dict[str, object] | None:
-        """The generic dtypes as the template needs them."""
+        """The generic dtypes in the form that the template needs."""
         generic = self.signature.generic
         if generic is None:
             return None
@@ -85,7 +85,7 @@ class ValidationCode:
         }
 
     def bind(self) -> list[str]:
-        """Lengths, then tensors, then expressions, then scalar ranges, as `signature.bind` goes."""
+        """Return the checks of arguments, in the order of `signature.bind`."""
         lines: list[str] = []
         for parameter in self.signature.parameters:
             type_ = parameter.type
@@ -127,7 +127,7 @@ class ValidationCode:
         return lines
 
     def _tensors(self, parameter: Parameter, statements: list[str]) -> list[str]:
-        """`statements` about ``tensor`` at ``where``, for a tensor or each of a list."""
+        """Return `statements` about ``tensor`` at ``where``, for a tensor or for each of a list."""
         raw = f"raw.{identifier(parameter.name)}"
         name = quote(parameter.name)
         inner = [f"  {line}" for line in statements]
@@ -213,7 +213,7 @@ class ValidationCode:
         return lines
 
     def values(self) -> list[str]:
-        """The scans of every tensor whose values are constrained."""
+        """Return the scans of every tensor whose values are constrained."""
         lines: list[str] = []
         for parameter in self.signature.parameters:
             type_ = parameter.type
@@ -254,7 +254,7 @@ class ValidationCode:
         ]
 
     def results(self) -> list[ResultCode]:
-        """For each result the statements that append its sizes; none where the kernel allocates."""
+        """Return the statements for each result's sizes; none if the kernel allocates it."""
         return [
             ResultCode(
                 identifier(result.name),
@@ -279,7 +279,7 @@ class ValidationCode:
         return lines
 
     def allocations(self) -> list[ResultCode]:
-        """For each result that the kernel allocates the statements that compare its sizes."""
+        """Return the statements that check the sizes of each result that the kernel allocates."""
         return [
             ResultCode(
                 identifier(result.name), str(result.type), position, True, self._allocation(result)
@@ -322,7 +322,7 @@ class ValidationCode:
 
     @property
     def dependent_dims(self) -> tuple[str, ...]:
-        """The dimensions that only the data decides."""
+        """The dimensions whose sizes depend on data."""
         return self.signature.data_dependent
 
     def _constraint(self, constraint: Constraint) -> str:
@@ -378,6 +378,6 @@ def _type(parameter: Parameter) -> str:
 
 
 def _axes(shape: Shape) -> Iterator[tuple[str, Dim]]:
-    """Each dimension with the C++ text of its axis."""
+    """Yield each dimension with the C++ text of its axis."""
     for axis, dim in shape.axes():
         yield str(axis) if axis >= 0 else f"tensor.ndim - {-axis}", dim

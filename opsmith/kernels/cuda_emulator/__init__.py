@@ -1,7 +1,7 @@
-"""CUDA kernels compiled for the CPU: to prove them, and to develop them, where no GPU is.
+"""Compile CUDA kernels for the CPU, to check and to develop them without a GPU.
 
-A ``.cu`` source becomes C++ by a small rewriting (``rewriting.py``), is compiled against headers of
-opsmith's own in place of the CUDA toolkit's (``include/``), and runs on a scheduler of fibers
+A ``.cu`` source is rewritten to C++ by a few edits (``rewriting.py``), is compiled with opsmith's
+headers in place of the CUDA toolkit's (``include/``), and runs on a scheduler of fibers
 (``runtime/``), a library that all kernels share.
 """
 

@@ -1,4 +1,4 @@
-"""The language: CUDA, compiled by the C++ compiler."""
+"""The language of CUDA sources that a C++ compiler compiles for the CPU."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _HERE = Path(__file__).parent
 _INCLUDE = _HERE / "include"
 _RUNTIME = _HERE / "runtime"
 _BEFORE = "#include <opsmith/emulated/cuda.h>\n"
-# nvcc has options of its own; these mean the same to both.
+# The flags that nvcc and a C++ compiler share; other flags of nvcc are dropped.
 _COMMON_FLAGS = ("-D", "-U", "-I", "-std=")
 _SANITIZE = "-fsanitize="
-#: The compiler tells the runtime of every access, and of what is undefined; see runtime/hooks.cpp.
+#: Have the compiled code report accesses and undefined behaviour to the runtime; see
+#: runtime/hooks.cpp.
 _WATCHED = (
     "-fsanitize=thread",
     "-fsanitize=alignment,bounds,integer-divide-by-zero,signed-integer-overflow",
@@ -35,7 +36,7 @@ _WATCHED = (
 
 
 class CudaOnCpu(Cuda):
-    """See `Language`."""
+    """The language CUDA, emulated on the CPU."""
 
     name = "CUDA on the CPU"
 
@@ -44,7 +45,7 @@ class CudaOnCpu(Cuda):
         self._watched = watched
 
     def require(self, source: KernelSource, *, torch: bool = True) -> None:
-        """See `Language.require`."""
+        """Require a C++ compiler, and a source that the emulator supports."""
         del torch
         toolchain.find_compiler(source.what)
         obstacle = find_obstacle(source.path)
@@ -54,7 +55,7 @@ class CudaOnCpu(Cuda):
             )
 
     def unit(self, source: KernelSource) -> Unit:
-        """See `Language.unit`."""
+        """Return the unit of the rewritten source."""
         name = f"{source.signature.name}_cuda.cpp"
         rewritten = rewrite(source.path, name)
         files = {**rewritten.files, name: f"{_BEFORE}{rewritten.files[name]}"}
@@ -65,7 +66,7 @@ class CudaOnCpu(Cuda):
             include_dirs=(_INCLUDE, *source.include_dirs),
             defines=DEVICES["cpu"].compile_definitions,
             flags=(
-                # CUDA's code looks at memory as other types, and nvcc lets it.
+                # CUDA code reads memory through pointers of other types, which nvcc allows.
                 "-fno-strict-aliasing",
                 "-O1" if self._watches(source) else "-O2",
                 "-g",
@@ -78,7 +79,7 @@ class CudaOnCpu(Cuda):
         )
 
     def beside(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.beside`."""
+        """Return the options that link an adapter with the emulator's runtime."""
         library = _runtime(_sanitizers(source))
         return {
             "include_dirs": (_INCLUDE,),
@@ -94,7 +95,7 @@ class CudaOnCpu(Cuda):
         return _WATCHED if self._watched and not _sanitizers(source) else ()
 
     def library(self, source: KernelSource) -> dict[str, Any]:
-        """See `Language.library`: registers the kernel for tensors of the CPU."""
+        """Return the arguments of a `Recipe` that registers the kernel for tensors on the CPU."""
         signature = source.signature
         return {
             **self.beside(source),
@@ -111,7 +112,7 @@ def _sanitizers(source: KernelSource) -> tuple[str, ...]:
 
 
 def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The flags that a C++ compiler takes as nvcc does; what follows one by itself goes along."""
+    """Return the flags that a C++ compiler understands as nvcc does, with their separate values."""
     kept = []
     own = (_SANITIZE, "-fno-", *_COMMON_FLAGS)
     for position, flag in enumerate(flags):
@@ -122,15 +123,15 @@ def _common(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _runtime(sanitizers: tuple[str, ...]) -> Path:
-    """The library that all emulated kernels share."""
+    """Build the library that all emulated kernels share, and return its path."""
     kind = "_".join(flag.removeprefix(_SANITIZE) for flag in sanitizers)
-    # One unit: what they include takes as long to compile as they do.
+    # Compile the sources as one unit, since their headers take as long to compile as they do.
     sources = "".join(f'#include "{path.name}"\n' for path in sorted(_RUNTIME.glob("*.cpp")))
     return Recipe(
         f"opsmith_cuda_on_cpu{kind and '_'}{kind}",
         generated={"emulation.cpp": sources},
         include_dirs=[_INCLUDE, _RUNTIME],
-        # Backtraces need lines; more takes a quarter longer to compile.
+        # Backtraces need line numbers (-g1); more debug information would compile 25 % slower.
         flags=("-O2", "-g1", *sanitizers),
         link_libraries=sanitizers,
         torch="none",
@@ -143,10 +144,10 @@ _WATCHED_ON_CPU = CudaOnCpu(watched=True)
 
 
 def emulated(source: KernelSource, *, watched: bool = False) -> KernelSource:
-    """A CUDA source that is compiled for the CPU.
+    """Return a CUDA source as a source to compile for the CPU.
 
     Args:
         source: the kernel.
-        watched: whether the runtime is told of every access; for checks.
+        watched: whether the code reports every access to the runtime, as checks need.
     """
     return replace(source, language=_WATCHED_ON_CPU if watched else CUDA_ON_CPU)

@@ -1,4 +1,4 @@
-"""What a CUDA source uses that has no counterpart on the CPU."""
+"""Find features of a CUDA source that the emulator does not support."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTI
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a source is not emulated.
+    """A feature of a source that is not emulated.
 
     Attributes:
-        what: what it uses.
-        path: the file.
-        line: the line, from 1.
+        what: the feature.
+        path: the file that uses it.
+        line: the number of the line, from 1.
     """
 
     what: str
@@ -64,7 +64,7 @@ class Obstacle:
 
 
 def find_obstacle(source: Path) -> Obstacle | None:
-    """The first thing that a source, or a header beside it, uses and that is not emulated."""
+    """Return the first feature of a source, or of a header beside it, that is not emulated."""
     seen: set[Path] = set()
     waiting = [source.resolve()]
     while waiting:
@@ -89,7 +89,7 @@ def _first(path: Path, text: str) -> Obstacle | None:
     found = []
     for include in _INCLUDE.finditer(text):
         if not code[include.start() : include.start(1) - 1].strip():
-            continue  # in a comment
+            continue  # the include is in a comment
         for pattern, what in _HEADERS:
             if re.match(pattern, include[1]):
                 found.append((include.start(1), what))

@@ -1,4 +1,4 @@
-"""From CUDA's C++ to C++: launches by ``<<<…>>>`` and shared memory, line by line as they were."""
+"""Rewrite launches (``<<<…>>>``) and shared memory of CUDA to C++, and keep line numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 class UnreadableError(Exception):
-    """Something that cannot be rewritten.
+    """Raised for code that cannot be rewritten.
 
     Attributes:
         path: the file.
-        line: the line, from 1.
+        line: the number of the line, from 1.
     """
 
     def __init__(self, message: str, path: Path, line: int) -> None:
@@ -38,7 +38,7 @@ class UnreadableError(Exception):
 
 
 def masked(text: str) -> str:
-    """The text with comments and literals blank, every character where it was."""
+    """Return the text with blanks for comments and literals, and all else in its place."""
 
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match[0])
@@ -48,11 +48,11 @@ def masked(text: str) -> str:
 
 @dataclass
 class Rewritten:
-    """A source and the headers of its own that it includes, as C++.
+    """A source and its own headers, rewritten to C++.
 
     Attributes:
-        files: texts by file name, the source first; headers that need no change are not among them.
-        read: every file that decides the result.
+        files: texts by file name, the source first; without headers that need no change.
+        read: all files that were read, which decide the result.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -64,10 +64,10 @@ def rewrite(source: Path, name: str) -> Rewritten:
 
     Args:
         source: the ``.cu`` file.
-        name: what its C++ is to be called.
+        name: the name of the C++ file.
 
     Raises:
-        UnreadableError: naming the line.
+        UnreadableError: the message names the line.
     """
     result = Rewritten()
     _file(source, name, result, {})
@@ -75,7 +75,7 @@ def rewrite(source: Path, name: str) -> Rewritten:
 
 
 def own_headers(path: Path, text: str) -> list[tuple[re.Match[str], Path]]:
-    """The includes with quotes whose files lie relative to `path`."""
+    """Return the includes in quotes whose files exist relative to `path`."""
     found = []
     for match in _INCLUDE.finditer(text):
         header = (path.parent / match[1]).resolve()
@@ -106,7 +106,7 @@ def _applied(text: str, edits: list[Edit]) -> str:
     parts, at = [], 0
     for start, end, replacement in sorted(edits):
         removed = text[start:end]
-        # Lines stay where they were, in a macro too.
+        # Keep the number of lines, in a macro too.
         parts += [text[at:start], replacement]
         parts += ["\\\n" if line.endswith("\\") else "\n" for line in removed.split("\n")[:-1]]
         at = end
@@ -158,7 +158,7 @@ def _launches(text: str, code: str, path: Path) -> list[Edit]:
 
 
 def _configuration_end(code: str, at: int) -> int:
-    """Where the ``>>>`` is that ends what began before `at`; -1 where none can be."""
+    """Return the position of the ``>>>`` that ends the configuration from `at`; -1 without one."""
     depth = 0
     while at < len(code):
         character = code[at]
@@ -177,7 +177,7 @@ def _configuration_end(code: str, at: int) -> int:
 
 
 def _kernel_start(code: str, end: int) -> int:
-    """Where the expression begins that ends before `end` and names a kernel."""
+    """Return the position of the expression that names a kernel and ends before `end`."""
     at = _without_space(code, end)
     while True:
         if at > 0 and code[at - 1] == ">":
@@ -281,7 +281,7 @@ def _declared(
             get = f'::opsmith::emulated::dynamic_shared<{kind}>("{name}")'
             return f"{kind}* const {name} = {get};"
         return f'static constexpr ::opsmith::emulated::DynamicShared<{kind}> {name}{{"{name}"}};'
-    del alignment  # memory of its own is aligned to its type; see `shared`
+    del alignment  # static shared memory is aligned to its type; see `shared`
     return f'auto& {name} = ::opsmith::emulated::shared<{kind} {sizes}>("{name}", [] {{}});'
 
 
@@ -319,7 +319,7 @@ def _declarator(text: str) -> tuple[str, str, str] | None:
 
 
 def _in_function(code: str, at: int) -> bool:
-    """Whether a place is inside of a brace other than a namespace's."""
+    """Return whether a position is inside a brace that is not a namespace's."""
     open_braces: list[bool] = []
     boundary = 0
     for brace in re.finditer(r"[{};]", code[:at]):
