@@ -251,7 +251,7 @@ def build(
 
     Raises:
         BuildError: the library does not compile, or needs PyTorch.
-        MissingError: a program or library that building needs is missing.
+        MissingDependencyError: a program or library that building needs is missing.
     """
     signature = kernel.signature
 

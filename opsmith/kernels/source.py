@@ -33,7 +33,7 @@ class Language(ABC):
         has_entry: whether the code exports the kernel symbol that every runtime's adapter calls.
             Without the symbol, the code registers itself with PyTorch, and runs nowhere else.
         compilers: the compilers that only this language needs, by name: each function returns a
-            compiler, given what it is needed for, or raises `MissingError`.
+            compiler, given what it is needed for, or raises `MissingDependencyError`.
         emulates: the device type whose kernels `emulated` brings to the host; empty if there is
             none.
     """
@@ -67,7 +67,7 @@ class Language(ABC):
             torch: whether the library is to use PyTorch.
 
         Raises:
-            MissingError: something is missing; the message says what, and how to get it.
+            MissingDependencyError: something is missing; the message says what, and how to get it.
         """
 
     def needs_python(self, source: KernelSource) -> bool:
@@ -218,7 +218,7 @@ class KernelSource:
         Raises:
             BuildError: the source does not compile, or uses PyTorch's C++ interface.
             DeclarationError: another operator's kernel in the same library has other options.
-            MissingError: a program or library that building needs is missing.
+            MissingDependencyError: a program or library that building needs is missing.
         """
         self._require_same_options()
         there = self._shipped()
@@ -256,7 +256,7 @@ class KernelSource:
 
         Raises:
             BuildError: the library does not compile, or uses more of PyTorch than it may.
-            MissingError: a program or library that building needs is missing.
+            MissingDependencyError: a program or library that building needs is missing.
         """
         self.language.require(self, torch=torch != "none")
         beside = self.language.beside(self)
@@ -287,6 +287,6 @@ class KernelSource:
         Raises:
             BuildError: see `build`; or the library does not load, and the message has the loader's
                 error.
-            MissingError: a program or library that building needs is missing.
+            MissingDependencyError: a program or library that building needs is missing.
         """
         return self.language.load(self, self.build())

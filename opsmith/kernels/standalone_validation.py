@@ -33,7 +33,7 @@ def build_arguments_check(signature: Signature) -> Path:
 
     Raises:
         BuildError: the library does not compile.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     return Recipe(
         f"{signature.namespace}__{signature.name}__arguments",

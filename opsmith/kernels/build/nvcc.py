@@ -29,7 +29,7 @@ def find_nvcc(what: str) -> Compiler:
         what: what the compiler is needed for, for the message.
 
     Raises:
-        MissingError: there is no CUDA compiler.
+        MissingDependencyError: there is no CUDA compiler.
     """
     home = _home()
     for candidate in (os.environ.get("CUDACXX"), "nvcc", str(Path(home) / "bin" / "nvcc")):
@@ -50,12 +50,12 @@ def usable_nvcc(what: str) -> Compiler:
     """Return the CUDA compiler, if it supports the host compiler.
 
     Raises:
-        MissingError: there is no CUDA compiler, or it does not support the host compiler.
+        MissingDependencyError: there is no CUDA compiler, or it does not support the host compiler.
     """
     nvcc = find_nvcc(what)
     try:
         host = find_compiler(what)
-    except MissingError:
+    except MissingDependencyError:
         return nvcc  # a later step reports the missing host compiler
     require_host(nvcc, host, what)
     return nvcc
@@ -70,7 +70,7 @@ def require_host(nvcc: Compiler, host: Compiler, what: str) -> None:
         what: what is built, for the message.
 
     Raises:
-        MissingError: nvcc does not support the host compiler.
+        MissingDependencyError: nvcc does not support the host compiler.
     """
     kind, version = _kind(host)
     newest = _newest_host(nvcc, kind)
@@ -131,7 +131,7 @@ def cuda_architectures() -> str:
     run.
 
     Raises:
-        MissingError: the variable has another value.
+        MissingDependencyError: the variable has another value.
     """
     chosen = os.environ.get("OPSMITH_CUDA_ARCHS", "").strip().lower()
     if chosen in _WHOLE:

@@ -49,7 +49,7 @@ def build_program(
 
     Raises:
         BuildError: the program does not compile; the message is the compiler's.
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     compiler = compiler or toolchain.find_compiler(name)
     if include_dirs:

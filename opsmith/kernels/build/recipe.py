@@ -96,7 +96,7 @@ class Recipe:
 
         Raises:
             BuildError: a source does not exist.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         found = object_cache.find(self.folder())
         return None if found is None else found.path
@@ -137,7 +137,7 @@ class Recipe:
 
         Raises:
             BuildError: a source does not exist.
-            MissingError: there is no compiler.
+            MissingDependencyError: there is no compiler.
         """
         for unit in self.given:
             if isinstance(unit.source, Path) and not unit.source.is_file():

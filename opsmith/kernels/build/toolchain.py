@@ -52,7 +52,7 @@ def find_compiler(what: str) -> Compiler:
         what: what the compiler is needed for, for the message.
 
     Raises:
-        MissingError: there is no compiler.
+        MissingDependencyError: there is no compiler.
     """
     words = shlex.split(os.environ.get("CXX", ""))
     launcher = None
@@ -81,7 +81,7 @@ def tool_version(path: str, what: str) -> str:
     """Return the output of ``path --version``, cached until the file changes.
 
     Raises:
-        MissingError: the program does not run.
+        MissingDependencyError: the program does not run.
     """
     real = os.path.realpath(path)
     status = os.stat(real)
@@ -108,7 +108,7 @@ def executable(tool: str, what: str) -> str:
     """Return the path of ``cmake`` or ``ninja``: the installed package's, else that on the PATH.
 
     Raises:
-        MissingError: the tool is not installed.
+        MissingDependencyError: the tool is not installed.
     """
     try:
         if tool == "cmake":

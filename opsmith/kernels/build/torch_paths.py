@@ -68,7 +68,7 @@ def require_torch_for(device: Device, what: str, kernel: str) -> None:
         kernel: the kernel and its language, as the beginning of a sentence.
 
     Raises:
-        MissingError: the installed PyTorch does not support the device type.
+        MissingDependencyError: the installed PyTorch does not support the device type.
     """
     paths, needed = torch_paths(), device.torch_libraries[:1]
     if paths is not None and needed and not paths.links(needed):

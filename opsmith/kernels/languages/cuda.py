@@ -63,7 +63,7 @@ def require_cuda(source: KernelSource, *, torch: bool) -> None:
     """Require nvcc, a host compiler that it supports, and a PyTorch with CUDA.
 
     Raises:
-        MissingError: one of them is missing.
+        MissingDependencyError: one of them is missing.
     """
     toolchain.find_compiler(source.what)
     if torch:

@@ -101,7 +101,7 @@ class TritonKernel:
         """The ``@triton.jit`` function.
 
         Raises:
-            MissingError: Triton is not installed.
+            MissingDependencyError: Triton is not installed.
             DeclarationError: there is no such function, or it is not a ``@triton.jit`` function.
         """
         if not isinstance(self.given, str):

@@ -25,7 +25,7 @@ def require_triton(what: str) -> None:
         what: what needs Triton, for the message.
 
     Raises:
-        MissingError: Triton is not installed.
+        MissingDependencyError: Triton is not installed.
     """
     missing = triton_missing()
     if missing:

@@ -90,7 +90,7 @@ def configurations(
     Raises:
         DeclarationError: the kernel cannot be compiled ahead of time; the message says what to
             change.
-        MissingError: the kernel is compiled for a dimension, and no served size names it.
+        MissingDependencyError: the kernel is compiled for a dimension, and no served size names it.
     """
     for parameter in kernel.signature.parameters:
         if parameter.optional and any(t.of == parameter.name for t in kernel.taken):
