@@ -1,7 +1,8 @@
-"""A declaration to start from, of an operator that exists: what `opsmith adopt` prints.
+"""Draft a declaration of an existing operator to start from, as `opsmith adopt` prints it.
 
-Parameters and defaults come from the schema. Everything else is found by calling: which sizes are
-free and which are alike, what the sizes of results follow from, which values and dtypes are taken.
+Parameters and defaults come from the schema. Everything else is found by calling the operator: the
+free sizes and which of them are equal, how the sizes of results follow from them, and which values
+and dtypes the operator accepts.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ __all__ = ["draft_function", "draft_operator"]
 
 
 def draft_operator(name: str, example: str | None = None, modules: Sequence[str] = ()) -> str:
-    """The declaration of an operator that PyTorch knows, as a Python file.
+    """Return the declaration of an operator of PyTorch, as the text of a Python file.
 
     Args:
         name: ``aten::gather``; with an overload: ``aten::add.Tensor``.
         example: the arguments of a call as Python, ``torch.rand(5, 4), 0.5``; by default a call
-            that the operator takes is looked for.
-        modules: what the file has to import so that the operator is there.
+            that the operator accepts is searched for.
+        modules: the modules that the file has to import so that the operator exists.
 
     Raises:
-        DeclarationError: there is no such operator; no declaration can say what it takes or
-            returns; or no call of it was found.
+        DeclarationError: the operator does not exist, a declaration cannot express its parameters
+            or results, or no call was found that it accepts.
     """
     overload = overload_of(name)
     draft = replace(_draft(of_overload(name, overload), example), modules=modules)
@@ -39,10 +40,10 @@ def draft_operator(name: str, example: str | None = None, modules: Sequence[str]
 def draft_function(
     module: str, function: type[torch.autograd.Function], example: str | None = None
 ) -> str:
-    """The same of a ``torch.autograd.Function`` that `module` has.
+    """Return the declaration of a ``torch.autograd.Function`` in `module`, as a Python file.
 
     Raises:
-        DeclarationError: as `draft_operator`.
+        DeclarationError: as for `draft_operator`.
     """
     name = function.__name__
     return writing.function(_draft(of_function(name, function), example), module, name)

@@ -1,4 +1,4 @@
-"""Everything that a declaration says of a subject, from calls of it."""
+"""Find everything that a declaration states about a subject, by calling it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsmith.kernels import HOST
 
 
 def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
-    """Which sizes are free, and the device on which that is true: the fake kernel may take more."""
+    """Find the free sizes, and the device for finding more: the fake kernel may accept too much."""
     if subject.results(values, "meta") is not None:
         sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
         taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])
@@ -25,16 +25,16 @@ def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Si
 def described(
     subject: Subject, sizes: dimensions.Sizes, device: str, given: Mapping[str, Any]
 ) -> writing.Draft:
-    """Everything that the declaration says, from calls with these sizes.
+    """Find everything that a declaration states, by calls with these sizes.
 
     Args:
-        subject: what is called.
-        sizes: a call of it, and which sizes are free.
-        device: where shapes of results are looked for.
+        subject: the operator or function to call.
+        sizes: a call of it, and its free sizes.
+        device: the device for finding shapes of results.
         given: the call as it was found, with the tensors of an example.
     """
     found = _limits_of(subject, sizes)
-    # An empty list says nothing of the tensors that it may hold.
+    # An empty list shows nothing about the tensors that it may hold.
     all_seen = not any(one.is_tensors and sizes.values[one.name] == [] for one in subject.arguments)
     all_known = all_seen and all(one.known for one in found.values())
     sampled = all_known and subject.survives(_wild(sizes))
@@ -61,7 +61,7 @@ def described(
 
 
 def _wild(sizes: dimensions.Sizes) -> list[dict[str, Any]]:
-    """Calls as a check draws them: numbers of any size, and sizes of 0."""
+    """Return calls like those that a check draws: numbers of any magnitude, and sizes of 0."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(value: Any, scale: float) -> Any:
@@ -96,7 +96,7 @@ def _shapes(
     found: dict[str, limits.Limits],
     results: dimensions.Results,
 ) -> tuple[dict[str, str], list[str | None] | None]:
-    """The shapes of arguments, and of results where they follow; may narrow what was `found`."""
+    """Return shapes of arguments, and of results if they follow; this may narrow `found`."""
     shapes = {
         one.name: sizes.text(one.name)
         for one in subject.arguments
@@ -117,7 +117,7 @@ def _shapes(
     worded = dimensions.result_shapes(sizes, scalars, named, results)
     indices = [one.name for one in subject.arguments if one.is_tensors and one.name in found]
     if worded is None and any(found[name].text for name in indices):
-        # What may be looked up, and where, follows from the axis: so one axis is declared.
+        # The axis argument decides which values an index may have, so declare a single axis.
         pins = {name: limits.pinned(sizes.values[name]) for name in limited}
         fewer = {name: pins[name].tried if name in pins else scalars[name] for name in scalars}
         worded = dimensions.result_shapes(sizes, fewer, named, results)
@@ -128,7 +128,7 @@ def _shapes(
 def _tried(
     one: Argument, found: Mapping[str, limits.Limits], sizes: dimensions.Sizes
 ) -> tuple[Any, ...]:
-    """Values of an argument other than a tensor: among them all that change results' shapes."""
+    """Return values of a non-tensor argument, among them all that change the shapes of results."""
     if one.kind == "bool":
         return (False, True)
     tried = found[one.name].tried if one.name in found else (sizes.values[one.name],)
@@ -146,7 +146,7 @@ def _is_integer(value: Any) -> bool:
 def _labels(
     subject: Subject, values: Mapping[str, Any], floats: tuple[torch.dtype, ...]
 ) -> list[str]:
-    """What the dtype of each result is called; empty where no name says how it follows."""
+    """Return a name for each result's dtype; empty if no name expresses how it follows."""
     seen = []
     for dtype in floats or (torch.float32,):
         returned = subject.results(limits.with_dtype(values, dtype), HOST) or []
@@ -163,7 +163,7 @@ def _labels(
 def _data_dependent(
     subject: Subject, sizes: dimensions.Sizes, worded: list[str | None] | None
 ) -> tuple[list[str], list[str | None] | None]:
-    """The sizes that only the data decides, and the shapes of results that name them."""
+    """Return the sizes that depend on the tensors' values, and result shapes that name them."""
     runs = [subject.results(sizes.values, HOST, seed) for seed in range(4)]
     if subject.has_python_fake:
         runs.append(subject.traced(sizes.values))

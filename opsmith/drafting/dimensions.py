@@ -1,6 +1,6 @@
-"""Which sizes of a call are free, which are alike, and what the sizes of results follow from.
+"""Find the free sizes of a call, those that are equal, and how the sizes of results follow.
 
-Nothing is known of the operator but whether it takes a call, and the shapes of what comes back.
+The operator is a black box: it accepts a call or not, and its results have shapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from opsmith.operators.core.arguments import map_tensors
 
 _LETTERS = {1: "N", 2: "NC", 3: "NCL", 4: "NCHW", 5: "NCDHW"}
 _MORE = "MKPQRSTUVXYZ"
-#: A dimension in a call: the argument, and the axis. Tensors of a list have theirs in common.
+#: A dimension in a call: the argument and the axis. All tensors of a list share their axes.
 Axis = tuple[str, int]
 _UP, _DOWN = (1, 3), (-1, -2)
 Results = Callable[[Mapping[str, Any]], "list[Any] | None"]
@@ -27,8 +27,8 @@ class Sizes:
     """The sizes of a call's tensors.
 
     Attributes:
-        names: the name of each axis that is free; axes of one name are alike.
-        values: each argument of a call that the operator takes.
+        names: the name of each free axis; axes of the same name have equal sizes.
+        values: the arguments of a call that the operator accepts.
     """
 
     names: Mapping[Axis, str]
@@ -36,33 +36,33 @@ class Sizes:
 
     @property
     def all(self) -> dict[str, int]:
-        """The size of each name in `values`."""
+        """Return the size of each name in `values`."""
         return {name: _size(self.values, axis) for axis, name in self.names.items()}
 
     def at(
         self, sizes: Mapping[str, int], scalars: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The call with other sizes, and perhaps other scalars."""
+        """Return the call with other sizes, and optionally other scalars."""
         changed = dict(self.values)
         for axis, name in self.names.items():
             changed = _with(changed, axis, sizes[name])
         return {**changed, **(scalars or {})}
 
     def text(self, argument: str) -> str:
-        """The shape of an argument as a declaration writes it."""
+        """Return the shape of an argument as a declaration writes it."""
         spec = _first(self.values[argument])
         axes = range(len(spec.shape))
         return " ".join(self.names.get((argument, k), str(spec.shape[k])) for k in axes)
 
     def vary(self, count: int) -> Iterator[dict[str, int]]:
-        """Sizes somewhat above those of the call, as an operator may want one below another."""
+        """Yield sizes somewhat above the call's, since one may have to stay below another."""
         draw = random.Random(0)
         for _ in range(count):
             yield {name: size + draw.randint(1, 5) for name, size in self.all.items()}
 
 
 def axes_of(values: Mapping[str, Any]) -> list[Axis]:
-    """Every axis of every tensor of a call."""
+    """Return every axis of every tensor of a call."""
     return [
         (name, axis)
         for name, value in values.items()
@@ -72,7 +72,7 @@ def axes_of(values: Mapping[str, Any]) -> list[Axis]:
 
 
 def specs(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A call without the elements of its tensors."""
+    """Return a call with a `Spec` in place of each tensor."""
     return {
         name: map_tensors(value, lambda t: Spec(tuple(t.shape), t.dtype))
         for name, value in values.items()
@@ -80,13 +80,13 @@ def specs(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def infer(values: Mapping[str, Any], results: Results) -> Sizes:
-    """Find the free sizes of a call by changing one after the other, alone or with its likes."""
+    """Find the free sizes of a call by changing each axis, alone or with axes of equal size."""
     groups: list[list[Axis]] = []
     left = axes_of(values)
     while left:
         axis = left[0]
         group = _group(values, axis, left, results)
-        # It may have to be as large as one that may be larger by itself: an index's rows.
+        # The axis may have to equal a size that is free on its own, as the rows of an index do.
         joined = next(
             (one for one in groups if not group and _change(values, [*one, axis], _UP, results)),
             None,
@@ -107,7 +107,7 @@ def infer(values: Mapping[str, Any], results: Results) -> Sizes:
 def _group(
     values: Mapping[str, Any], axis: Axis, left: Sequence[Axis], results: Results
 ) -> list[Axis]:
-    """The axes that must grow together with one; none where it must not grow."""
+    """Return the axes that must grow together with an axis; empty if it must not grow."""
 
     def grow(axes: Sequence[Axis]) -> bool:
         return _change(values, axes, _UP, results)
@@ -130,7 +130,7 @@ def _group(
 def _change(
     values: Mapping[str, Any], axes: Sequence[Axis], steps: Sequence[int], results: Results
 ) -> bool:
-    """Whether the operator takes other sizes for these axes, the same for all."""
+    """Return whether the operator accepts other sizes for these axes, the same for all."""
     size = _size(values, axes[0])
     if size + min(steps) < 2 or any(_size(values, one) != size for one in axes):
         return False
@@ -156,7 +156,7 @@ def _name(values: Mapping[str, Any], axis: Axis, taken: set[str]) -> str:
 
 
 def _first(value: Any) -> Any:
-    """A tensor argument, or the first of several; `None` for other arguments."""
+    """Return a tensor argument, or the first tensor of a list; `None` for other arguments."""
     if isinstance(value, list):
         value = value[0] if value else None
     return value if hasattr(value, "shape") else None
@@ -180,7 +180,7 @@ def _with(values: Mapping[str, Any], axis: Axis, size: int) -> dict[str, Any]:
 
 
 def any_rank(sizes: Sizes, results: Results) -> bool:
-    """Whether the operator works on each element by itself: all shapes alike, of any rank."""
+    """Return whether the operator works elementwise: all shapes equal, of any rank."""
     shapes = {tuple(sizes.text(name).split()) for name, _ in sizes.names}
     tensors = [name for name, value in sizes.values.items() if _first(value) is not None]
     if len(shapes) != 1 or len({name for name, _ in sizes.names}) != len(tensors):
@@ -206,13 +206,13 @@ def result_shapes(
     named: Collection[str],
     results: Results,
 ) -> list[str | None] | None:
-    """The shape of each result as a declaration writes it; `None` where none was found.
+    """Find the shape of each result as a declaration writes it; return `None` if none is found.
 
     Args:
-        sizes: the call, and which of its sizes are free.
+        sizes: the call, and its free sizes.
         scalars: values to try for each argument that is not a tensor.
-        named: those that a shape may name.
-        results: what the operator returns.
+        named: the scalars that a shape may name.
+        results: a function that returns the operator's results.
     """
     draw = random.Random(1)
     seen: list[tuple[dict[str, Any], list[Any]]] = []
@@ -240,7 +240,7 @@ def result_shapes(
 
 
 def _drawn(draw: random.Random, values: Sequence[Any]) -> Any:
-    """One of several values; of lists, each element by itself."""
+    """Draw one of several values; if they are lists, draw each element separately."""
     chosen = draw.choice(list(values))
     if not isinstance(chosen, list):
         return chosen
@@ -257,7 +257,7 @@ def _fits(word: str, observed: Sequence[tuple[Mapping[str, Any], int]]) -> bool:
 
 
 def _expressions(sizes: Sizes, scalars: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Expressions to try, the simplest first."""
+    """Yield expressions to try, the simplest first."""
     free = list(sizes.all)
     lists = {n: len(v[0]) for n, v in scalars.items() if isinstance(v[0], list | tuple)}
     terms = [f"{{{name}}}" for name in scalars if name not in lists]
@@ -286,7 +286,7 @@ def _expressions(sizes: Sizes, scalars: Mapping[str, Sequence[Any]]) -> Iterator
 def _windows(
     free: Sequence[str], lists: Mapping[str, int], terms: Sequence[str], sizes: Sizes
 ) -> Iterator[str]:
-    """How many places a window has: of a convolution, a pooling, or their transposed forms."""
+    """Yield the number of positions of a window, of convolutions, poolings and their transposes."""
     fixed = sorted({n for axis in axes_of(sizes.values) if (n := _size(sizes.values, axis)) < 8})
 
     def named(*words: str) -> list[str]:

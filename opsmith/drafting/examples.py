@@ -1,4 +1,4 @@
-"""A call that an operator takes: given by the user, or found by trying."""
+"""Find a call that an operator accepts: the user's example, or one found by trying."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from opsmith.drafting.subject import Argument, Spec, Subject, with_example
 from opsmith.errors import DeclarationError
 from opsmith.kernels import HOST
 
-#: Shapes to try, the likeliest first: rows, vectors, and what layers of networks take.
+#: Shapes to try, the likeliest first: rows, vectors, and inputs of network layers.
 _SHAPES = (
     *((4, 6), (6,), (2, 4, 6), (2, 4, 8, 9), (4, 4), (6, 5), (5, 6), (4,), (5,), ()),
     *((5, 4), (2, 6, 5), (2, 5, 6), (5, 4, 3, 3), (4, 5, 3, 3), (5, 4, 3), (4, 1, 3, 3)),
     *((2, 3, 3, 2), (2, 4, 6, 8, 9), (5, 4, 3, 3, 3), (2, 6), (3, 5), (2,)),
 )
-#: What belongs together, before shapes that are all alike: a layer and its weights, an index.
+#: Shapes that belong together, tried before equal shapes: a layer and its weights, an index.
 _TOGETHER: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
     2: (
         *(((4, 6), (4, 6)), ((4, 6), (6,)), ((4, 6), (6, 5)), ((2, 4, 8, 9), (5, 4, 3, 3))),
@@ -33,32 +33,33 @@ _TOGETHER: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 }
 _DTYPES = (torch.float32, torch.int64, torch.bool)
 _INTS = (2, 1, 0, -1, 4)
-#: How many combinations of numbers are tried with each shape.
+#: Number of combinations of numbers to try with each shape.
 _SCALARS = 60
 _SECONDS = 20.0
 
 
 class NoCallError(DeclarationError):
-    """No call was found that is taken."""
+    """No call was found that the operator accepts."""
 
 
 def found(subject: Subject, written: str | None, name: str) -> tuple[Subject, dict[str, Any]]:
-    """The subject, and each argument of a call that it takes, tensors as `Spec` or as they are.
+    """Return the subject and the arguments of an accepted call, tensors as `Spec` or as given.
 
     Args:
-        subject: what is called.
+        subject: the operator or function to call.
         written: the arguments as Python, ``torch.rand(5, 4), 0.5``; `None` to try some.
-        name: what messages call the subject.
+        name: the subject's name in messages.
 
     Raises:
-        DeclarationError: the arguments do not fit.
-        NoCallError: none were found.
+        DeclarationError: the given arguments are invalid.
+        NoCallError: no call was found that is accepted.
     """
     if written is not None:
         return _given(subject, written)
     started = time.monotonic()
     for values in _candidates(subject):
-        # Refusing is cheap without data, and the fake kernel may take what the operator does not.
+        # A fake kernel refuses cheaply; but it may accept what the operator refuses, so call that
+        # too.
         if _may_take(subject, values) and subject.takes([values])[0]:
             return subject, values
         if time.monotonic() - started > _SECONDS:
@@ -102,11 +103,11 @@ def _given(subject: Subject, written: str) -> tuple[Subject, dict[str, Any]]:
 
 
 def sources(subject: Subject, written: str | None) -> dict[str, str]:
-    """What an example has for each argument, as Python; without what it unpacks.
+    """Return the Python text of each argument of an example; nothing if it unpacks with ``*``.
 
     Args:
-        subject: what is called.
-        written: the arguments, as `found` takes them.
+        subject: the operator or function to call.
+        written: the arguments, as for `found`.
     """
     if written is None:
         return {}
@@ -121,7 +122,7 @@ def sources(subject: Subject, written: str | None) -> dict[str, str]:
 
 
 def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
-    """Whether the fake kernel takes a call, or there is none to ask."""
+    """Return whether the fake kernel accepts a call, or none exists."""
     try:
         subject.call(values, "meta")
     except NotImplementedError:
@@ -132,13 +133,13 @@ def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
 
 
 def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
-    """Calls to try, those with few shapes and few dtypes first; optional arguments are left out."""
+    """Yield calls to try, simple ones (few shapes and dtypes) first, without optional arguments."""
     wanted = [one for one in subject.arguments if one.required]
     tensors = [one for one in wanted if one.is_tensors]
     others = [one for one in wanted if not one.is_tensors]
     optional = [one for one in subject.arguments if not one.required]
     rest = {one.name: _left_out(one) for one in optional}
-    # Some want one of several that they may do without.
+    # Some operators require one of several optional numbers.
     filled = {one.name: 0.5 for one in optional if one.kind == "float" and rest[one.name] is None}
     dtypes = sorted(
         itertools.product(_DTYPES, repeat=len(tensors)),
@@ -164,14 +165,14 @@ def _candidates(subject: Subject) -> Iterator[dict[str, Any]]:
 
 
 def _left_out(argument: Argument) -> Any:
-    """What an argument is that a call need not give."""
+    """Return the value of an argument that a call leaves out."""
     if argument.default == [] and argument.length:
-        return [2] * argument.length  # as a list with a value for each axis has more to say
+        return [2] * argument.length  # a value for each axis shows more than an empty list
     return None if argument.default is inspect.Parameter.empty else argument.default
 
 
 def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Shapes for `count` tensors: all alike first, then those that stand early in the list."""
+    """Yield shapes for `count` tensors: equal shapes first, then those early in the list."""
     if not count:
         yield ()
         return

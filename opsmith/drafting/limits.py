@@ -1,4 +1,4 @@
-"""Which values and which dtypes of its arguments an operator takes."""
+"""Find the values and dtypes of arguments that an operator accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsmith.drafting.subject import Argument, Spec, Subject
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature.dtypes import FLOATING as _FLOATING
 
-#: Beyond every size that is tried, and a window or border of so many elements is quickly computed.
+#: Exceeds every size that is tried, yet a window or border of this size is computed quickly.
 _FAR = 100
 _FLOATS = (-10.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 10.0)
 FLOATING = tuple(DTYPES[name] for name in _FLOATING)
@@ -22,13 +22,13 @@ FLOATING = tuple(DTYPES[name] for name in _FLOATING)
 
 @dataclass(frozen=True)
 class Limits:
-    """What the values of an argument may be.
+    """The limits of an argument's values.
 
     Attributes:
-        low: the least, as a declaration writes it; `None` where there is none.
-        high: the largest.
-        tried: values that the operator took.
-        known: whether these are the limits; else only `tried` is known.
+        low: the smallest value, as a declaration writes it; `None` if there is no limit.
+        high: the largest value, likewise.
+        tried: values that the operator accepted.
+        known: whether `low` and `high` were found; else only `tried` is known.
     """
 
     low: str | None
@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def text(self) -> str:
-        """What stands beside the type in ``Annotated``; empty where every value goes."""
+        """Return the entry beside the type in ``Annotated``; empty without limits."""
         if self.low is None and self.high is None:
             return ""
         if self.low == "0" and self.high is not None and self.high.endswith("-1"):
@@ -57,7 +57,7 @@ def _quoted(limit: str | None) -> str:
 
 
 def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
-    """The limits of an int or float, or of each element of a list of them."""
+    """Find the limits of an int or float, or of each element of a list of numbers."""
     value = sizes.values[argument.name]
     listed = argument.kind in ("ints", "floats")
     count = len(value) if listed and value is not None else argument.length or 1
@@ -70,7 +70,7 @@ def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
     whole = argument.kind in ("int", "ints")
     first = value[0] if listed and value else value
     start = (1 if whole else 0.5) if first is None or first == [] else first
-    # What an operator takes and its fake kernel refuses is a mistake of who calls it.
+    # If the operator accepts a value that its fake kernel refuses, the value is a caller's mistake.
     traced = subject.results(sizes.values, "meta") is not None
     found = []
     for at in (sizes.all, *sizes.vary(2)):
@@ -83,13 +83,13 @@ def of_number(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
 
 
 def pinned(value: Any) -> Limits:
-    """Limits that leave one value, the example's."""
+    """Return limits that allow one value only, the example's."""
     only = str(value[0] if isinstance(value, list) else value)
     return Limits(only, only, (value,))
 
 
 def of_integers(subject: Subject, argument: Argument, sizes: Sizes) -> Limits:
-    """The limits of the elements of a tensor of integers."""
+    """Find the limits of the elements of an integer tensor."""
 
     def filled(value: Any, k: int) -> Any:
         if isinstance(value, list):
@@ -112,7 +112,7 @@ def _ints(largest: int) -> tuple[int, ...]:
 def _limits(
     found: Sequence[tuple[Mapping[str, int], Mapping[Any, bool]]], start: Any, made: Any
 ) -> Limits:
-    """The limits that explain what was taken at each of several sizes."""
+    """Return the limits that explain which values were accepted at each of several sizes."""
     ends = []
     for _, taken in found:
         if start not in taken:
@@ -139,7 +139,7 @@ def _limits(
 
 
 def _limit(sizes: Sequence[Mapping[str, int]], ends: Sequence[Any]) -> str:
-    """A number, or a size and what is added to it; empty where neither explains the ends."""
+    """Return a number, or a size plus an offset, that equals all ends; empty if there is none."""
     if len(set(ends)) == 1:
         return str(ends[0])
     for form, value in _bounds(list(sizes[0])):
@@ -149,7 +149,7 @@ def _limit(sizes: Sequence[Mapping[str, int]], ends: Sequence[Any]) -> str:
 
 
 def _bounds(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Mapping[str, int]], int]]]:
-    """What a limit may follow from: a size, the last index, the smaller of two sizes."""
+    """Yield formulas for a limit: a size, the last index, the smaller of two sizes."""
 
     def plus(more: int) -> str:
         return f"{more:+d}" if more else ""
@@ -171,12 +171,12 @@ def _bounds(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Mapping[str, 
 
 
 def dtypes(subject: Subject, values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
-    """The floating-point dtypes that the operator takes, given to all such tensors at once."""
+    """Return the floating-point dtypes that the operator accepts, if all such tensors share one."""
     return tuple(one for one in FLOATING if subject.takes([with_dtype(values, one)])[0])
 
 
 def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """A call whose floating-point tensors are of another dtype."""
+    """Return a call with its floating-point tensors in another dtype."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, list):
@@ -191,7 +191,7 @@ def with_dtype(values: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
 def _optional_tensors(
     subject: Subject, argument: Argument, values: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The call with an optional tensor that it left out; those that the operator takes."""
+    """Yield calls that pass an optional tensor which `values` leaves out, if accepted."""
     present = [one for one in values.values() if isinstance(one, Spec)]
     shapes = [one.shape for one in present]
     shapes += [(size,) for shape in shapes for size in shape]
@@ -204,7 +204,7 @@ def _optional_tensors(
 
 
 def with_optional(subject: Subject, values: dict[str, Any]) -> dict[str, Any]:
-    """The call with every optional tensor for which a shape is found."""
+    """Return the call with every optional tensor for which an accepted shape is found."""
     for one in subject.arguments:
         if one.kind == "tensor" and values[one.name] is None:
             values = next(_optional_tensors(subject, one, values), values)

@@ -1,4 +1,4 @@
-"""What is drafted: an operator that exists, its parameters, and calls of it that may fail."""
+"""The operator that is drafted: its parameters, and calls of it that may fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opsmith.operators.core.arguments import map_tensors
 
 Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "ints", "floats", "bools"]
 
-#: What a schema's type is as an argument.
+#: The kind of an argument, by the type in the schema.
 KINDS: dict[str, Kind] = {
     "Tensor": "tensor",
     "List[Tensor]": "tensors",
@@ -39,13 +39,13 @@ KINDS: dict[str, Kind] = {
     "List[float]": "floats",
     "List[bool]": "bools",
 }
-#: How long calls in a copy of this process may take together.
+#: The time limit for the calls of one question to a copy of this process.
 _SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A tensor without its elements."""
+    """The shape and dtype of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -56,8 +56,8 @@ class Argument:
     """One parameter of the operator.
 
     Attributes:
-        default: what it is where a call leaves it out; `inspect.Parameter.empty` if none may.
-        length: how many elements a list has, where the schema says so.
+        default: the default value; `inspect.Parameter.empty` if there is none.
+        length: number of elements of a list, if the schema fixes it.
     """
 
     name: str
@@ -70,24 +70,24 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Whether a call has to give it."""
+        """Return whether a call has to pass the argument."""
         return self.default is inspect.Parameter.empty and not self.optional
 
     @property
     def is_tensors(self) -> bool:
-        """Whether it is a tensor or a list of them."""
+        """Return whether the argument is a tensor or a list of tensors."""
         return self.kind in ("tensor", "tensors")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a declaration is drafted of.
+    """The operator or function for which a declaration is drafted.
 
     Attributes:
-        name: as the user named it.
-        arguments: its parameters, without those that a declaration leaves out.
-        function: what is called.
-        left_out: parameters that keep their defaults, since no declaration can carry them.
+        name: the name that the user gave.
+        arguments: its parameters, without those in `left_out`.
+        function: the function to call.
+        left_out: parameters that keep their defaults, since no declaration can express them.
     """
 
     name: str
@@ -96,18 +96,18 @@ class Subject:
     left_out: tuple[str, ...] = field(default=())
 
     def call(self, values: Mapping[str, Any], device: str, seed: int = 0) -> Any:
-        """Call it with tensors that are made from their `Spec`.
+        """Call the function with tensors that are created from their `Spec`.
 
-        Integers are 0 and floating-point numbers are drawn from [0, 1), which is an index of the
-        first element where somebody takes it for one.
+        Integers are 0 and floating-point numbers are drawn from [0, 1), so that a number used as an
+        index points to the first element.
 
         Args:
             values: each argument by name, tensors as a `Spec` or as they are.
-            device: where tensors are made; ``"meta"`` runs the fake kernel.
-            seed: what numbers are drawn; but for 0, some are 0.
+            device: the device of created tensors; ``"meta"`` runs the fake kernel.
+            seed: seed of the numbers; unless it is 0, some of them are set to 0.
 
         Raises:
-            Exception: whatever the operator raises.
+            Exception: whatever exception the operator raises.
         """
         made = self.made(values, device, seed)
         positional = [made[one.name] for one in self.arguments if not one.keyword_only]
@@ -116,7 +116,7 @@ class Subject:
             return self.function(*positional, **keywords)
 
     def made(self, values: Mapping[str, Any], device: str = HOST, seed: int = 0) -> dict[str, Any]:
-        """The arguments of a call, with a tensor for each `Spec`; see `call`."""
+        """Return the arguments of a call, with a tensor created for each `Spec`; see `call`."""
         generator = torch.Generator().manual_seed(seed)
 
         def make(value: Any) -> Any:
@@ -134,7 +134,7 @@ class Subject:
         return {name: make(value) for name, value in values.items()}
 
     def results(self, values: Mapping[str, Any], device: str, seed: int = 0) -> list[Any] | None:
-        """A `Spec` of each result, or a list of them; `None` where the operator refuses."""
+        """Return a `Spec`, or a list, for each result; `None` if the operator refuses the call."""
         try:
             returned = self.call(values, device, seed)
         except Exception:
@@ -146,36 +146,36 @@ class Subject:
 
     @property
     def has_python_fake(self) -> bool:
-        """Whether `torch.library.register_fake` gave it, which may leave sizes open."""
+        """Return whether a fake kernel was registered from Python, which may leave sizes open."""
         if not isinstance(self.function, OpOverload):
             return False
         return has_fake_kernel(self.function._schema.name)
 
     def traced(self, values: Mapping[str, Any]) -> list[Any] | None:
-        """`results` by the fake kernel, where a size that only the data decides is -1.
+        """Return `results` of the fake kernel, with -1 for sizes that depend on values.
 
-        On ``"meta"`` a fake kernel that leaves a size open refuses.
+        A fake kernel with such a size fails on ``"meta"`` tensors, so trace with symbolic sizes.
         """
         with fake_mode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
             return self.results(values, HOST)
 
     def takes(self, calls: Sequence[Mapping[str, Any]], *, traced: bool = False) -> list[bool]:
-        """Which calls the operator takes; with `traced`, and its fake kernel tells the same.
+        """Return for each call whether it succeeds; with `traced`, the fake kernel must agree.
 
-        They run in a copy of this process: an operator that does not compare its indices may end
-        it.
+        The calls run in a copy of this process, because an operator that does not check its indices
+        may crash.
         """
         answers: list[bool] = []
         while len(answers) < len(calls):
             said = self._copy.ask(self._says, [(one, traced) for one in calls[len(answers) :]])
-            # A copy that said less than it was asked ended in the next call.
+            # If the copy gave fewer answers than there were calls, the next call crashed it.
             answers += [*said, False]
         return answers[: len(calls)]
 
     def survives(self, calls: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether no call ends its process: one that reads where a number points may."""
+        """Return whether no call crashes its process, as reading at a bad index may."""
         said = self._copy.ask(self._says, [(one, False) for one in calls])
-        self._copy.end()  # they may have written there
+        self._copy.end()  # the calls may have corrupted its memory
         return len(said) == len(calls)
 
     @cached_property
@@ -183,19 +183,19 @@ class Subject:
         return Copy(_SECONDS)
 
     def _says(self, call: tuple[Mapping[str, Any], bool]) -> bool:
-        """Whether the operator takes a call; and its fake kernel the same, if that is asked."""
+        """Return whether a call succeeds and, if wanted, whether the fake kernel gives the same."""
         values, traced = call
         given = self.results(values, HOST)
         return given is not None and (not traced or given == self.results(values, "meta"))
 
 
 def _spec(tensor: Tensor) -> Spec:
-    """Of a size that is a symbol: -1."""
+    """Return the `Spec` of a tensor, with -1 for a symbolic size."""
     return Spec(tuple([size if type(size) is int else -1 for size in tensor.shape]), tensor.dtype)
 
 
 def argument_of(argument: Any) -> Argument | None:
-    """An argument of a schema; `None` if no declaration can carry it."""
+    """Return the parameter for a schema's argument; `None` if no declaration can express it."""
     real = str(argument.real_type)
     optional = re.fullmatch(r"Optional\[(.*)\]", real)
     kind = KINDS.get(optional[1] if optional else real)
@@ -213,10 +213,10 @@ def argument_of(argument: Any) -> Argument | None:
 
 
 def of_overload(name: str, overload: OpOverload) -> Subject:
-    """An operator that PyTorch knows.
+    """Return the subject for an operator of PyTorch.
 
     Raises:
-        DeclarationError: it takes or returns what no declaration can say.
+        DeclarationError: a declaration cannot express its parameters or results.
     """
     schema = overload._schema
     for result in schema.returns:
@@ -253,10 +253,12 @@ def of_overload(name: str, overload: OpOverload) -> Subject:
 
 
 def of_function(name: str, function: type[torch.autograd.Function]) -> Subject:
-    """A ``torch.autograd.Function``; a parameter without annotation or default is a tensor.
+    """Return the subject for a ``torch.autograd.Function``.
+
+    A parameter without annotation or default counts as a tensor.
 
     Raises:
-        DeclarationError: a parameter is something else.
+        DeclarationError: a parameter has another type, or is variadic.
     """
     parameters = list(inspect.signature(function.forward).parameters.values())
     if function.setup_context is torch.autograd.Function.setup_context:
@@ -276,7 +278,7 @@ def of_function(name: str, function: type[torch.autograd.Function]) -> Subject:
 
 
 def with_example(subject: Subject, values: Mapping[str, Any]) -> Subject:
-    """The same, with the kinds of arguments that an example shows."""
+    """Return the subject with the kinds of arguments that the values of an example show."""
 
     def shown(one: Argument) -> Argument:
         value = values.get(one.name)

@@ -1,4 +1,4 @@
-"""The declaration as text."""
+"""Write a drafted declaration as Python text."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _SOME_FLOATS = "SomeFloat"
 
 @dataclass(frozen=True)
 class Draft:
-    """What was found of an operator.
+    """The facts found about an operator.
 
     Attributes:
         subject: the operator.
-        values: a call that it takes.
+        values: the arguments of a call that it accepts.
         shapes: the shape of each tensor argument.
-        results: the dtype, and the shape or `None`, of each result; of a list, of its tensors.
-        listed: which results are lists.
-        dtypes: the floating-point dtypes that it takes.
-        limits: what its numbers and integer tensors may be.
-        data_dependent: the sizes of results that only the data decides.
-        sampled: whether `opsmith check` can draw arguments from this.
+        results: dtype and shape (or `None`) of each result; for a list, those of its tensors.
+        listed: whether each result is a list.
+        dtypes: the floating-point dtypes that it accepts.
+        limits: the limits of numbers and of integer tensors.
+        data_dependent: the sizes of results that depend on the tensors' values.
+        sampled: whether `opsmith check` can sample arguments from the declaration.
         sources: arguments of the example, as the user wrote them.
-        modules: what defines the operator, to be imported.
+        modules: the modules that define the operator, to be imported.
     """
 
     subject: Subject
@@ -66,14 +66,14 @@ class Draft:
 
 
 def label(dtype: torch.dtype, floats: Sequence[torch.dtype]) -> str:
-    """What a declaration calls a dtype; a floating-point one stands for all that were taken."""
+    """Return a declaration's name for a dtype; a floating one stands for all accepted ones."""
     if not dtype.is_floating_point or len(floats) < 2:
         return _LABELS[dtype]
     return "Float" if tuple(floats) == FLOATING else _SOME_FLOATS
 
 
 def operator(draft: Draft, name: str, overload: OpOverload) -> str:
-    """A file that adopts an operator that PyTorch knows."""
+    """Return the text of a file that adopts an operator of PyTorch."""
     options = ""
     written = tuple(one.name for one in draft.subject.arguments if one.written)
     if written:
@@ -92,7 +92,7 @@ def operator(draft: Draft, name: str, overload: OpOverload) -> str:
 
 
 def function(draft: Draft, module: str, name: str) -> str:
-    """A file that adopts the ``torch.autograd.Function`` `name` of `module`."""
+    """Return the text of a file that adopts the ``torch.autograd.Function`` `name` of `module`."""
     short = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     lines = [
         *_function(draft, f"_{short}"),
@@ -113,14 +113,14 @@ def file(
     lines: Sequence[str],
     notes: Sequence[str] = (),
 ) -> str:
-    """The whole file.
+    """Return the text of the whole file.
 
     Args:
-        drafts: what is declared in it.
-        what: whose declaration it is.
-        imports: what it imports besides.
+        drafts: the operators that the file declares.
+        what: the name of the operator or package, for the first line.
+        imports: additional imports.
         lines: the declaration.
-        notes: what its first lines say to its reader.
+        notes: remarks to the reader at the top of the file.
     """
     text = "\n".join(lines)
     notes = list(notes)
@@ -139,7 +139,7 @@ def file(
 
 
 def _function(draft: Draft, name: str) -> list[str]:
-    """The annotated function that stands for the operator."""
+    """Return the annotated function that stands for the operator."""
     arguments = [f"{one.name}: {type_of(draft, one)}" for one in draft.subject.arguments]
     for k, default in defaults(draft).items():
         arguments[k] += f" = {default}"
@@ -159,7 +159,7 @@ def _function(draft: Draft, name: str) -> list[str]:
 
 
 def names(several: Sequence[str]) -> str:
-    """A tuple of strings."""
+    """Write a tuple of strings."""
     written = ", ".join(_default("str", name) for name in several)
     return f"({written},)" if len(several) == 1 else f"({written})"
 
@@ -190,7 +190,7 @@ def _imports(text: str, draft: Draft, more: Sequence[str]) -> list[str]:
 
 
 def type_of(draft: Draft, one: Argument) -> str:
-    """The annotation of an argument."""
+    """Return the annotation of an argument."""
     limits = draft.limits.get(one.name)
     value = draft.values[one.name]
     match one.kind:
@@ -217,7 +217,7 @@ def type_of(draft: Draft, one: Argument) -> str:
 
 
 def defaults(draft: Draft) -> dict[int, str]:
-    """The defaults as they are written, by position; none before an argument that has none."""
+    """Return the defaults as text, by position; none before an argument without default."""
     found: dict[int, str] = {}
     for k, one in reversed(list(enumerate(draft.subject.arguments))):
         default, value = one.default, draft.values[one.name]
@@ -238,13 +238,13 @@ def _default(kind: str, default: Any) -> str:
 
 
 def result(dtype: str, shape: str | None, listed: bool) -> str:
-    """The annotation of a result, or of a list of them."""
+    """Return the annotation of a result, or of a list of tensors."""
     text = f'{dtype}[Tensor, "{shape}"]' if shape is not None else "Tensor"
     return f"list[{text}]" if listed else text
 
 
 def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
-    """The example as a case: what it was found with, where nothing else can be sampled."""
+    """Return the example as a registered case; the only one if arguments cannot be sampled."""
     lines = [
         f"@{name}.register_cases{'' if draft.sampled else '(only=True)'}",
         f"def {function}(dtype: torch.dtype, seed: int):",
@@ -263,14 +263,14 @@ def cases(draft: Draft, name: str, function: str = "cases") -> list[str]:
 
 
 def _is_written(draft: Draft, name: str) -> bool:
-    """Whether an argument has tensors, and the user wrote which."""
+    """Return whether an argument contains tensors that the user's example creates."""
     value = draft.values[name]
     first = value[0] if isinstance(value, list) and value else value
     return name in draft.sources and isinstance(first, Tensor)
 
 
 def _written(draft: Draft, name: str) -> str:
-    """An argument as the user wrote it, in the dtype that a case is asked for."""
+    """Return an argument as the user wrote it, converted to the dtype of the case."""
     value, source = draft.values[name], draft.sources[name]
     first = value[0] if isinstance(value, list) else value
     if not (first.dtype.is_floating_point and len(draft.dtypes) > 1):
