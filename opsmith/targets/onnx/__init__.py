@@ -1,4 +1,4 @@
-"""Target ``onnx``: a file that any ONNX runtime can run, with no library beside it."""
+"""Target ``onnx``: a file that any ONNX runtime can run, without a library beside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OnnxTarget(ModelTarget):
     page = PAGE
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `ModelTarget.export_model`."""
+        """Write the ONNX file and a README."""
         from opsmith.targets.onnx.evaluator import versions
 
         exported = export(model, folder, options, library=None)
@@ -46,7 +46,7 @@ class OnnxTarget(ModelTarget):
         return Outcome(exported.uses, versions(), details, unverified=unverified)
 
     def load_model(self, artifact: Artifact) -> Runner:
-        """See `ModelTarget.load_model`."""
+        """Load the ONNX file in ONNX's reference evaluator."""
         from opsmith.targets.onnx.evaluator import Evaluator
 
         return Evaluator(artifact)

@@ -1,4 +1,4 @@
-"""What the exporter translates wrongly, or not in every call, by other operators of PyTorch's."""
+"""Decompose operators that the exporter translates wrongly, or only in some calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 
 
 def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
-    """Parts whose size is a symbol, as slices; the optimiser takes the size for a constant."""
+    """Split into slices if the size is a symbol: the optimizer mistakes it for a constant."""
     if not isinstance(size, SymInt):
         return NotImplemented
     total = input.shape[dim]
@@ -24,13 +24,13 @@ def _split(input: Tensor, size: int | SymInt, dim: int = 0) -> Any:
     return [input.narrow(dim, size * i, part) for i, part in enumerate(sizes)]
 
 
-# --- wrong ---------------------------------------------------------------------------------------
+# --- translated wrongly --------------------------------------------------------------------------
 
 
 def _scatter_mean(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """A mean as a sum and a count; ONNX scatters no mean, and the exporter takes it for none."""
+    """Compute a mean from sum and count: ONNX lacks this reduction, and the exporter drops it."""
     if reduce != "mean":
         return NotImplemented
     own = torch.ones_like(input) if include_self else torch.zeros_like(input)
@@ -42,7 +42,7 @@ def _scatter_mean(
 
 
 def _log_sigmoid(input: Tensor) -> Tensor:
-    """Without the exponential that is infinite from -89 down."""
+    """Compute without an exponential that overflows to infinity from -89 down."""
     return input.clamp(max=0) - _log1p(torch.exp(-input.abs()))
 
 
@@ -53,7 +53,7 @@ def _bce_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
-    """As `_log_sigmoid`."""
+    """Compute by `_log_sigmoid`, which does not overflow."""
     factor = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
     loss = (1 - target) * input - factor * _log_sigmoid(input)
     loss = loss if weight is None else loss * weight
@@ -68,7 +68,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Of smoothed labels, which the exporter takes as they are, and of shares, which it refuses."""
+    """Smooth the labels, which the exporter omits, and support probabilities, which it refuses."""
     shares = target.is_floating_point()
     if not (label_smoothing or shares):
         return NotImplemented
@@ -91,7 +91,7 @@ def _cross_entropy(
 
 
 def _log1p(input: Tensor) -> Tensor:
-    """Without losing what is small beside 1 (W. Kahan)."""
+    """Compute without losing digits of a small argument in 1 + x (W. Kahan's method)."""
     near = 1 + input
     step = near - 1
     exact = torch.where(step == 0, input, near.log() * (input / step))
@@ -99,7 +99,7 @@ def _log1p(input: Tensor) -> Tensor:
 
 
 def _expm1(input: Tensor) -> Tensor:
-    """As `_log1p`."""
+    """Compute without losing digits of a small argument in exp(x) - 1 (W. Kahan's method)."""
     power = input.exp()
     step = power - 1
     exact = torch.where(step == 0, input, step * (input / power.log()))
@@ -107,7 +107,7 @@ def _expm1(input: Tensor) -> Tensor:
 
 
 def _elu(input: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
-    """By `_expm1`; ONNX Runtime subtracts 1 from the exponential."""
+    """Compute by `_expm1`; ONNX Runtime subtracts 1 from the exponential, which loses digits."""
     below = _expm1(input * input_scale) * (alpha * scale)
     return torch.where(input > 0, input * scale, below)
 
@@ -121,28 +121,28 @@ def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Any:
-    """In the dtype of its arguments; the exporter leaves it in single precision."""
+    """Return the dtype of the arguments; the exporter would return single precision."""
     if x1.dtype not in (torch.float16, torch.bfloat16):
         return NotImplemented
     return _aten.cosine_similarity(x1.float(), x2.float(), dim, eps).to(x1.dtype)
 
 
 def _log_add_exp(input: Tensor, other: Tensor) -> Tensor:
-    """From the larger on, so that no exponential is infinite."""
+    """Factor out the larger argument, so that no exponential overflows."""
     larger = torch.maximum(input, other)
     both = larger + _log1p(torch.exp(-(input - other).abs()))
     return torch.where((input == other) & larger.isinf(), larger, both)
 
 
 def _sign_bit(input: Tensor) -> Tensor:
-    """True for -0 too; that of a NaN is not seen."""
+    """Return whether the sign bit is set, also for -0; the sign bit of a NaN is not detected."""
     if not input.is_floating_point():
         return input < 0
     return (input < 0) | ((input == 0) & (input.reciprocal() < 0))
 
 
 def _atan2(input: Tensor, other: Tensor) -> Tensor:
-    """The angle in the first quadrant, mirrored: the signs of zeros count."""
+    """Compute the angle in the first quadrant and mirror it, so that the signs of zeros count."""
     y, x = input.abs(), other.abs()
     angle = torch.where((y == 0) & (x == 0), 0.0, torch.atan(y / x))
     angle = torch.where(y.isinf() & x.isinf(), math.pi / 4, angle)
@@ -151,7 +151,7 @@ def _atan2(input: Tensor, other: Tensor) -> Tensor:
 
 
 def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Any:
-    """Counted in double precision; in single, 1.2 / 0.2 is more than 6, and there is one more."""
+    """Count in double precision: in single, 1.2 / 0.2 exceeds 6, which adds an element."""
     fixed = all(isinstance(one, int | float) for one in (start, end, step))
     if not fixed or not any(isinstance(one, float) for one in (start, end, step)):
         return NotImplemented
@@ -162,14 +162,14 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options
 
 
 def _shift_right(input: Tensor, bits: int) -> Any:
-    """Of bytes, whose result the exporter makes signed."""
+    """Shift bytes by a division; the exporter would make the result signed."""
     if input.dtype != torch.uint8 or not 0 <= bits < 8:
         return NotImplemented
     return torch.div(input, 1 << bits, rounding_mode="floor")
 
 
 def _shift_left(input: Tensor, bits: int) -> Any:
-    """As `_shift_right`."""
+    """Shift bytes by a multiplication; the exporter would make the result signed."""
     if input.dtype != torch.uint8 or not 0 <= bits < 8:
         return NotImplemented
     return input * (1 << bits)
@@ -181,13 +181,13 @@ def _shift_left(input: Tensor, bits: int) -> Any:
 def _stable_sort(
     input: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Any:
-    """ONNX sorts stably."""
+    """Sort without asking for stability: ONNX always sorts stably."""
     del stable
     return input.sort(dim, descending)
 
 
 def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
-    """From every difference, each of which takes memory."""
+    """Compute distances from all differences, which takes memory for each."""
     del compute_mode
     difference = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
     if p == 0:
@@ -202,7 +202,7 @@ def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = No
 
 
 def _hypot(input: Tensor, other: Tensor) -> Tensor:
-    """Without a square that is out of range."""
+    """Scale by the larger argument, so that no square overflows."""
     a, b = input.abs(), other.abs()
     larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
     ratio = torch.where(larger == 0, 0.0, smaller / larger)
@@ -259,4 +259,4 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.fmin.default: _fmin,
     _aten.copysign.Tensor: _copy_sign,
 }
-"""By overload what does the same; `NotImplemented` where the exporter can translate the call."""
+"""By overload, a function that uses other operators, or returns `NotImplemented` if not needed."""

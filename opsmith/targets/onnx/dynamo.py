@@ -1,4 +1,4 @@
-"""Export by the exporter that torch.onnx uses now, which translates an ExportedProgram."""
+"""Export with the current exporter of torch.onnx, which translates an ExportedProgram."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from opsmith.targets.onnx.standard import add_node, standard
 
 DEFAULT_OPSET = 20
 OPSETS = (18, 23)
-"""The first and the last opset that the exporter writes without converting afterwards."""
+"""The first and the last opset that the exporter writes without a conversion afterwards."""
 
 
 def attribute_kind(value: Any) -> str:
-    """ONNX's name of the type of one of `NodeLayout.attribute_values`."""
+    """Return ONNX's name of the type of a value in `NodeLayout.attribute_values`."""
     many = isinstance(value, list)
     sample = (value[0] if value else 0) if many else value
     kind = {int: "INT", float: "FLOAT", str: "STRING"}[type(sample)]
@@ -37,7 +37,7 @@ def attribute_kind(value: Any) -> str:
 
 
 def typed_attributes(layout: NodeLayout, arguments: Any) -> Attributes:
-    """The attributes of an operator's own node, typed by the signature."""
+    """Return the attributes of an operator's own node, typed by the signature."""
     found: Attributes = []
     for name, value in layout.attribute_values(arguments).items():
         kind = attribute_kind(value)
@@ -48,7 +48,7 @@ def typed_attributes(layout: NodeLayout, arguments: Any) -> Attributes:
 
 
 def translation_table(choices: Sequence[Choice], opset: int) -> dict[Any, Callable[..., Any]]:
-    """What ``custom_translation_table`` wants, for the operators that keep a form of their own."""
+    """Return the ``custom_translation_table`` for the operators that keep a form of their own."""
     own = {
         overload_of(choice.operator): standard(choice.operator, choice.how, opset)
         if choice.form == "standard"
@@ -59,7 +59,7 @@ def translation_table(choices: Sequence[Choice], opset: int) -> dict[Any, Callab
 
 
 def _square_root(size: Any) -> Any:
-    """``math.sqrt`` of a size that is a symbol; the exporter has no translation of it."""
+    """Translate ``math.sqrt`` of a symbolic size, which the exporter cannot translate."""
     return add_node("", "Sqrt", [size], [], 1, None)[0]
 
 
@@ -82,10 +82,10 @@ def _own_node(operator: Operator) -> Callable[..., Any]:
 
 
 def export(model: Model, lowered: Lowered, opset: int) -> Any:
-    """Translate a lowered program; returns the ``onnx_ir.Model``.
+    """Translate a lowered program, and return the ``onnx_ir.Model``.
 
     Raises:
-        ExportError: the exporter cannot translate something, in its own words.
+        ExportError: the exporter cannot translate something; the message is the exporter's.
     """
     table = translation_table(lowered.kept, opset)
     with quietly(), only_no_ops():
@@ -106,7 +106,7 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
 
 
 def knows(overload: OpOverload) -> bool:
-    """Whether the exporter itself can translate `overload`."""
+    """Return whether the exporter itself can translate `overload`."""
     with quietly():
         return torch_onnx.exports_by_dynamo(overload)
 
@@ -116,11 +116,12 @@ _LINE = re.compile(r'File "(.+?)", line (\d+), in \S+\n\s*(.+)')
 
 
 def refusal(error: BaseException, program: ExportedProgram | None = None) -> ExportError:
-    """The error to raise of what an exporter raised: opsmith's own, or the deepest cause's words.
+    """Convert an exporter's exception to an error: opsmith's own, or the deepest cause's message.
 
     Args:
         error: what the exporter raised.
-        program: what it translated, whose nodes know the lines that they came from.
+        program: the program that was translated; its nodes hold the lines of code that they come
+            from.
     """
     causes = [error]
     while causes[-1].__cause__ is not None:
@@ -131,7 +132,7 @@ def refusal(error: BaseException, program: ExportedProgram | None = None) -> Exp
         if isinstance(cause, ExportError):
             return ExportError(str(cause))
     text = str(causes[-1]).strip() or type(causes[-1]).__name__
-    # Which node it was stands further out than what was wrong.
+    # The node is named further out in the chain of causes than the problem.
     found = next((match for cause in reversed(causes) if (match := _NODE.search(str(cause)))), None)
     if found is None:
         return ExportError(f"torch.onnx could not translate the model: {text}")
@@ -145,7 +146,7 @@ def refusal(error: BaseException, program: ExportedProgram | None = None) -> Exp
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keep an exporter's notes to itself: what matters of them is in its exceptions."""
+    """Silence the exporter's log and warnings: its exceptions contain the important parts."""
     with silenced("torch.onnx", "onnxscript", "onnx_ir"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

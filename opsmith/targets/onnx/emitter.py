@@ -1,6 +1,6 @@
-"""What a `register_onnx` function writes nodes with: ``op.Add(x, y)``, for both exporters.
+"""Define the ``op`` of `register_onnx` functions, which writes nodes (``op.Add(x, y)``).
 
-An exporter derives from `Emitter`; a function written once then serves both.
+Each exporter derives a class from `Emitter`, so one function serves both exporters.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Attributes = list[tuple[str, str, Any]]
 class Emitter(abc.ABC):
     """Writes nodes of standard ONNX operators.
 
-    ``op.Name(input, …, attribute=value, …)`` makes one node and returns its output, or a tuple
-    with ``outputs=2``. Inputs are values, `None` for an absent one, numbers, or tensors (which
-    become constants, numbers in the dtype of the other inputs). A node of another domain than
-    ONNX's says so, ``op.Name(…, domain="custom")``; its attributes have the types of their values.
-    ``op.node("domain::Name", …)`` is for names that Python cannot spell.
+    ``op.Name(input, …, attribute=value, …)`` makes one node and returns its output, or a tuple with
+    ``outputs=2``. Inputs are values, `None` for an absent input, tensors, or numbers. Tensors and
+    numbers become constants; numbers get the dtype of the other inputs. For a node of a domain
+    other than ONNX's, write ``op.Name(…, domain="custom")``; its attributes have the types of their
+    values. ``op.node("domain::Name", …)`` is for names that are not Python identifiers.
 
     Attributes:
-        opset: the opset that is exported.
+        opset: the opset of the export.
     """
 
     def __init__(self, operator: Operator, opset: int) -> None:
@@ -55,12 +55,13 @@ class Emitter(abc.ABC):
         Args:
             name: ``Name`` or ``domain::Name``.
             inputs: its inputs in order.
-            outputs: how many outputs it has.
-            domain: whose operator it is, unless the name says so; ONNX's own by default.
-            attributes: its attributes; those that are `None` are left out.
+            outputs: number of outputs.
+            domain: domain of the operator, unless `name` includes it; ONNX's own by default.
+            attributes: its attributes; attributes that are `None` are left out.
 
         Raises:
-            ExportError: the opset has no such operator, or it has no such attribute.
+            ExportError: the opset does not have the operator, or the operator does not have an
+                attribute.
         """
         named, _, op_type = name.rpartition("::")
         domain = named or domain
@@ -81,9 +82,9 @@ class Emitter(abc.ABC):
         return made
 
     def promoted(self, name: str, inputs: Sequence[Any]) -> list[Any]:
-        """The inputs of a node, those that ONNX wants of one dtype brought to it as in PyTorch.
+        """Return a node's inputs, cast to common dtypes by PyTorch's rules where ONNX requires it.
 
-        The TorchScript exporter does so, and ``symbolic`` functions are written for it.
+        The TorchScript exporter does the same, and ``symbolic`` functions rely on it.
         """
         domain, _, op_type = name.rpartition("::")
         schema = self._schema(domain, op_type)
@@ -106,7 +107,7 @@ class Emitter(abc.ABC):
         return values
 
     def _common_dtype(self, values: Sequence[Any]) -> str:
-        """PyTorch's rule, in which numbers and tensors without dimensions weigh less."""
+        """Return the common dtype by PyTorch's rule, which ranks numbers and 0-d tensors lower."""
         found = None
         for value in values:
             constant, dtype = self._constants.get(_key(value)), self._dtype(value)
@@ -132,10 +133,10 @@ class Emitter(abc.ABC):
         return self._known.get(_key(value)) or self._dtype_of(value)
 
     def shape(self, value: Any) -> list[int | None]:
-        """The sizes of a value; `None` for one that only the run tells.
+        """Return the sizes of a value; `None` for a size that is known only when the model runs.
 
         Raises:
-            ExportError: not even the number of dimensions is known.
+            ExportError: even the number of dimensions is unknown.
         """
         found = self._shape_of(value)
         if found is None:
@@ -146,10 +147,10 @@ class Emitter(abc.ABC):
         return found
 
     def size(self, value: Any, axis: int) -> int:
-        """One size of a value, which the attribute of a node is to hold.
+        """Return one size of a value, for an attribute of a node.
 
         Raises:
-            ExportError: it may change from run to run.
+            ExportError: the size may change from run to run.
         """
         found = self.shape(value)[axis]
         if found is None:
@@ -165,19 +166,19 @@ class Emitter(abc.ABC):
     def _emit(
         self, domain: str, op_type: str, inputs: list[Any], attributes: Attributes, outputs: int
     ) -> Sequence[Any]:
-        """Make the node in the exporter's graph; returns its outputs."""
+        """Make the node in the exporter's graph, and return its outputs."""
 
     @abc.abstractmethod
     def _dtype_of(self, value: Any) -> str | None:
-        """The dtype of a value of the exporter's graph, where it knows."""
+        """Return the dtype of a value of the exporter's graph, if it is known."""
 
     @abc.abstractmethod
     def _shape_of(self, value: Any) -> list[int | None] | None:
-        """The sizes of a value of the exporter's graph, where it knows."""
+        """Return the sizes of a value of the exporter's graph, if they are known."""
 
     @abc.abstractmethod
     def _is_value(self, value: Any) -> bool:
-        """Whether `value` is one of the exporter's graph."""
+        """Return whether `value` belongs to the exporter's graph."""
 
     def _schema(self, domain: str, op_type: str) -> Any:
         from onnx import defs
@@ -230,7 +231,7 @@ class Emitter(abc.ABC):
         return self.constant(value)
 
     def _expected(self, schema: Any, position: int, inputs: Sequence[Any]) -> str | None:
-        """The dtype of the inputs that must have the same as the one at `position`."""
+        """Return the dtype that ONNX requires for the input at `position`, or `None` if any."""
         if schema is None or not schema.inputs:
             return None
         kinds = [schema.inputs[min(i, len(schema.inputs) - 1)].type_str for i in range(len(inputs))]
@@ -244,7 +245,7 @@ class Emitter(abc.ABC):
     def _remember(
         self, schema: Any, inputs: Sequence[Any], attributes: Attributes, made: Sequence[Any]
     ) -> None:
-        """Work out the dtypes of new values, which later constants follow."""
+        """Infer the dtypes of new values, since later constants get the same dtypes."""
         from onnx import TensorProto
 
         if schema is None:
@@ -272,16 +273,16 @@ def translate(
     """Write the nodes of one call.
 
     Args:
-        translation: how.
-        emitter: of the exporter.
-        operator: which is called.
-        arguments: its arguments by name, tensors as the exporter's values.
+        translation: the registered translation.
+        emitter: the exporter's emitter.
+        operator: the operator that is called.
+        arguments: its arguments by name; tensors are the exporter's values.
 
     Returns:
         One value per result, then one per mutated argument.
 
     Raises:
-        ExportError: the translation cannot be written, or gives another number of values.
+        ExportError: the translation fails, or returns a wrong number of values.
     """
     how = translation.how
     if isinstance(how, str):
@@ -327,7 +328,7 @@ def translate(
 
 
 def in_order(operator: Operator, by_name: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments as a ``symbolic`` takes them: by position, keyword-only ones last."""
+    """Return the arguments in the order of a ``symbolic``: by position, keyword-only ones last."""
     positional, keywords = operator.split(by_name)
     return [*positional, *keywords.values()]
 
@@ -337,9 +338,9 @@ def _outputs(operator: Operator) -> int:
 
 
 class GraphContext:
-    """The ``g`` of a ``torch.autograd.Function.symbolic``, for the exporter that has none.
+    """The ``g`` of a ``torch.autograd.Function.symbolic``, for the exporter that lacks it.
 
-    ``g.op("Mul", x, y, alpha_f=1.0)``, with the type of each attribute in its suffix.
+    The suffix of an attribute gives its type, as in ``g.op("Mul", x, y, alpha_f=1.0)``.
     """
 
     def __init__(self, emitter: Emitter) -> None:

@@ -1,4 +1,4 @@
-"""Running an ONNX model by ONNX's own reference evaluator: slow, and independent of any runtime."""
+"""Run an ONNX model in ONNX's own reference evaluator: slow, and independent of any runtime."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opsmith.targets.exporting.protocol import Runner
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that wrote the model."""
+    """Return the versions of the packages that wrote the model."""
     return {name: metadata.version(name) for name in ("onnx", "onnxscript")}
 
 
 class Evaluator(Runner):
-    """See `Runner`."""
+    """A model that ONNX's reference evaluator runs."""
 
     def __init__(self, artifact: Artifact) -> None:
         from onnx.reference import ReferenceEvaluator
@@ -35,7 +35,7 @@ class Evaluator(Runner):
         self._evaluator = ReferenceEvaluator(str(artifact.path(artifact.manifest.details["model"])))
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """See `Runner.run`."""
+        """Run the model once."""
         specs = self._manifest.inputs
         feeds = {spec.name: _array(value) for spec, value in zip(specs, inputs, strict=True)}
         outputs = self._evaluator.run([spec.name for spec in self._manifest.outputs], feeds)
@@ -60,5 +60,5 @@ def _tensor(value: object, dtype: str) -> Tensor:
     if dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     found = torch.from_numpy(array)
-    # The evaluator computes some operators of narrow types in wider ones.
+    # The evaluator computes some operators of narrow types in wider types.
     return found.to(DTYPES[dtype]) if found.is_floating_point() else found

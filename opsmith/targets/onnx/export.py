@@ -1,4 +1,4 @@
-"""From a model to an ONNX file, by either exporter; what both ONNX targets share."""
+"""Export a model to an ONNX file by either exporter, for both ONNX targets."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _ATTEMPTS = 32
 
 @dataclass(frozen=True)
 class Exported:
-    """What became of the custom operators.
+    """Record how the custom operators were exported.
 
     Attributes:
         choices: their forms, with the number of their calls.
         opset: the version of ONNX's operators.
-        foreign: nodes that neither ONNX nor opsmith knows, as ``domain::Name``: whoever mapped an
-            operator to one means it for a runtime that does.
+        foreign: nodes that neither ONNX nor opsmith defines, as ``domain::Name``: an author mapped
+            an operator to such a node for a runtime that defines it.
     """
 
     choices: tuple[tuple[Choice, int], ...]
@@ -59,7 +59,7 @@ class Exported:
 
     @property
     def uses(self) -> list[OperatorUse]:
-        """For the report and the manifest."""
+        """Return the entries for the report and the manifest."""
         return [choice.use(count) for choice, count in self.choices]
 
 
@@ -69,10 +69,10 @@ def export(
     """Write ``model.onnx`` into `folder`.
 
     Args:
-        model: what is exported.
-        folder: where.
+        model: the model to export.
+        folder: the folder to write to.
         options: the values of `OPTIONS`.
-        library: makes the runtime's library of an operator; `None` where it has none.
+        library: makes the runtime's library of an operator; `None` for a runtime without libraries.
 
     Raises:
         ExportError: see `opsmith.targets.exporting.protocol.ModelTarget.export_model`.
@@ -125,7 +125,7 @@ def _foreign_nodes(made: Any, kept: Sequence[Choice]) -> tuple[str, ...]:
 
 
 def _without_objects(model: Model) -> Model:
-    """`model` with the methods of custom classes as operators, whose first arguments are constants.
+    """Return `model` with methods of custom classes as operators, and their objects as constants.
 
     Raises:
         ExportError: a method changes its object.
@@ -135,15 +135,16 @@ def _without_objects(model: Model) -> Model:
     program = lower_torchbind(model.program)
     if program is model.program:
         return model
-    # The module calls the objects; an exporter that traces for itself takes the program instead.
+    # The module calls the objects, so an exporter that traces for itself must use the program
+    # instead.
     return replace(model, program=program, module=None)
 
 
 def _exclude_failing(kept: tuple[Choice, ...], chooser: Chooser, error: FormError) -> None:
-    """Take its form from the operator that could not be translated.
+    """Exclude the form of the operator that could not be translated.
 
     Raises:
-        FormError: the operator was inlined, or the form is what was asked for.
+        FormError: the operator was inlined, or the user requested the form.
     """
     for choice in kept:
         if choice.operator.name == error.operator:

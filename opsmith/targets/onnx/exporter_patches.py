@@ -1,4 +1,4 @@
-"""What the TorchScript exporter gets wrong or lacks, and references need."""
+"""Replace translations of the TorchScript exporter that are wrong or missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsmith.targets.onnx.node import ELEMENT_TYPES
 
 
 def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
-    """``index_add`` as ScatterElements that adds; the exporter's own drops what comes twice."""
+    """Translate to ScatterElements that adds; the exporter's translation drops repeated indices."""
     if g.opset < 16:
         raise ExportError(f"aten::index_add: needs opset 16, and the export is of opset {g.opset}")
     axis = torch_onnx.constant(dim, "i", "dim")
@@ -36,7 +36,7 @@ def _index_add(g: Any, data: Any, dim: Any, index: Any, source: Any, alpha: Any 
 
 
 def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:
-    """The exporter's own, except where it drops what comes twice."""
+    """Use the exporter's translation, but refuse ``accumulate``: it drops repeated indices."""
     from torch.onnx import symbolic_opset11
 
     if torch_onnx.parsed(accumulate, "b"):
@@ -48,7 +48,7 @@ def _index_put(g: Any, data: Any, indices: Any, values: Any, accumulate: Any = F
 
 
 def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
-    """What ``copy_`` becomes where the exporter has made it functional; it has no mapping of it."""
+    """Translate the functional form of ``copy_``, for which the exporter has no translation."""
     dtype = torch_jit.dtype_of(data)
     if dtype is not None and source.type().dtype() != dtype:
         source = g.op("Cast", source, to_i=ELEMENT_TYPES[dtype_name(dtype)])
@@ -56,7 +56,7 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
 
 
 def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
-    """Windows along a dimension; the exporter's own are wrong before the last but one."""
+    """Translate windows along a dimension; the exporter is wrong before the last but one."""
     from torch.onnx import symbolic_opset12
 
     axis, size_, step_ = (
@@ -75,17 +75,17 @@ def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
 
 
 def _floor_divide(g: Any, data: Any, divisor: Any) -> Any:
-    """Rounded down; the exporter's own rounds towards zero, as PyTorch did once."""
+    """Round down; the exporter's translation rounds towards zero, as PyTorch used to."""
     from torch.onnx import symbolic_opset9
 
     if torch_onnx.is_float(data) or torch_onnx.is_float(divisor):
         return g.op("Floor", symbolic_opset9.true_divide(g, data, divisor))
-    rest = g.op("Mod", data, divisor)  # has the divisor's sign
+    rest = g.op("Mod", data, divisor)  # Has the divisor's sign.
     return g.op("Div", g.op("Sub", data, rest), divisor)
 
 
 def _shift_right(g: Any, data: Any, bits: Any) -> Any:
-    """Rounded down, as the bits of a negative number are; the exporter's own divides."""
+    """Round down, as a shift of a negative number does; the exporter's translation truncates."""
     if torch_jit.dtype_of(data) == torch.uint8:
         return g.op("BitShift", data, g.op("CastLike", bits, data), direction_s="RIGHT")
     return _floor_divide(g, data, g.op("Pow", _number(g, 2, data), g.op("CastLike", bits, data)))
@@ -96,21 +96,21 @@ def _number(g: Any, value: float, like: Any) -> Any:
 
 
 def _log1p(g: Any, data: Any) -> Any:
-    """Without losing what is small beside 1 (W. Kahan)."""
+    """Compute without losing digits of a small argument in 1 + x (W. Kahan's method)."""
     one = _number(g, 1.0, data)
     near = g.op("Add", data, one)
     return _exact_near_zero(g, data, g.op("Log", near), g.op("Sub", near, one))
 
 
 def _expm1(g: Any, data: Any) -> Any:
-    """As `_log1p`."""
+    """Compute without losing digits of a small argument in exp(x) - 1 (W. Kahan's method)."""
     power = g.op("Exp", data)
     step = g.op("Sub", power, _number(g, 1.0, data))
     return _exact_near_zero(g, data, step, g.op("Log", power))
 
 
 def _exact_near_zero(g: Any, data: Any, image: Any, rounded: Any) -> Any:
-    """The image of `rounded`, which is `data` after rounding, brought to `data` by their ratio."""
+    """Correct the image of `rounded`, which is `data` after rounding, by the ratio of the two."""
     exact = g.op("Mul", image, g.op("Div", data, rounded))
     exact = g.op("Where", g.op("Equal", rounded, _number(g, 0.0, data)), data, exact)
     near = g.op("Less", g.op("Abs", data), _number(g, 1.0, data))
@@ -118,7 +118,7 @@ def _exact_near_zero(g: Any, data: Any, image: Any, rounded: Any) -> Any:
 
 
 def _elu(g: Any, data: Any, alpha: Any, scale: Any, input_scale: Any) -> Any:
-    """By `_expm1`; ONNX Runtime subtracts 1 from the exponential."""
+    """Compute by `_expm1`; ONNX Runtime subtracts 1 from the exponential, which loses digits."""
 
     def times(value: Any, factor: Any) -> Any:
         number = torch_onnx.constant(factor, "f", "factor")
@@ -137,7 +137,7 @@ def _celu(g: Any, data: Any, alpha: Any) -> Any:
 
 
 def _log_sigmoid(g: Any, data: Any) -> Any:
-    """Without the exponential that is infinite from -89 down."""
+    """Compute without an exponential that overflows to infinity from -89 down."""
     rest = _log1p(g, g.op("Exp", g.op("Neg", g.op("Abs", data))))
     return g.op("Sub", g.op("Min", data, _number(g, 0.0, data)), rest)
 
@@ -145,7 +145,7 @@ def _log_sigmoid(g: Any, data: Any) -> Any:
 def _bce_with_logits(
     g: Any, data: Any, target: Any, weight: Any, pos_weight: Any, reduction: Any
 ) -> Any:
-    """As `_log_sigmoid`."""
+    """Compute by `_log_sigmoid`, which does not overflow."""
     one = _number(g, 1.0, data)
     right = _log_sigmoid(g, data)
     if not torch_onnx.is_absent(pos_weight):
@@ -161,7 +161,7 @@ def _bce_with_logits(
 
 
 def _atan2(g: Any, data: Any, other: Any) -> Any:
-    """The angle in the first quadrant, mirrored; the exporter's own is -pi on the negative axis."""
+    """Mirror the angle in the first quadrant; the exporter's own is -pi on the negative axis."""
     zero, pi = _number(g, 0.0, data), _number(g, math.pi, data)
     angle = g.op("Atan", g.op("Div", g.op("Abs", data), g.op("Abs", other)))
     origin = g.op("And", g.op("Equal", data, zero), g.op("Equal", other, zero))
@@ -171,7 +171,7 @@ def _atan2(g: Any, data: Any, other: Any) -> Any:
 
 
 def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
-    """The exporter's own, which is wrong but for p=2."""
+    """Use the exporter's own translation, but refuse any p other than 2, where it is wrong."""
     from torch.onnx import symbolic_opset9
 
     if torch_onnx.parsed(p, "f") != 2:
@@ -183,7 +183,7 @@ def _cdist(g: Any, x1: Any, x2: Any, p: Any, compute_mode: Any = None) -> Any:
 
 
 def _pairwise_distance(g: Any, x1: Any, x2: Any, p: Any, eps: Any, keepdim: Any) -> Any:
-    """With its epsilon in each difference; the exporter's own leaves it out."""
+    """Add epsilon to each difference; the exporter's own translation omits it."""
     power = torch_onnx.constant(p, "f", "p")
     if not 0 < power < math.inf:
         raise ExportError(
@@ -199,7 +199,7 @@ def _pairwise_distance(g: Any, x1: Any, x2: Any, p: Any, eps: Any, keepdim: Any)
 
 
 def _cosine_similarity(g: Any, x1: Any, x2: Any, dim: Any, eps: Any) -> Any:
-    """With each length bounded by epsilon; the exporter's own bounds their product."""
+    """Bound each length by epsilon; the exporter's own translation bounds their product."""
     axis = torch_onnx.constant(dim, "i", "dim")
     small = _number(g, torch_onnx.constant(eps, "f", "eps"), x1)
 

@@ -1,4 +1,4 @@
-"""What is done to every exported ONNX model before it is written."""
+"""Post-process every exported ONNX model before it is written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _INDEX_TYPES = {"tensor(int64)"}
 
 
 def finish(model: Any, source: Model, path: Path) -> None:
-    """Name the dimensions as the user did, mend what the exporters get wrong, and write.
+    """Name dimensions as the user did, correct mistakes of the exporters, and write the file.
 
     Args:
         model: the ``onnx_ir.Model``; it is changed.
-        source: what was exported.
-        path: the file; what is too big for it lies beside it.
+        source: the model that was exported.
+        path: the file to write; weights that are too large for it are written beside it.
     """
     import onnx_ir
 
@@ -33,7 +33,7 @@ def finish(model: Any, source: Model, path: Path) -> None:
     _widen_indices(model)
     make_reductions_sound(model)
     for node in model.graph.all_nodes():
-        # Tracebacks: paths of the machine that exported, and most of the file.
+        # Tracebacks contain paths of the exporting machine, and make up most of the file.
         for key in [key for key in node.metadata_props if key.endswith("stack_trace")]:
             del node.metadata_props[key]
     model.metadata_props["opsmith"] = version()
@@ -42,7 +42,7 @@ def finish(model: Any, source: Model, path: Path) -> None:
 
 
 def _restore_inputs(model: Any, source: Model) -> None:
-    """Have every input that the manifest lists, those too that nothing reads."""
+    """Add every input that the manifest lists, including inputs that the graph does not use."""
     import onnx_ir
 
     known = {value.name: value for value in model.graph.inputs}
@@ -84,9 +84,10 @@ def _name_dimensions(model: Any, names: Mapping[str, str]) -> None:
 
 
 def _widen_indices(model: Any) -> None:
-    """Cast indices to int64 where an operator takes no other.
+    """Cast indices to int64 where an operator accepts no other type.
 
-    torch.onnx hands int32 indices to ScatterND (of ``index_add``, for one), and ONNX Runtime then
+    torch.onnx passes int32 indices to ScatterND (for ``index_add``, for example), and ONNX Runtime
+    then
     refuses the model.
     """
     import onnx

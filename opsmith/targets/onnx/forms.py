@@ -1,12 +1,12 @@
-"""The forms that a custom operator can take in an ONNX model, and what each asks of it.
+"""Choose among the forms that a custom operator can have in an ONNX model.
 
-* ``standard``: ONNX's own operators, as `register_onnx` says. Runs anywhere, as fast as the
+* ``standard``: ONNX's own operators, as `register_onnx` defines. Runs anywhere, as fast as the
   runtime's own kernels.
 * ``library``: one node in the operator's domain, run by the operator's own kernel from a library
   beside the model.
-* ``inline``: the reference, taken apart into ONNX's operators. Runs anywhere.
+* ``inline``: the reference, decomposed into ONNX's operators. Runs anywhere.
 
-Left to itself the best that works is taken, in this order.
+By default the first form of this list that works is chosen.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from opsmith.targets.onnx.node import NodeLayout
 
 @dataclass(frozen=True)
 class Made:
-    """A runtime's libraries of an operator.
+    """The libraries of an operator for one runtime.
 
     Attributes:
-        paths: each by the device type of its kernel.
-        device: the device type that the model is to run on.
-        dtypes: the generic dtypes of that one; none where the operator is not generic.
+        paths: path of each library by the device type of its kernel.
+        device: the device type that the model will run on.
+        dtypes: the generic dtypes of the kernel for `device`; empty if the operator is not generic.
     """
 
     paths: Mapping[str, Path]
@@ -53,19 +53,19 @@ class Made:
 
 
 Library = Callable[[Operator], Made]
-"""Makes the runtime's libraries of an operator. Raises ExportError where there can be none."""
+"""Makes the runtime's libraries of an operator. Raises ExportError where that is not possible."""
 
 
 def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None) -> Chooser:
-    """Chooses among the forms of ONNX.
+    """Return the chooser among the forms of ONNX.
 
     Args:
         wanted: see `Chooser`.
-        opset: the opset that is exported.
-        library: makes libraries, `None` for a target that has none.
+        opset: the opset of the export.
+        library: makes libraries; `None` for a target without libraries.
 
     Raises:
-        ExportError: there is no such form.
+        ExportError: `wanted` is not a form.
     """
 
     def standard(operator: Operator, nodes: Sequence[Node]) -> Choice:
@@ -77,7 +77,7 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
 
     def inlined(operator: Operator, nodes: Sequence[Node]) -> Choice:
         choice = inline(operator, nodes)
-        # A bare ONNX file runs no kernels at all.
+        # A bare ONNX file never runs kernels, so the note would be pointless.
         unused = "" if library is None else left_out(operator.kernels.get(HOST))
         return replace(choice, note=f"{choice.note}; {unused}") if unused else choice
 
@@ -115,7 +115,7 @@ def _in_library(operator: Operator, nodes: Sequence[Node], library: Library | No
 
 
 def _require_carried(operator: Operator, node: Node) -> None:
-    """Refuse what a node of ONNX cannot hold.
+    """Refuse a call with values that an ONNX node cannot hold.
 
     Raises:
         ExportError: naming the argument.

@@ -1,15 +1,16 @@
-"""How a call of an operator becomes one ONNX node in the operator's own domain.
+"""Map a call of an operator to one ONNX node in the operator's own domain.
 
-The exporters write nodes by this layout, the ONNX Runtime adapter reads them by it.
+The exporters write nodes by this layout, and the ONNX Runtime adapter reads them by it.
 
-* Inputs: the tensor arguments in the signature's order, absent ones left empty. Where there are
-  lists of tensors, the required tensor arguments come first, and then, since ONNX allows one input
-  of any length, the last, the tensors of every list and the optional ones, one after the other.
-* Attributes: everything else, under the argument's name, typed: INT (bools too), FLOAT, STRING,
-  INTS, FLOATS. ``None`` is left out. A FLOAT has 32 bits: where that is not exact, the attribute
+* Inputs: the tensor arguments in the signature's order, absent ones left empty. If there are lists
+  of tensors, the required tensor arguments come first, and then the tensors of every list and the
+  optional tensors, one after the other: ONNX allows only one input of variable length, the last.
+* Attributes: all other arguments, under their names, typed: INT (bools too), FLOAT, STRING, INTS,
+  FLOATS. ``None`` is left out. A FLOAT has 32 bits: if that is not exact, the attribute
   ``<name>_exact`` has the number as text.
-* ``opsmith_counts``: INTS, only where there are lists: how many of the last input's tensors each
-  list, or optional argument, has; -1 for ``None``.
+* ``opsmith_counts``: INTS, only if there are lists: for each list or optional argument the number
+of
+  its tensors in the last input; -1 for ``None``.
 * Outputs: the results, then the mutated arguments with their new contents.
 """
 
@@ -28,7 +29,7 @@ DOMAIN_VERSION = 1
 COUNTS = "opsmith_counts"
 EXACT = "_exact"
 
-# Numbers of onnx.TensorProto.DataType and of ONNX Runtime's element types; they are the same.
+# The numbers of onnx.TensorProto.DataType, which ONNX Runtime uses as well.
 ELEMENT_TYPES = {
     "float32": 1,
     "uint8": 2,
@@ -58,7 +59,7 @@ class NodeLayout:
 
     @cached_property
     def tensors(self) -> tuple[Parameter, ...]:
-        """The parameters that are one input each."""
+        """Return the parameters that have one input each."""
         several = any(p.is_tensor_list for p in self.signature.parameters)
         return tuple(
             p for p in self.signature.parameters if p.is_tensor and not (several and p.optional)
@@ -66,21 +67,21 @@ class NodeLayout:
 
     @cached_property
     def lists(self) -> tuple[Parameter, ...]:
-        """The parameters whose tensors follow, one after the other: lists and optional tensors."""
+        """Return the parameters whose tensors share the last input: lists and optional tensors."""
         return tuple(p for p in self.signature.tensors if p not in self.tensors)
 
     @cached_property
     def attributes(self) -> tuple[Parameter, ...]:
-        """The parameters that are attributes."""
+        """Return the parameters that are attributes."""
         return tuple(p for p in self.signature.parameters if p.is_scalar or p.is_sequence)
 
     @property
     def output_count(self) -> int:
-        """Results, then mutated arguments."""
+        """Return the number of outputs: results, then mutated arguments."""
         return len(self.signature.results) + len(self.signature.mutated)
 
     def inputs(self, arguments: Mapping[str, Any]) -> list[Any]:
-        """A call's values in the order of the node's inputs, `None` where one is absent."""
+        """Return a call's values in the order of the node's inputs, `None` for an absent value."""
         found = [arguments[parameter.name] for parameter in self.tensors]
         while found and found[-1] is None:
             found.pop()
@@ -91,10 +92,10 @@ class NodeLayout:
     def attribute_values(
         self, arguments: Mapping[str, Any]
     ) -> dict[str, int | float | str | list[int] | list[float]]:
-        """A call's attributes by name, typed as ONNX has them.
+        """Return a call's attributes by name, in ONNX's types.
 
         Raises:
-            ExportError: a value is not known until the model runs, or ONNX has no type for it.
+            ExportError: a value is not known before the model runs, or ONNX does not have its type.
         """
         found: dict[str, Any] = {}
         for parameter in self.attributes:
@@ -139,7 +140,7 @@ def _items(parameter: Parameter, arguments: Mapping[str, Any]) -> Sequence[Any] 
 
 
 def _inexact(value: Any) -> str:
-    """The numbers as text where a FLOAT of 32 bits would round them."""
+    """Return the numbers as text if a FLOAT of 32 bits would round them, else an empty text."""
     numbers: Sequence[Any] = value if isinstance(value, list) else [value]
     if not numbers or not isinstance(numbers[0], float):
         return ""

@@ -1,8 +1,8 @@
-"""Sums over repeated indices, which ONNX Runtime gets wrong in ScatterND.
+"""Replace ScatterND where it sums over repeated indices, which ONNX Runtime gets wrong.
 
-Its ScatterND shares the indices among threads, and with a reduction two threads that meet at one
-element lose one of the updates, now and then (microsoft/onnxruntime issues 18048, 23396).
-ScatterElements takes them one after the other: slower, and right.
+ONNX Runtime's ScatterND distributes the indices over threads. With a reduction, two threads that
+update the same element sometimes lose one of the updates (microsoft/onnxruntime issues 18048,
+23396). ScatterElements processes the indices one after the other: slower, and right.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _END = 2**62
 
 
 def make_reductions_sound(model: Any) -> None:
-    """Replace every ScatterND that reduces.
+    """Replace every ScatterND with a reduction.
 
     Args:
         model: the ``onnx_ir.Model``; it is changed.
 
     Raises:
-        ExportError: the exporter did not record what the indices' shape is.
+        ExportError: the exporter did not record the shape of the indices.
     """
     import onnx_ir
 
@@ -42,13 +42,13 @@ def make_reductions_sound(model: Any) -> None:
 
 
 class _ScatterElements:
-    """Writes the nodes; `nodes` is where they go."""
+    """Appends the nodes that replace one ScatterND to `nodes`."""
 
     def __init__(self, nodes: list[Any]) -> None:
         self.nodes = nodes
 
     def build(self, inputs: Sequence[Any], reduction: str) -> Any:
-        """What ScatterND of `inputs` is."""
+        """Return the value that ScatterND of `inputs` computes."""
         data, indices, updates = inputs
         if indices.shape is None or not isinstance(indices.shape[-1], int):
             raise ExportError(
@@ -60,7 +60,7 @@ class _ScatterElements:
         if depth == 1 and len(indices.shape) == 2 and len(data.shape or ()) == 2:
             index = self._node("Expand", indices, self._node("Shape", updates))
             return self._node("ScatterElements", data, index, updates, **how)
-        # The indexed dimensions become one.
+        # Flatten the indexed dimensions into one.
         shape = self._node("Shape", data)
         lead, rest = self._part(shape, 0, depth), self._part(shape, depth, _END)
         rows = self._linear(indices, lead, depth)
@@ -73,7 +73,7 @@ class _ScatterElements:
         return self._node("Reshape", scattered, shape, allowzero=1)
 
     def _linear(self, indices: Any, lead: Any, depth: int) -> Any:
-        """Each index as one number, (n, 1)."""
+        """Return each index as one number, with shape (n, 1)."""
         table = self._node("Reshape", indices, self._numbers(-1, depth))
         negative = self._node("Less", table, self._numbers(0))
         table = self._node("Where", negative, self._node("Add", table, lead), table)

@@ -1,6 +1,6 @@
-"""The standard form of an operator for the exporter that torch.onnx uses now.
+"""Write the standard form of an operator for the current exporter of torch.onnx.
 
-What it imports of opsmith an installed package carries along.
+Installed packages carry a copy of the modules of opsmith that this module imports.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add_node(
     outputs: int,
     version: int | None,
 ) -> Sequence[Any]:
-    """Add a node to the graph that torch.onnx is building; returns its outputs."""
+    """Add a node to the graph that torch.onnx is building, and return its outputs."""
     import onnx_ir
     from onnxscript import evaluator
 
@@ -62,19 +62,19 @@ def add_node(
         num_outputs=outputs,
         version=version,
     )
-    # While the exporter translates, its recorder is onnxscript's evaluator.
+    # While the exporter translates, its recorder is onnxscript's default evaluator.
     recorder: Any = evaluator.default()
     recorder.nodes.append(node)
     return node.outputs
 
 
 def standard(operator: Operator, translation: OnnxTranslation, opset: int) -> Callable[..., Any]:
-    """What ``custom_translation_table`` of ``torch.onnx.export`` wants for one operator."""
+    """Return the function for one operator in torch.onnx's ``custom_translation_table``."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         emitter = DynamoEmitter(operator, opset)
         values = translate(translation, emitter, operator, operator.arguments(args, kwargs))
-        # The exporter names what comes back; an input must not come back as it is.
+        # The exporter renames the returned values, so an input must not be returned itself.
         values = tuple(
             emitter.node("Identity", value) if value.producer() is None else value
             for value in values

@@ -1,7 +1,9 @@
-"""Export by the TorchScript exporter, which traces the module again and knows nothing of programs.
+"""Export with the TorchScript exporter, which traces the module again and cannot use a program.
 
-While it traces, calls of inlined operators go to their references and calls of mutating operators
-to their functional twins; what stays becomes nodes by functions that are registered for the time.
+While it traces, calls of inlined operators are redirected to their references, and calls of
+mutating
+operators to their functional twins. Functions that are registered temporarily write the nodes of
+the remaining operators.
 """
 
 from __future__ import annotations
@@ -49,15 +51,16 @@ _SUFFIXES = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t"}
 
 
 def knows(overload: OpOverload) -> bool:
-    """Whether the exporter itself can translate `overload`."""
+    """Return whether the exporter itself can translate `overload`."""
     return torch_onnx.exports_by_torchscript(overload._schema.name, OPSETS[1])
 
 
 def export(model: Model, lowered: Lowered, opset: int) -> Any:
-    """Trace and translate; returns the ``onnx_ir.Model``.
+    """Trace and translate, and return the ``onnx_ir.Model``.
 
     Raises:
-        ExportError: the exporter cannot trace or translate something, in its own words.
+        ExportError: the exporter cannot trace or translate something; the message is the
+            exporter's.
     """
     import onnx_ir
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
@@ -93,25 +96,26 @@ def export(model: Model, lowered: Lowered, opset: int) -> Any:
                 custom_opsets=domains,
             )
         except Exception as error:
-            # What a function of ours raised passes through C++ and comes out as something else.
+            # An exception of opsmith's functions passes through C++, which changes its type.
             raise (problems[0] if problems else refusal(error)) from error
         loaded = onnx_ir.load(path)
-        # Whatever lies beside the file has to be read before the folder goes.
+        # Read the weights that lie beside the file before the folder is removed.
         for value in loaded.graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = onnx_ir.tensor(value.const_value.numpy(), name=value.name)
-        # A program's weights were traced as constants; as initializers they may lie in a file.
+        # A program's weights were traced as constants; only initializers can be written to a
+        # separate file.
         LiftConstantsToInitializersPass()(loaded)
     return loaded
 
 
 def _domains(choices: Sequence[Choice]) -> set[str]:
-    """The domains of operators that become nodes of their own."""
+    """Return the domains of operators that become nodes of their own."""
     return {c.operator.signature.namespace for c in choices if c.form == "library"}
 
 
 class _Flat(nn.Module):
-    """The model with tensors alone for arguments and results, as the manifest lists them."""
+    """Wraps the model so that arguments and results are tensors only, in the manifest's order."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -120,7 +124,7 @@ class _Flat(nn.Module):
         self.module = model.program.module() if module is None else module
 
     def train(self, mode: bool = True) -> _Flat:
-        # The exporter sets modes, which the module has, and which a program's module refuses.
+        # The exporter sets the mode, which the module of an ExportedProgram refuses.
         self.training = mode
         return self
 
@@ -132,7 +136,7 @@ class _Flat(nn.Module):
 
 
 class _Substitution(TorchFunctionMode):
-    """Sends calls of custom operators where their forms say."""
+    """Redirects calls of custom operators according to their forms."""
 
     def __init__(self, model: Model, lowered: Lowered) -> None:
         super().__init__()
@@ -151,7 +155,7 @@ class _Substitution(TorchFunctionMode):
             substitute = _with_constants(operator, function, fixed)
             if choice.form == "inline":
                 substitute = _refusing_values(operator, substitute)
-            # torch.ops.ns.name(...) shows up as the packet, an Operator's call as the overload.
+            # torch.ops.ns.name(...) appears as the packet, an Operator's call as the overload.
             for called in (operator.overload, operator.overload.overloadpacket):
                 self._functions[called] = substitute
 
@@ -159,7 +163,8 @@ class _Substitution(TorchFunctionMode):
         substitute = self._functions.get(func)
         if substitute is None:
             return func(*args, **(kwargs or {}))
-        # A reference may call further operators; a kept operator is called by what is substituted.
+        # A reference may call further operators; the substitute of a kept operator calls the
+        # operator itself.
         with self if func in self._inlined else contextlib.nullcontext():
             return substitute(*args, **(kwargs or {}))
 
@@ -168,7 +173,7 @@ _READ = ("Converting a tensor to a Python list", "Converting a tensor to a Pytho
 
 
 def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, refused where tracing it would make the example's values part of the model."""
+    """Wrap `function` to refuse a trace that would make the example's values part of the model."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings(record=True) as caught, kept_sizes():
@@ -188,7 +193,7 @@ def _refusing_values(operator: Operator, function: Callable[..., Any]) -> Callab
 
 
 def _require_visible(operator: Operator) -> None:
-    """Refuse to inline PyTorch's own operators, whose calls a trace does not let one replace.
+    """Refuse to inline PyTorch's own operators, whose calls cannot be replaced in a trace.
 
     Raises:
         ExportError: naming the operator.
@@ -202,7 +207,7 @@ def _require_visible(operator: Operator) -> None:
 
 
 def _traced(operator: Operator) -> Any:
-    """What the trace shows of a kept operator: itself, or its twin where tracing cannot have it."""
+    """Return the traced overload of a kept operator: its own, or its twin if tracing needs that."""
     signature = operator.signature
     if signature.mutated or any(is_encoded(parameter) for parameter in signature.parameters):
         return twin(operator, traced=True)
@@ -221,7 +226,7 @@ def _kept(operator: Operator) -> Callable[..., Any]:
 
 
 def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
-    """Refuse to write into part of a tensor, which this exporter would silently leave out.
+    """Refuse to write into part of a tensor: this exporter would silently omit the write.
 
     Raises:
         ExportError: naming the argument.
@@ -238,7 +243,7 @@ def _refuse_views(operator: Operator, arguments: Mapping[str, Any]) -> None:
 
 
 def _fixed(operator: Operator, nodes: Sequence[Any]) -> list[str]:
-    """The arguments that every call in the program gives a number."""
+    """Return the arguments that are constant numbers or texts in every call of the program."""
     names = [p.name for p in operator.signature.parameters if p.is_scalar or p.is_sequence]
     calls = [call_arguments(operator, node) for node in nodes]
 
@@ -252,12 +257,12 @@ def _fixed(operator: Operator, nodes: Sequence[Any]) -> list[str]:
 def _with_constants(
     operator: Operator, function: Callable[..., Any], names: Sequence[str]
 ) -> Callable[..., Any]:
-    """`function` with numbers for arguments that tracing turned into tensors, as sizes are."""
+    """Wrap `function` to turn sizes, which tracing made tensors, back into numbers."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         arguments = operator.arguments(args, kwargs)
         with warnings.catch_warnings():
-            # That they become constants is what is wanted here.
+            # Ignore the warning that they become constants, which is the purpose here.
             warnings.simplefilter("ignore", torch.jit.TracerWarning)
             for name in names:
                 value = arguments[name]
@@ -276,14 +281,14 @@ def _with_constants(
 def _registered(
     choices: Sequence[Choice], opset: int, problems: list[ExportError]
 ) -> Iterator[None]:
-    """The functions that make nodes, known to the exporter for the length of the block."""
+    """Register the functions that make nodes with the exporter during the block."""
     functions: dict[str, Callable[..., Any]] = dict(PATCHES)
     for choice in choices:
         make = _standard(choice) if choice.form == "standard" else _own_node(choice.operator)
         name = _traced(choice.operator)._schema.name
         functions[name] = _symbolic(choice.operator, make, problems)
-    # The exporter looks operators up by the opset; and nodes of a domain by the domain's version,
-    # since a translation may make one that is named as its operator.
+    # The exporter looks up operators by the opset, and nodes of a domain by the domain's version.
+    # Register under both, since a translation may make a node with its operator's name.
     versions = {
         (name, version): function
         for name, function in functions.items()
@@ -381,7 +386,7 @@ def _own_node(operator: Operator) -> _Make:
 def add_node(
     g: Any, name: str, inputs: Sequence[Any], attributes: Attributes, outputs: int
 ) -> Sequence[Any]:
-    """Add a node to the graph that the exporter is building; returns its outputs."""
+    """Add a node to the graph that the exporter is building, and return its outputs."""
     suffixed = {f"{key}_{_SUFFIXES[kind.rstrip('S')]}": value for key, kind, value in attributes}
     values = [torch_jit.absent(g) if value is None else value for value in inputs]
     made = g.op(name, *values, outputs=outputs, **suffixed)
@@ -413,7 +418,7 @@ class TorchScriptEmitter(Emitter):
 
 
 def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequence[Any]) -> None:
-    """Give the outputs the dtypes and what is known of the shapes."""
+    """Record the dtypes of the outputs, and their shapes as far as they are known."""
     known = infer(operator.signature, arguments, _traced_sizes)
     generic = generic_dtype(operator.signature, arguments, _traced_dtype)
     for result, value in zip(operator.signature.results, values, strict=False):

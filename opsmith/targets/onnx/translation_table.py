@@ -1,4 +1,4 @@
-"""What a call of ``torch.onnx.export`` that is not opsmith's wants to know of operators."""
+"""Provide opsmith's translations to a direct call of ``torch.onnx.export``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from opsmith.operators.core.onnx_choice import latest, translation_of
 
 
 def onnx_translations(*operators: Operator, opset: int = 20) -> dict[Any, Callable[..., Any]]:
-    """What ``torch.onnx.export`` takes as ``custom_translation_table``.
+    """Return a ``custom_translation_table`` for ``torch.onnx.export``.
 
-    It knows how to write the operators as `register_onnx` says. Without opsmith an installed
-    package has this function too, in its ``_opsmith``.
+    It translates the operators as `register_onnx` defines. An installed package has a copy of this
+    function in its ``_opsmith``, which works without opsmith.
 
     Args:
-        operators: which; by default all that were declared and have a standard form.
-        opset: the ``opset_version`` that is exported.
+        operators: the operators; by default all declared operators with a standard form.
+        opset: the ``opset_version`` of the export.
 
     Returns:
         For each operator's overload a function that writes its nodes.
