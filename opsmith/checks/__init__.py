@@ -1,11 +1,11 @@
-"""Proving an operator: cases from its signature, comparison with its reference, a report.
+"""Prove an operator: sample cases, compare with the reference, report.
 
 ::
 
     report = opsmith.checks.run([my_op])
     print(report.ok, report.explain())
 
-What is imported at once is light; hypothesis and the checks come with the first `run`.
+Importing this package is cheap; hypothesis and the checks are imported by the first `run`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cases that show whether what an export fixes has arrived: numbers, flags, texts, what is absent.
+"""Choose cases that reveal a wrongly baked-in constant: number, flag, string, absent argument.
 
-An export takes everything but tensors' values and sizes for constants. A mapping that drops one of
-them, or has a constant in its place, is right for the one value that it was tried with. So there
-are at least two cases for each, which differ in it, and in which it matters: where it takes its
-other value, the reference gives something else.
+An export turns everything but the values and sizes of tensors into constants. A mapping that drops
+a constant, or uses a wrong one, is right for the one value that it was tried with. So for each
+constant there are at least two cases that differ in it and in which it matters: with the other
+value, the reference gives another result.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from opsmith.signature import Parameter, Signature
 from opsmith.signature.shapes import Variadic
 from opsmith.targets import relative_difference
 
-#: How many combinations one export is compared on.
+#: Number of combinations that one export is compared on.
 MOST = 8
 _SAMPLES = 60
 _SECONDS = 3.0
-#: How many other values of a parameter are tried before it is said not to matter in a case.
+#: Number of other values of a parameter to try in a case before deciding that it has no effect
+#: there.
 _ALTERNATIVES = 3
-#: A change of the result that no tolerance hides.
+#: A relative change of the result that no tolerance hides.
 _VISIBLE = 1e-2
 
 _MATTERS, _UNSURE, _IDLE = 2, 1, 0
@@ -46,8 +47,8 @@ class Telling:
     """The cases to export.
 
     Attributes:
-        cases: no two of them alike in all that an export fixes.
-        untold: the parameters that never made a difference.
+        cases: cases of which no two agree in everything that an export fixes.
+        untold: the parameters that never changed a result.
     """
 
     cases: Sequence[Case]
@@ -57,16 +58,16 @@ class Telling:
 def telling_cases(
     trial: Trial, dtype: str | None, wanted: Wanted, keep: Callable[[Case], bool] | None
 ) -> Telling:
-    """Choose cases among the author's and sampled ones.
+    """Choose cases among the author's cases and sampled ones.
 
     Args:
-        trial: of the check.
+        trial: the trial of the check.
         dtype: the generic dtype.
-        wanted: what to sample.
-        keep: leaves cases out.
+        wanted: restricts the samples.
+        keep: returns whether a case may be chosen.
 
     Returns:
-        None where an export fixes nothing that could differ.
+        The chosen cases, and the parameters that never changed a result.
     """
     author = [case for case in trial.author_cases(dtype) if case.numel <= MODEST]
     found = [case for case in author if keep is None or keep(case)]
@@ -77,7 +78,7 @@ def telling_cases(
 
 
 def _varies(signature: Signature) -> bool:
-    """Whether calls can differ in what an export fixes."""
+    """Return whether calls can differ in something that an export fixes."""
     return any(
         not parameter.is_tensor or parameter.optional or _variadic(parameter)
         for parameter in signature.parameters
@@ -105,7 +106,7 @@ def _sampled(trial: Trial, wanted: Wanted) -> list[Case]:
 
 
 def facts(case: Case) -> dict[str, Any]:
-    """What an export of a case fixes, by what it is called."""
+    """Return the values that an export of a case fixes, by name."""
     found: dict[str, Any] = {}
     for parameter in case.signature.parameters:
         name, value = parameter.name, case.values[parameter.name]
@@ -121,7 +122,7 @@ def facts(case: Case) -> dict[str, Any]:
 
 
 def shown_facts(case: Case) -> str:
-    """Numbers, flags and texts of a case, for messages."""
+    """Return the numbers, flags and strings of a case, for messages."""
     parameters = case.signature.by_name
     return ", ".join(
         f"{name}={value!r}"
@@ -131,7 +132,7 @@ def shown_facts(case: Case) -> str:
 
 
 class _Choice:
-    """Works with positions among the candidates, the author's first."""
+    """Chooses among candidates by their positions; the author's cases come first."""
 
     def __init__(self, trial: Trial, candidates: Sequence[Case]) -> None:
         self._trial = trial
@@ -146,7 +147,7 @@ class _Choice:
         self._facts = [facts(case) for case in self._cases]
 
     def choose(self) -> Telling:
-        # A dictionary for its order.
+        # A dictionary as an ordered set.
         chosen: dict[int, None] = {}
         untold = []
         for name in dict.fromkeys(name for found in self._facts for name in found):
@@ -156,17 +157,18 @@ class _Choice:
             if len(told) < 2:
                 untold += [name] if name in self._trial.signature.by_name else []
                 continue
-            # Of a text every value is a path of its own, of a number two are enough.
+            # Try every value of a string option, since each may select another branch; for a
+            # number, two values are enough.
             texts = all(isinstance(value, str) for value in groups)
             chosen.update({position: None for _, position in (told if texts else told[:2])})
-        # What the author serves is wanted in any case.
+        # Always include the cases that the author registered.
         chosen.update({p: None for p, case in enumerate(self._cases) if case.origin})
         distinct = {repr(self._facts[position]): position for position in reversed(chosen)}
         kept = [position for position in chosen if position in distinct.values()]
         return Telling([self._cases[position] for position in kept[:MOST]], untold)
 
     def _groups(self, name: str) -> dict[Any, list[int]]:
-        """The cases by what `name` is in them."""
+        """Group the positions of the cases by the value of `name`."""
         groups: dict[Any, list[int]] = {}
         for position, found in enumerate(self._facts):
             if name in found:
@@ -176,7 +178,7 @@ class _Choice:
     def _best(
         self, name: str, positions: Sequence[int], chosen: Mapping[int, None]
     ) -> tuple[int, int]:
-        """The case in which `name` matters most, one that was chosen already if it can be."""
+        """Return the case in which `name` matters most, preferably one that is already chosen."""
         best = (positions[0], _IDLE)
         for position in sorted(positions, key=lambda position: position not in chosen):
             quality = self._quality(position, name)
@@ -192,19 +194,20 @@ class _Choice:
         if parameter is None or parameter.is_tensor_list or time.monotonic() > self._until:
             return _UNSURE
         if parameter.is_tensor and case.values[name] is None:
-            # What might stand there is anyone's guess.
+            # There is no tensor to try in place of the absent one.
             return _UNSURE
         for other in self._others(case, parameter):
             result = self._reference({**case.values, name: other})
             if result is None:
-                # It cannot have this value here, so that the two differ in more than that.
+                # The reference refuses this value in this case, so cases with the two values differ
+                # in more.
                 found = _UNSURE
             elif _differ(self._results[position], result):
                 return _MATTERS
         return found
 
     def _others(self, case: Case, parameter: Parameter) -> Iterator[Any]:
-        """What else a parameter may be in a case."""
+        """Return other values to try for a parameter of a case."""
         if parameter.is_tensor:
             return iter([None])
         mine = facts(case)[parameter.name]

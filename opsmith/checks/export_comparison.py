@@ -1,7 +1,7 @@
-"""What one row about a target exports: sizes that change, and every combination of what is fixed.
+"""Compare exports of one row: with changing sizes, and with combinations of fixed arguments.
 
-All goes into one model, which makes several calls, since an export takes a while. Only where that
-is refused, or does not run, is each call exported by itself, so that it is known which.
+Since an export takes a while, all calls go into one model. If that model is refused or does not
+run, each call is exported by itself, to find out which call is the cause.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from opsmith.targets import LoadedModel, ModelProof, Target, export, load
 
 
 class _CannotError(Exception):
-    """A model could not be exported (its cause is an `ExportError`), or does not run."""
+    """Raised if a model cannot be exported (caused by an `ExportError`), or does not run."""
 
     def failure(self, case: Case, *, dynamic: bool = False) -> Failure:
-        """The failure that this is where nothing excuses it."""
+        """Return the failure to report if nothing excuses this error."""
         exported = not isinstance(self.__cause__, ExportError)
         code = "OPS-TARGET-RAISED" if exported else "OPS-TARGET-EXPORT"
         failed = Failure(str(self), case, code=code)
@@ -43,13 +43,13 @@ class _CannotError(Exception):
 
 
 class ModelExports:
-    """Exports models that call an operator, and compares what they give.
+    """Exports models that call an operator, and compares their results.
 
     Args:
-        trial: of the row.
-        target: what is exported to.
-        proof: how.
-        telling: the calls whose numbers, flags, texts and absent arguments are compared.
+        trial: the trial of the row.
+        target: the target to export to.
+        proof: the route to the target.
+        telling: the calls whose numbers, flags, strings and absent arguments are compared.
     """
 
     def __init__(self, trial: Trial, target: Target, proof: ModelProof, telling: Telling) -> None:
@@ -64,12 +64,13 @@ class ModelExports:
         self._failure: Failure | None = None
 
     def compare(self, cases: list[Case]) -> None:
-        """Export the first of `cases`, with sizes that change if there are more; run all.
+        """Export the first of `cases`, and run all of them; with several, sizes are dynamic.
 
         Raises:
-            Failure: a result is wrong, or an export fails that must not.
+            Failure: a result is wrong, or an export fails that must succeed.
         """
-        # The telling cases go along once: a failure of theirs does not depend on `cases`.
+        # Export the telling cases along with the first `cases` only: their results do not depend on
+        # `cases`.
         waiting, self._waiting = self._waiting, []
         if waiting:
             try:
@@ -85,7 +86,7 @@ class ModelExports:
         self._sizes(cases)
 
     def finish(self) -> None:
-        """Say what was exported, and what could not be.
+        """Add notes on what was exported, and what could not be.
 
         Raises:
             Failure: a telling case gave a wrong result.
@@ -108,7 +109,7 @@ class ModelExports:
             notes.append(f"no two cases show what {names} does; register_cases can give some")
 
     def _combinations(self, telling: Sequence[Case]) -> None:
-        """Export telling cases without others: together if they can be, else one by one."""
+        """Export only telling cases: together if possible, otherwise one by one."""
         try:
             self._run([], telling)
             self._count += len(telling)
@@ -144,16 +145,16 @@ class ModelExports:
             given.append(shown_facts(case))
 
     def _run(self, cases: Sequence[Case], telling: Sequence[Case]) -> None:
-        """Export one model, and compare.
+        """Export one model, and compare its results.
 
         Args:
-            cases: the first call's, one for each time that the model is run; its sizes change where
-                there are several.
-            telling: those of the other calls.
+            cases: arguments of the model's first call; the model runs once for each case. With
+                several cases, the sizes are dynamic.
+            telling: arguments of the model's other calls.
 
         Raises:
             _CannotError: the model cannot be exported, or does not load or run.
-            Failure: a result of `cases` is wrong; one of `telling` is raised by `finish`.
+            Failure: a result of `cases` is wrong; `finish` raises failures of `telling`.
         """
         first = list(cases[:1])
         truths = {id(case): self._trial.truth(case) for case in (*cases, *telling)}
@@ -185,11 +186,12 @@ class ModelExports:
                         self._compare_telling(one, results, truths[id(one)])
 
     def _announce(self, calls: Sequence[Case]) -> None:
-        """Say which calls are in the model that is about to be exported, and run.
+        """Announce the calls of the model that is about to be exported and run.
 
         Raises:
-            _CannotError: it took the process down before, and nobody knows which of its calls did.
-            Failure: its only call did.
+            _CannotError: the model ended a process before, and it is unknown which of its calls
+                did.
+            Failure: the model's only call ended a process before.
         """
         first, *others = calls
         try:
@@ -254,8 +256,8 @@ class ModelExports:
 
 
 def _reason(error: ExportError) -> str:
-    """The first line that says something, and the line of the reference that it names."""
+    """Return the first line that is not empty, and the line that names a place in the reference."""
     first, *rest = [line for line in str(error).splitlines() if line.strip()]
-    # What PyTorch had to say comes after a line of ours.
+    # PyTorch's own message follows a line of opsmith's that ends with a colon.
     more = rest[:1] if first.endswith(":") else [line for line in rest[:1] if "  at " in line[:5]]
     return " ".join([first, *(line.strip() for line in more)])

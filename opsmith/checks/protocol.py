@@ -1,15 +1,15 @@
-"""What a check is, and how one is added.
+"""The protocol of a check, and the registry of all checks.
 
-A check is a function that takes a `Trial`, runs cases through it, and raises `Failure` where
-something does not hold::
+A check is a function that receives a `Trial`, runs cases through it, and raises `Failure` if a case
+fails::
 
     @check("aliasing", "results share no memory with arguments")
     def aliasing(trial: Trial) -> None:
         def one(case: Case) -> None: ...
         trial.each(one)
 
-Every module in ``opsmith.checks.catalogue`` is imported, so a file there adds its checks and no
-other file changes; `check` used elsewhere (in a target, in a user's project) does the same.
+To add a check, add a file to ``opsmith.checks.catalogue``: every module in that folder is imported.
+`check` works in other places too: in a target, or in a user's project.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold.
+    """A property of operators that is checked, and the function that checks it.
 
     Attributes:
-        name: what ``--check`` and the report call it.
-        summary: what must hold, as the end of "checks that …".
-        run: does it.
-        subjects: what of an operator it is run on; its kernels unless said otherwise.
-        order: smaller runs earlier.
+        name: the name for ``--check`` and for the report.
+        summary: the property, as the end of "checks that …".
+        run: the function that checks it.
+        subjects: returns the parts of an operator to run the check on; by default its kernels.
+        order: position among the checks; smaller runs earlier.
         time_limit: the seconds that one step may take before the check counts as hung, as a
             multiple of the usual limit.
-        samples: whether it runs cases; then it fails where there are none.
-        flag: the option of ``opsmith check`` without which it does not run, as it is slow; it runs
-            where it is selected by name, too.
-        runtime: what the kernel runs in; the column that it has in a page.
-        prepares: modules that take long to import, and functions that take long when first called
-            (``module:function``), once for all rows; none starts a thread.
-        calls: whether it calls the operator, whose kernel is built and loaded before it runs; one
-            that does not need not wait for that.
+        samples: whether the check runs cases; if it does, it fails when there are no cases.
+        flag: the option of ``opsmith check`` that turns on a slow check; naming the check turns it
+            on too. Empty for a check that always runs.
+        runtime: the runtime of the kernel; its column in the HTML report.
+        apart: whether the kernel runs in a process of its own.
+        prepares: modules that take long to import, and functions whose first call takes long
+            (``module:function``); done once for all rows. None of them may start a thread.
+        calls: whether the check calls the operator. If it does, it waits until the kernel is built
+            and loaded.
     """
 
     name: str
@@ -65,17 +66,17 @@ class Check:
 
     @property
     def compiles(self) -> bool:
-        """Whether it waits for compilers most of the time."""
+        """Whether the check spends most of its time waiting for compilers."""
         return self.time_limit > 1.0
 
 
 class UnknownCheckError(OpsmithError):
-    """No check has this name."""
+    """Raised for the name of a check that does not exist."""
 
     exit_code = 2
 
 
-#: What ``opsmith check --quick`` runs: what finds most, and compiles nothing but the kernel.
+#: The checks of ``opsmith check --quick``: they find most defects, and compile only the kernel.
 QUICK = (
     "build",
     "dispatch",
@@ -106,7 +107,7 @@ def check(
     prepares: tuple[str, ...] = (),
     calls: bool = True,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
-    """Make the decorated function a check; see `Check` for the arguments."""
+    """Register the decorated function as a check; see `Check` for the arguments."""
 
     def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
         _CHECKS[name] = Check(
@@ -129,8 +130,8 @@ def check(
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order in which they run."""
-    # By its name, since the files there import this one.
+    """Return every check, in the order in which they run."""
+    # Imported by name, since the files of the catalogue import this module.
     catalogue = importlib.import_module("opsmith.checks.catalogue")
     for module in pkgutil.iter_modules(catalogue.__path__):
         importlib.import_module(f"{catalogue.__name__}.{module.name}")
@@ -138,10 +139,12 @@ def all_checks() -> list[Check]:
 
 
 def selected(names: Sequence[str] | None, flags: Sequence[str] = ()) -> list[Check]:
-    """The checks called `names`, all that need no flag where nothing is named; those of `flags`.
+    """Return the checks called `names`, and the checks that one of `flags` turns on.
+
+    Without names, return all checks that need no flag, and the checks of `flags`.
 
     Raises:
-        UnknownCheckError: there is no such check, or no check has such a flag.
+        UnknownCheckError: a name is the name of no check, or a flag turns on no check.
     """
     everything = all_checks()
     known = {one.name for one in everything}

@@ -1,4 +1,4 @@
-"""A report: the rows of a run, and the forms in which it is shown."""
+"""The report of a run: its rows, and the formats that show it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from opsmith.checks.report.rows import Results
 
 
 class Report(Results):
-    """Every row of one run; see `Results`."""
+    """The rows of one run; see `Results`."""
 
     def table(self) -> Any:
-        """A renderable for rich that fits 80 columns: every row, then failures in full."""
+        """Return a renderable for rich that fits 80 columns: every row, then failures in full."""
         from rich.console import Group
 
         from opsmith.checks.report.table import Table, ending
@@ -25,16 +25,16 @@ class Report(Results):
         return Group(*parts, *ending(self))
 
     def to_json(self) -> str:
-        """The report as JSON text; `opsmith.checks.report.json_junit.SCHEMA_FILE` describes it."""
+        """Return the report as JSON; `opsmith.checks.report.json_junit.SCHEMA_FILE` has the schema."""
         from opsmith.checks.report.json_junit import to_json
 
         return to_json(self)
 
     def to_junit(self, path: str | Path | None = None) -> str:
-        """The report as JUnit's XML, for continuous integration.
+        """Return the report as JUnit XML, for continuous integration.
 
         Args:
-            path: also written there.
+            path: a file to write the document to as well.
 
         Returns:
             The document's text.
@@ -47,10 +47,10 @@ class Report(Results):
         return text
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one self-contained page.
+        """Return the report as one self-contained HTML page.
 
         Args:
-            path: also written there.
+            path: a file to write the page to as well.
 
         Returns:
             The page's text.

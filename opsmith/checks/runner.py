@@ -1,4 +1,4 @@
-"""`run`: every check of every kernel of every operator; `run_check`: one of them."""
+"""Run checks: `run` runs every check of every kernel of every operator; `run_check` runs one."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
 
-#: What the other rows of a kernel say whose build failed: it is not tried again.
+#: The message of a kernel's other rows after its build failed: it is not tried again.
 NOT_BUILT = "not built"
-#: After a kernel hung, its other checks get this part of the time, and not less than so much.
+#: After a kernel hung, its other checks get this fraction of the time limit, but at least this
+#: many seconds.
 _LESS, _LEAST_SECONDS = 0.1, 1.0
-#: Checks that draw whatever the declaration allows; where they find no case, none does.
+#: Checks that sample every call that the declaration allows; if they find no case, no check does.
 _DRAW_ALL = ("dispatch", "reference")
-#: After this many checks of a kernel hung, the others are not run.
+#: After this many checks of a kernel hung, its other checks are not run.
 _HANGS = 3
-#: So many refused samples for each that was taken are worth a word on how to draw fewer.
+#: With this many refused samples for each accepted sample, add advice on how to draw fewer.
 _MANY_REFUSED = 10
 _REFUSES_ALL = "the reference refuses every sampled case"
 
@@ -68,42 +69,46 @@ def run(
     progress: Progress | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Report:
-    """Build, then compare everything derived from each declaration with its reference.
+    """Build each kernel, then compare everything derived from its declaration with the reference.
 
     Args:
-        operators: what to check.
-        select: names of checks; all by default, but those that a flag asks for. Compiled kernels
-            are built in any case.
-        cases: arguments by name to check one operator with, as they lie in memory, in place of the
-            author's cases and of samples; two that differ in sizes alone for what takes a pair.
-        flags: asks for further checks: ``"cpp"`` for those in C++ programs.
+        operators: the operators to check.
+        select: names of checks; by default all checks that need no flag. Compiled kernels are built
+            in any case.
+        cases: arguments by name for one operator, with their memory layout. They replace the
+            author's cases and the samples. For a check of pairs, give two cases that differ only in
+            sizes.
+        flags: turn on further checks: ``"cpp"`` those in C++ programs.
         seed: decides every sample.
-        examples: how many cases a check samples, shared among the dtypes.
+        examples: number of cases that a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
-        time_limit: the seconds that one call may take before it counts as hung; compilers get
-            a few times as long. Once a kernel hung, its other checks get a tenth of it; once
-            three of its checks hung, the others are not run.
+        time_limit: the seconds that one call may take before it counts as hung; compilers get a few
+            times as long. Once a kernel hung, its other checks get a tenth of it; once three of its
+            checks hung, the others are not run.
         isolate: whether kernels run in another process, so that a crash is a failed check. An
-            operator that is not declared in a file (a notebook, a test function) runs here anyway.
-        jobs: how many rows may run side by side, each in a process of its own; more than one
-            only where rows wait for compilers, and kernels run in other processes.
-        devices: device types to check, each of which must be here; by default those that have
-            kernels. An operator whose kernels are for others fails: it falls back to the reference.
-        stores: whether failing cases are kept beside what is built.
-        recalls: whether those that earlier runs kept are tried first.
-        allow_cut_short: whether the report is *ok* where a check ran out of time before it had
-            tried enough to have passed.
-        progress: told before each row, and at the end; by several threads, one at a time.
-        on_row: given each row as soon as it is there, and those before it; by threads likewise.
+            operator that is not declared in a file (a notebook, a test function) runs in this
+            process anyway.
+        jobs: number of rows that may run in parallel, each in a process of its own. Rows run in
+            parallel only while they wait for compilers, and only with `isolate`.
+        devices: device types to check, all of which must be present; by default those that have
+            kernels. An operator without a kernel for one of them fails: its calls run the
+            reference.
+        stores: whether to keep failing cases next to the build files.
+        recalls: whether to try the failing cases that earlier runs kept first.
+        allow_cut_short: whether the report is *ok* if a check ran out of time before it had tried
+            enough cases to pass.
+        progress: called before each row, and at the end; from several threads, one at a time.
+        on_row: called with each row in order, as soon as it and the rows before it are done; from
+            several threads, one at a time.
 
     Returns:
         A row for each check of each kernel.
 
     Raises:
         ValueError: `cases` come with several operators.
-        ArgumentError: they do not fit the declaration.
-        UnknownCheckError: `select` names no check, or a flag asks for none.
-        MissingDependencyError: hypothesis is not installed, or a device that was asked for.
+        ArgumentError: `cases` do not fit the declaration.
+        UnknownCheckError: `select` names no check, or a flag turns on no check.
+        MissingDependencyError: hypothesis is not installed, or a requested device is absent.
     """
     started = time.monotonic()
     many = [operators] if isinstance(operators, Operator) else list(operators)
@@ -128,7 +133,7 @@ def run(
     schedule = Schedule(plan, progress, on_row, _FirstToTell(plan).settle)
     histories = {_kernel_of(subject): _History() for subject, _ in plan}
     with borrowed() if isolate else Worker() as worker:
-        # It is gone with the run, however that ends.
+        # The folder is removed with the run, however the run ends.
         shared = replace(settings, shared=str(worker.folder / "shared"), truths=True)
         if cases:
             given = worker.folder / "given.pt"
@@ -152,9 +157,9 @@ def run(
 
 
 class _FirstToTell:
-    """Has one row of a kernel say that the reference refuses every sample.
+    """Keeps one of a kernel's rows that report that the reference refuses every sample.
 
-    A history spares the rows after that one, but not those that run beside it.
+    `_History` skips the rows that run after that one, but not the rows that run in parallel.
     """
 
     def __init__(self, plan: Sequence[Planned]) -> None:
@@ -162,7 +167,7 @@ class _FirstToTell:
         self._told: dict[tuple[str, str], str] = {}
 
     def settle(self, position: int, row: Row) -> Row:
-        """Return the row, or that it was not run where a row before it has said so."""
+        """Return the row, or a row that was not run if an earlier row has reported the same."""
         if row.code != "OPS-CASES-NONE" or not row.message.startswith(_REFUSES_ALL):
             return row
         first = self._told.setdefault((row.operator, row.kernel), row.check)
@@ -171,7 +176,7 @@ class _FirstToTell:
 
 
 def _caseless(check: str) -> str:
-    """Why a check is not run after one that found no case."""
+    """Explain that a check is not run after another check found no case."""
     return f"not run, since {check} found no arguments that the reference takes"
 
 
@@ -182,7 +187,7 @@ def _helped(
     run_row: Callable[[int, Worker], Row | None],
     count: int,
 ) -> Iterator[None]:
-    """Threads that run rows too, each by a worker of its own."""
+    """Run rows in further threads, each with a worker of its own, while the block runs."""
 
     def help_(worker: Worker) -> None:
         runtime = ""
@@ -201,7 +206,7 @@ def _helped(
         workers = [stack.enter_context(Worker()) for _ in range(count)]
         threads = [threading.Thread(target=help_, args=(worker,)) for worker in workers]
         for worker, thread in zip(workers, threads, strict=True):
-            # It imports while the kernel is being built.
+            # The worker imports its modules while the kernel is being built.
             worker.begin()
             thread.start()
         try:
@@ -235,10 +240,10 @@ def planned(
     flags: Sequence[str] = (),
     devices: Sequence[str] = (),
 ) -> list[tuple[Subject, Check]]:
-    """What `run` runs, in order.
+    """Return the rows that `run` runs, in order.
 
     Raises:
-        UnknownCheckError: `select` names no check, or a flag asks for none.
+        UnknownCheckError: `select` names no check, or a flag turns on no check.
     """
     checks = selected(select, flags)
     if select:
@@ -253,7 +258,7 @@ def planned(
 def _of(
     operator: Operator, checks: Sequence[Check], devices: Sequence[str]
 ) -> list[tuple[Subject, Check]]:
-    """What to run for an operator, kernel by kernel."""
+    """Return the rows to run for an operator, kernel by kernel."""
     found = [
         (subject, check) for check in checks for subject in _subjects(check, operator, devices)
     ]
@@ -262,7 +267,7 @@ def _of(
 
 
 def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[Subject]:
-    """What a check runs on; where devices were asked for, there is something on each of them."""
+    """Return the subjects of a check; with `devices`, at least one on each of the devices."""
     found = check.subjects(operator)
     if not devices:
         return found
@@ -275,12 +280,12 @@ def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[
 
 @dataclass
 class _History:
-    """What the checks so far say of those to come, for one kernel.
+    """The results of a kernel's checks so far that decide about its other checks.
 
     Attributes:
-        broken: whether it does not build.
+        broken: whether the kernel does not build.
+        caseless: the check that found no arguments that the reference accepts.
         hung: the checks that hung.
-        caseless: the check that found no arguments that the reference takes.
     """
 
     broken: bool = False
@@ -289,7 +294,7 @@ class _History:
 
     @property
     def obstacle(self) -> str:
-        """Why a further check is not run; empty where it is."""
+        """The reason not to run a further check; empty if it is to run."""
         if self.broken:
             return NOT_BUILT
         if self.caseless:
@@ -299,7 +304,7 @@ class _History:
         return ""
 
     def learn(self, row: Row) -> None:
-        """Take what came of a check."""
+        """Update the history with a finished row."""
         self.broken |= row.check == "build" and row.status == "failed"
         if row.check in _DRAW_ALL and row.code == "OPS-CASES-NONE":
             self.caseless = row.check
@@ -308,7 +313,7 @@ class _History:
 def _row(
     check: Check, subject: Subject, settings: Settings, worker: Worker, history: _History
 ) -> Row | None:
-    """The row that a worker gives; `None` where it cannot."""
+    """Run a check in a worker, and return its row; `None` if the worker cannot run it."""
     row = _after(history, check, subject)
     if row is None:
         row = _isolated(check, subject, settings, worker, history)
@@ -318,7 +323,7 @@ def _row(
 
 
 def _here(check: Check, subject: Subject, settings: Settings, history: _History) -> Row:
-    """The same in this process."""
+    """Run a check in this process, and return its row."""
     row = _after(history, check, subject)
     if row is None:
         row = run_check(check, subject, settings, lambda *_: None, {})
@@ -327,12 +332,12 @@ def _here(check: Check, subject: Subject, settings: Settings, history: _History)
 
 
 def _after(history: _History, check: Check, subject: Subject) -> Row | None:
-    """The row of a check that is not run for what came of others; `None` where it is."""
+    """Return the row of a check that is skipped because of earlier rows; `None` if it is to run."""
     return not_run(check, subject, history.obstacle) if history.obstacle else None
 
 
 def not_run(check: Check, subject: Subject, why: str) -> Row:
-    """Return the row of a check that is not run: it was not asked for, or others say why."""
+    """Return the row of a check that is not run, with the reason."""
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
@@ -375,13 +380,13 @@ def run_check(
     """Run one check in this process.
 
     Args:
-        check: what to run.
-        subject: on what.
-        settings: how thoroughly.
-        announce: told of each case before it runs.
-        crashed: cases that took a process down before, by their keys: how, and the code of that.
-        replay: is told with which case it failed, and says where only one is to run.
-        caller: the process that the kernel runs in; this one by default.
+        check: the check to run.
+        subject: the operator and kernel.
+        settings: the settings of the run.
+        announce: called before each case.
+        crashed: keys of cases that ended a process before: how it ended, and the failure code.
+        replay: receives the case that failed, and says whether only one case is to run.
+        caller: the process that the kernel runs in; this process by default.
     """
     started = time.monotonic()
     replay = replay or Replay()
@@ -394,7 +399,7 @@ def run_check(
     try:
         trial.need(not subject.missing, subject.missing)
         _build(check, subject)
-        # What a kernel leaves behind is a matter of one row, and not of those after it.
+        # Undo a kernel's side effects on the process, so that they cannot affect later rows.
         with Surroundings(), _without_traces():
             check.run(trial)
         if check.samples and not trial.count:
@@ -437,14 +442,14 @@ def run_check(
 
 
 def _shown(trial: Trial, failure: Failure, path: Path) -> str:
-    """Python that shows a failing case; it is stored as well, where that is wanted or needed."""
+    """Return Python that shows a failing case. Store the case too, if that is wanted or needed."""
 
     def keep(case: Case) -> Path:
         place = path if case is failure.case else beside(path)
         store(place, Stored(case, trial.family))
         return place
 
-    # A kernel that ran in this process may have changed whatever this needs.
+    # A kernel that ran in this process may have changed anything that this code needs.
     with contextlib.suppress(Exception):
         if trial.replay.file and failure.case is not None:
             several = [case for case in (failure.case, failure.beside) if case is not None]
@@ -457,7 +462,7 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """Have PyTorch trace nothing where nobody asked for it: it writes down a stack a guard."""
+    """Turn off PyTorch's trace log unless the user asked for it: it records a stack a guard."""
     logger = logging.getLogger("torch.__trace")
     handlers = [] if "TORCH_TRACE" in os.environ else list(logger.handlers)
     for handler in handlers:

@@ -1,4 +1,4 @@
-"""Which row is run next, where several are run side by side, and in which order they are told."""
+"""Decide which row runs next when several run in parallel, and report rows in order."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from opsmith.checks.protocol import Check
 from opsmith.checks.report.rows import Row
 
 Progress = Callable[[int, int, str], None]
-"""Takes how many rows are done, how many there are, and what is being run now."""
+"""Receives the number of finished rows, the number of all rows, and what is running now."""
 
 Planned = tuple[Subject, Check]
 
 
 class Schedule:
-    """Hands out the rows of a plan, and takes what came of them.
+    """Hands out the rows of a plan, and collects their results.
 
-    The first runner goes through the plan from its beginning, where rows are quick. The others are
-    its helpers: they begin with rows that compile, which are last in the plan and take longest, and
-    stay with one runtime as long as they can, so that each imports what it needs once. They take a
-    kernel's last runtime first, so that the first runner and they meet in the middle. Rows of one
-    module and runtime share an export, and are run side by side only where nothing else is left.
-    A kernel is built before anything else of it is run.
+    The first runner goes through the plan from the beginning, where rows are quick. The other
+    runners are its helpers. They begin with rows that compile, which come last in the plan and take
+    longest. A helper stays with one runtime as long as it can, so that it imports each runtime's
+    modules once. Helpers begin with the last runtime of a kernel, so that they and the first runner
+    meet in the middle. Rows of one module and runtime share an export, and run in parallel only if
+    no other row is left. A kernel is built before its other rows run.
 
     Args:
-        plan: what to run.
-        progress: told whenever a row begins, and at the end; by one thread at a time.
-        on_row: given the rows in the order of the plan, each as soon as those before it are there.
-        settle: makes of a position and its row what is kept of it, in the order of the plan.
+        plan: the rows to run.
+        progress: called whenever a row begins, and at the end; by one thread at a time.
+        on_row: called with the rows in the order of the plan, with each as soon as it and the rows
+            before it are done.
+        settle: returns the row to keep for a position and its row; called in the order of the plan.
     """
 
     def __init__(
@@ -55,23 +56,23 @@ class Schedule:
         self._changed = threading.Condition()
 
     def helpers(self) -> int:
-        """How many helpers can be of use: for rows that compile, where others are left to run."""
+        """Return the number of useful helpers, given the rows that compile and the other rows."""
         compiling = sum(check.compiles for _, check in self._plan)
         builds = sum(check.name == "build" for _, check in self._plan)
         return max(0, min(compiling, max(builds, len(self._plan) - builds) - 1))
 
     def take(self, helper_of: str | None = None) -> int | None:
-        """The position of the row to run next; waits until there is one.
+        """Return the position of the row to run next; wait until a row is ready.
 
         Args:
-            helper_of: the runtime of a helper's last row, empty for its first; `None` for the first
-                runner.
+            helper_of: the runtime of a helper's last row, empty for its first row; `None` for the
+                first runner.
 
         Returns:
-            None where there is nothing left to do.
+            None if no row is left.
 
         Raises:
-            BaseException: what a helper raised, to the first runner.
+            BaseException: an exception of a helper, raised in the first runner.
         """
         with self._changed:
             while not self._ended:
@@ -80,7 +81,7 @@ class Schedule:
                     self._running.append(position)
                     self._tell()
                     return position
-                # What a helper cannot run comes back to the first runner.
+                # A row that a helper cannot run is given back to the first runner.
                 mine = not self._waiting if helper_of is not None else not self._left()
                 if mine:
                     return None
@@ -90,7 +91,7 @@ class Schedule:
             return None
 
     def give(self, position: int, row: Row) -> None:
-        """Take what came of a row; nothing where all was ended, and the row with it."""
+        """Store the result of a row; ignore it if the schedule has ended."""
         with self._changed:
             self._running.remove(position)
             if self._ended:
@@ -113,14 +114,14 @@ class Schedule:
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Hand out nothing more."""
+        """Stop handing out rows."""
         with self._changed:
             self._ended = True
             self._error = self._error or error
             self._changed.notify_all()
 
     def rows(self) -> list[Row]:
-        """All rows, in the order of the plan."""
+        """Return all rows, in the order of the plan."""
         return [self._rows[position] for position in sorted(self._rows)]
 
     # --- under the lock ----------------------------------------------------------------------
@@ -152,7 +153,7 @@ class Schedule:
         return found
 
     def _export(self, position: int) -> tuple[str, str]:
-        """What rows have in common that wait for one another's export."""
+        """Return module and runtime of a row; rows that share both wait for each other's export."""
         subject, check = self._plan[position]
         return module_of(subject.operator), check.runtime
 
@@ -179,7 +180,7 @@ class Schedule:
 
 
 def _backwards(plan: Sequence[Planned]) -> list[int]:
-    """For each position its turn, where the runtimes of each kernel come in reverse."""
+    """Return the turn of each position when the runtimes of each kernel are taken in reverse."""
     first: dict[tuple[str, ...], int] = {}
     keys = []
     for position, (subject, check) in enumerate(plan):

@@ -1,4 +1,4 @@
-"""A failing case as Python that can be pasted into a fresh interpreter."""
+"""Write a failing case as Python that can be pasted into a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import dtype_name, is_float8
 from opsmith.operators.importing import module_name
 
-#: Checks whose failure one call shows.
+#: Checks whose failures can be shown with one call.
 _DERIVATIVES = ("gradient", "gradcheck", "double-backward")
 _ONE_CALL = ("reference", "layouts", "empty-sizes")
-#: Up to this many elements of memory a tensor is written out.
+#: Tensors with at most this many elements of memory are written out.
 _SHORT = 16
 
 
 def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str:
-    """Python that shows a failure with the arguments of one call.
+    """Return Python that shows a failure with the arguments of one call.
 
-    Where that takes no more than a call, a gradient, or an export, it makes the same with the
-    reference, and compares; anything else (a compiler, guarded memory, several calls) is the
-    check's to do again.
+    If one call, one gradient or one export shows the failure, the code does the same with the
+    reference, and compares. Otherwise (a compiler, guarded memory, several calls) it runs the check
+    again.
 
     Args:
-        trial: of the check that failed.
-        failure: with the arguments; small ones are written out.
-        keep: stores arguments where they are not small, and says where.
+        trial: the trial of the check that failed.
+        failure: the failure with its arguments; small ones are written out.
+        keep: stores arguments that are not small, and returns their path.
 
     Returns:
-        The text; empty for an operator in no file, and where no case shows the failure.
+        The text; empty for an operator that is in no file, and if no case shows the failure.
     """
     lines, case, check = _beginning(trial.subject), failure.case, trial.name
     if not lines or case is None:
@@ -72,7 +72,7 @@ def snippet(trial: Trial, failure: Failure, keep: Callable[[Case], Path]) -> str
 
 
 def repeated(subject: Subject, check: str, settings: Settings) -> str:
-    """Python that shows a failure which takes the calls before it: it runs the whole check."""
+    """Return Python that runs a whole check, for a failure that depends on earlier calls."""
     lines = _beginning(subject)
     if lines:
         words = [f"seed={settings.seed}", f"examples={settings.examples}"]
@@ -81,7 +81,7 @@ def repeated(subject: Subject, check: str, settings: Settings) -> str:
 
 
 def _beginning(subject: Subject) -> list[str]:
-    """Lines that import the operator; none for one in no file."""
+    """Return the lines that import the operator; empty for an operator that is in no file."""
     file = file_of(subject)
     if file is None:
         return []
@@ -95,7 +95,7 @@ def _beginning(subject: Subject) -> list[str]:
 
 
 def _import(operator: Operator, module: str) -> list[str]:
-    """Lines after which ``op`` is the operator."""
+    """Return lines that bind ``op`` to the operator."""
     own = vars(sys.modules.get(operator.reference.__module__, object))
     name = next((name for name, value in own.items() if value is operator), None)
     if name is not None and name.isidentifier():
@@ -110,11 +110,11 @@ def _import(operator: Operator, module: str) -> list[str]:
 def _arguments(
     name: str, case: Case, keep: Callable[[Case], Path], device: str = HOST
 ) -> list[str]:
-    """Lines after which `name` is the arguments of a case, on a device."""
+    """Return lines that bind `name` to the arguments of a case, on a device."""
     lines = _arguments_on_host(name, case, keep)
     if device == HOST:
         return lines
-    if len(lines) == 1:  # which loads them
+    if len(lines) == 1:  # one line that loads the arguments
         return [lines[0].replace(")[", f", map_location={device!r})[")]
     return [f"with torch.device({device!r}):", *(f"    {line}" for line in lines)]
 
@@ -173,7 +173,7 @@ def _values(case: Case) -> list[str]:
 
 
 def _again(check: str, words: list[str], settings: Settings) -> list[str]:
-    """The check itself."""
+    """Return the lines that run the check itself."""
     words = [f"select=[{check!r}]", *words]
     if settings.time_limit != Settings().time_limit:
         words.append(f"time_limit={settings.time_limit:g}")
@@ -240,7 +240,7 @@ def _second_derivatives(case: Case) -> list[str]:
 
 
 def _path(name: str) -> str:
-    """Where a tensor called ``xs[0]`` is: ``own["xs"][0]``."""
+    """Return the expression of a tensor called ``xs[0]``: ``own["xs"][0]``."""
     parameter, bracket, index = name.partition("[")
     return f'own["{parameter}"]{bracket}{index}'
 

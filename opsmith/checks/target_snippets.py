@@ -1,4 +1,4 @@
-"""Python that shows what fails on a route to a target: it exports, runs and compares."""
+"""Write Python that shows a failure on a route to a target: it exports, runs and compares."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from opsmith.targets import (
 )
 from opsmith.targets.exporting.conformance import call_model, call_operator
 
-#: What ours and theirs are made from, where no size of a model changes.
+#: The variable of a model's arguments, both for the export and for the run.
 GIVEN = "arguments"
-#: What a model is run with, where it was exported with `GIVEN` and its sizes may change.
+#: The variable of the arguments for the run, if the model's sizes may change after the export.
 OTHERS = "others"
 
 
 def route_snippet(target: Target, proof: Route, operator: Operator, run_with: str) -> list[str]:
-    """Lines that take ``op`` with ``arguments`` to a target, and leave ``given`` and ``right``.
+    """Return lines that export ``op``, run it, and bind the results to ``given`` and ``right``.
 
     Args:
-        target: where to.
-        proof: on which way.
-        operator: what ``op`` is.
-        run_with: what the arguments of the call are called: `GIVEN` or `OTHERS`.
+        target: the target to export to.
+        proof: the route to the target.
+        operator: the operator that ``op`` is bound to.
+        run_with: the variable of the call's arguments: `GIVEN` or `OTHERS`.
     """
     match proof:
         case ModelProof():
@@ -62,13 +62,13 @@ def _model(target: Target, proof: ModelProof, operator: Operator, run_with: str)
     if proof.run is not call_model:
         lines += _route(target, proof)
         call = "route.run(loaded, list(ours.values()))"
-    # What a functional model writes into is among its results.
+    # A functional model returns the tensors that it writes into, after its results.
     found = f"list({call})" if proof.functional else f"flatten(op.signature, {call}, ours)"
     return [*lines, *_compared(found, run_with)]
 
 
 def _export(what: list[str], target: Target, options: Mapping[str, Any]) -> list[str]:
-    """Lines after which ``loaded`` is what was exported."""
+    """Return lines that export, and bind ``loaded`` to the loaded artifact."""
     settings = [f"{name}={value!r}" for name, value in options.items()]
     return [
         "import tempfile, opsmith",
@@ -83,7 +83,7 @@ def _export(what: list[str], target: Target, options: Mapping[str, Any]) -> list
 
 
 def _route(target: Target, proof: Route) -> list[str]:
-    """Lines after which ``route`` is the proof."""
+    """Return lines that bind ``route`` to the proof."""
     return [
         "from opsmith.targets import get_target",
         f"routes = get_target({target.name!r}).proofs()",

@@ -1,4 +1,4 @@
-"""One check at work on one operator and kernel: it draws cases, announces each, and counts."""
+"""Run a check on an operator and a kernel: draw cases, announce each of them, and count them."""
 
 from __future__ import annotations
 
@@ -53,49 +53,52 @@ if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
     from opsmith.targets import Route, Target
 
-#: So many samples the reference may refuse, before it took one, until no more are drawn.
+#: If the reference refuses this many samples before it accepts one, stop drawing samples.
 _MOST_REFUSED = 100
 
-#: How long a case is looked for in a dtype that the time did not suffice for.
+#: Seconds to look for one case in a dtype for which no time is left.
 _LEAST_SECONDS = 1.0
 
 Announce = Callable[[str, str, int], None]
-"""Takes a case's description, its key and its size before the case runs."""
+"""Receives a case's description, its key and its size before the case runs."""
 
 
 class _NothingTakenError(Exception):
-    """The reference refused so many samples that looking for one which it takes is given up."""
+    """The reference refused so many samples that the search for an accepted sample is given up."""
 
     final = True
 
 
 @dataclass
 class Trial:
-    """What a check works with.
+    """The state of one check of one kernel, and the methods that the check calls.
 
     Attributes:
         subject: the operator and kernel.
-        name: the check's.
-        settings: how thoroughly to look.
-        announce: told of every case before it runs, so that a crash has a name.
-        crashed: cases by digest that took a process down before: how, and the code of that.
-        replay: whether one case is to run alone.
-        count: how many cases ran.
-        refused: how many sampled cases the reference did not take, and what it said last.
-        error: the largest error so far in units of the tolerance; `None` before any comparison.
-        notes: what the report says beside the outcome.
-        route: the way to a target that the check takes; `None` where it takes none.
-        blame: what a failure is about, where that is not the kernel: ``backward: file.py:7``.
-        wrong: the code of a wrong value, where more is known than that it is wrong.
-        raises: the code of an exception.
+        name: the name of the check.
+        settings: the settings of the run.
+        announce: called before every case, so that a crash can be attributed to its case.
+        crashed: digests of cases that ended a process before: how it ended, and the failure code.
+        replay: says whether to run one case alone.
+        count: number of cases that ran.
+        refused: number of sampled cases that the reference refused.
+        refusal: the reference's message for the last refused case.
+        error: the largest error so far, as a multiple of the tolerance; `None` before any
+            comparison.
+        notes: remarks for the report.
+        route: the target and the route to it that the check tests; `None` in a check of no target.
+        blame: the function that a failure is about, if it is not the kernel: ``backward:
+            file.py:7``.
+        wrong: the failure code for a wrong value, if there is a more specific code.
+        raises: the failure code for an exception.
         cohort: the family that sampled cases belong to, for the report.
-        tally: which cases ran.
-        due: which samples were to run.
-        threads: with how many the kernel runs.
-        caller: the process that the kernel runs in; `None` where it is this one.
-        keep: how many results are looked at again after later calls.
+        tally: counts the cases that ran.
+        due: counts the samples that were to run.
+        threads: number of threads that the kernel runs with.
+        caller: the process that the kernel runs in; `None` for this process.
+        keep: number of results that are compared again after later calls.
         recalled: a case that failed in an earlier run, to be tried first.
-        family: the how-manieth family of cases runs: one for each call of `each`.
+        family: number of calls of `each` so far; identifies the current family of cases.
     """
 
     subject: Subject
@@ -138,11 +141,15 @@ class Trial:
 
     @property
     def only_registered(self) -> bool:
-        """Whether nothing is sampled: all cases are the author's, or given."""
+        """Whether no case is sampled: all are registered by the author or given by the user."""
         return self.operator.only_registered_cases or bool(self.settings.given)
 
     def some(self, part: int) -> int:
-        """A part of the examples to sample, at least one."""
+        """Return a fraction of the number of examples, at least 1.
+
+        Args:
+            part: divides the number of examples.
+        """
         return max(1, self.settings.examples // part)
 
     # --- drawing cases -----------------------------------------------------------------------
@@ -159,16 +166,16 @@ class Trial:
         keep: Callable[[Case], bool] | None = None,
         adapt: Callable[[Case], Case] | None = None,
     ) -> None:
-        """Run `body` on the author's cases and on sampled ones.
+        """Run `body` on the author's cases and on sampled cases.
 
         Args:
-            body: raises `Failure`, or anything else, where the case fails.
-            dtypes: the generic dtypes to go through; all of the kernel's by default.
-            wanted: what to sample.
-            examples: how many to sample, shared among `dtypes`.
+            body: raises `Failure`, or any other exception, if the case fails.
+            dtypes: the generic dtypes to try; by default all of the kernel's.
+            wanted: restricts the samples.
+            examples: number of samples, shared among `dtypes`.
             registered_cases: whether to run the author's cases too.
-            most: how many of the author's cases to run, from small to large; none that is huge.
-            keep: leaves cases out.
+            most: number of the author's cases to run, from small to large, leaving out huge cases.
+            keep: returns whether to run a case.
             adapt: changes the author's cases before they run (their layouts).
 
         Raises:
@@ -204,7 +211,7 @@ class Trial:
         wanted: Wanted,
         examples: int,
     ) -> bool:
-        """Run `body` on pairs of cases that differ in sizes only; whether there was any."""
+        """Run `body` on pairs of cases that differ only in sizes; return whether there was one."""
         before = self.count
         for dtype in dtypes:
             by_author = pair_of(self.operator, self.author_cases(dtype))
@@ -223,7 +230,7 @@ class Trial:
         return self.count > before
 
     def author_cases(self, dtype: str | None) -> list[Case]:
-        """The author's cases, the smallest first, or those that are given in their place."""
+        """Return the author's cases, the smallest first, or the cases that the user gave."""
         if self.settings.given:
             given = given_cases(self.operator, self.settings.given)
             return [case for case in given if case.dtype in (dtype, None)]
@@ -235,7 +242,7 @@ class Trial:
         dtypes: Sequence[str | None],
         keep: Callable[[Case], bool] | None,
     ) -> None:
-        """Run the case that failed in an earlier run, where it belongs here."""
+        """Run the case that failed in an earlier run, if it belongs to this family."""
         if self.recalled is None or self.recalled.family != self.family:
             return
         case = self.recalled.case
@@ -254,7 +261,7 @@ class Trial:
         given = bool(self.settings.given)
         kept = [case for case in self.author_cases(dtype) if keep is None or keep(case)]
         if self.operator.only_registered_cases and most is None and not given:
-            # Where nothing is sampled, the author's cases of other seeds take its place.
+            # When nothing is sampled, run the author's cases with further seeds instead.
             more = author_cases(self.operator, dtype, self.settings.seed, (1, 2))
             more = spread([case for case in more if keep is None or keep(case)], sampled)
             kept = sorted([*kept, *more], key=size_of)
@@ -282,9 +289,9 @@ class Trial:
             if self.tally.has(dtype):
                 self.due.untried += 1
                 return
-            # Every dtype has a case, however little time there is.
+            # Try at least one case of every dtype, however little time is left.
             examples, left = 1, _LEAST_SECONDS
-        # Every check and dtype has its own samples, whichever others run.
+        # Give every check and dtype its own samples, independent of the other checks that run.
         seed = zlib.crc32(f"{self.settings.seed} {self.name} {dtype}".encode())
         started = time.monotonic()
         self._before = self.count, self.refused
@@ -307,7 +314,7 @@ class Trial:
             return
         self.tally.begin("registered" if case.origin else self.cohort, case.dtype, case.numel)
         try:
-            # The kernel itself runs with all threads: see `call`.
+            # Only the kernel itself runs with all threads: see `call`.
             with threads(1):
                 body(case)
         except RefusedError as error:
@@ -346,19 +353,19 @@ class Trial:
         hypothesis.reject()
 
     def enter(self, case: Case, doing: str = "") -> None:
-        """Announce that `case` is about to run.
+        """Count `case`, and announce that it is about to run.
 
         Raises:
-            Failure: this case took the process down before.
+            Failure: this case ended a process before.
         """
         self.count += 1
         self.announce_case(case, doing)
 
     def announce_case(self, case: Case, doing: str = "") -> None:
-        """Say that `case` is about to run, without counting it.
+        """Announce that `case` is about to run, without counting it.
 
         Raises:
-            Failure: this case took the process down before.
+            Failure: this case ended a process before.
         """
         description = f"{case.describe()}; {doing}" if doing else case.describe()
         key = f"{case.digest} {doing}" if doing else case.digest
@@ -370,7 +377,7 @@ class Trial:
     # --- calling and comparing ---------------------------------------------------------------
 
     def make(self, case: Case) -> dict[str, Any]:
-        """The arguments of `case` for `run`, fresh, where that wants them."""
+        """Make the arguments of `case` anew, on the device where `run` expects them."""
         return case.make(self.subject.device if self.caller is None else HOST)
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
@@ -381,10 +388,10 @@ class Trial:
             return self.operator(*positional, **keywords)
 
     def run(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Call the operator; every tensor that it gave: results, then what it wrote into.
+        """Call the operator, and return its results and then the tensors that it wrote into.
 
         Raises:
-            Failure: with `keep`, a result that it gave earlier is another now.
+            Failure: with `keep`, a result of an earlier call has changed.
         """
         if self.caller is not None:
             self.caller.keep, self.caller.raises = self.keep, self.raises
@@ -403,10 +410,10 @@ class Trial:
         return found
 
     def truth(self, case: Case) -> Expected:
-        """What is right for `case`.
+        """Return the right results for `case`.
 
         Raises:
-            RefusedError: the reference does not take it.
+            RefusedError: the reference refuses the case.
         """
 
         def compute(known: Mapping[str, Any] | None) -> Expected:
@@ -423,16 +430,16 @@ class Trial:
         compute: Callable[[Mapping[str, Any] | None], Truth],
         beside: Sequence[Tensor] | None = None,
     ) -> Truth:
-        """What is right for `case`, from another row of the run where that is allowed.
+        """Return the right results for `case`, from another row of the run if they are kept.
 
         Args:
             case: the arguments.
             compute: see `kept_truth`.
-            beside: the incoming gradients, where gradients are asked for.
+            beside: the incoming gradients, if the results are gradients.
         """
         if not (self.settings.truths and self.settings.shared) or case.sampled:
             return compute(None)
-        # How it lies in memory makes no difference.
+        # The right results do not depend on the memory layout of the arguments.
         plain = replace(case, layouts={}, same=(), shift=0)
         facts = [self.operator.name, plain.digest]
         if beside is not None:
@@ -440,7 +447,7 @@ class Trial:
         return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
 
     def _compare_reference(self, case: Case, truth: Expected) -> None:
-        """Note where the reference itself gives something else for the case's layout."""
+        """Add a note if the reference itself gives different results for the layout of the case."""
         try:
             _, given = run_reference(self.operator, case.make())
         except Exception:
@@ -454,10 +461,10 @@ class Trial:
             )
 
     def accept(self, case: Case) -> None:
-        """Make sure that the reference takes `case`, where it is not the author's.
+        """Run the reference on a sampled `case`, to make sure that it accepts the case.
 
         Raises:
-            RefusedError: it does not.
+            RefusedError: the reference refuses the case.
         """
         if case.sampled:
             require_accepted(self.operator, case.values)
@@ -465,13 +472,13 @@ class Trial:
     def compare(
         self, actual: Sequence[Tensor], truth: Expected, what: str = "", *, code: str = ""
     ) -> None:
-        """Compare with what is right, and remember the largest error.
+        """Compare results with the right results, and remember the largest error.
 
         Args:
-            actual: what the kernel gave.
-            truth: what is right.
+            actual: the kernel's results.
+            truth: the right results.
             what: how the kernel was called; begins the message.
-            code: that of a wrong value; `wrong` by default.
+            code: the failure code for a wrong value; `wrong` by default.
 
         Raises:
             Failure: a result is outside its tolerance.
@@ -487,7 +494,7 @@ class Trial:
             )
 
     def passed(self) -> tuple[Status, str]:
-        """Return the status of a check in which nothing failed, and why it was cut short if so."""
+        """Return the status of a check without failures, and the reason if it was cut short."""
         if not self.due.late:
             return "passed", ""
         stopped = self.due.describe(self.count, self.settings.seconds)
@@ -497,16 +504,16 @@ class Trial:
         return "cut short", stopped
 
     def raised(self, error: BaseException) -> str:
-        """What a call raised, with the innermost line that is the user's."""
+        """Describe an exception of a call, with the innermost line that is the user's."""
         return raised(error)
 
     def about(self, what: str, function: object) -> None:
-        """Say that what fails from now on is about a function of the user's, if there is one."""
+        """Attribute later failures to a function of the user's, if there is one."""
         self.blame = _where(what, function)
 
     @contextmanager
     def blaming(self, what: str, function: object) -> Iterator[None]:
-        """Say that what fails inside is about a function of the user's, if there is one."""
+        """Attribute failures inside the block to a function of the user's, if there is one."""
         try:
             yield
         except Failure as failure:
@@ -523,13 +530,13 @@ class Trial:
         """State a precondition of the check.
 
         Raises:
-            Inapplicable: it does not hold.
+            Inapplicable: the condition does not hold.
         """
         if not condition:
             raise Inapplicable(reason)
 
 
 def _where(what: str, function: object) -> str:
-    """``what: file.py:7``; empty where there is no function."""
+    """Return ``what: file.py:7``, the place of a function; empty if there is no function."""
     written = where_written(function)
     return f"{what}: {written}" if written else ""

@@ -1,4 +1,4 @@
-"""Gradients of the operator that a check is at work on, and those that are right."""
+"""Compute the gradients of a trial's operator, and the right gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opsmith.checks.trial import Trial
 
 
 def random_cotangents(trial: Trial, case: Case) -> list[Tensor]:
-    """A random gradient for each floating result of `case`, in that result's dtype."""
+    """Return a random gradient for each floating result of `case`, in that result's dtype."""
     generator = torch.Generator().manual_seed(trial.settings.seed)
     with torch.no_grad():
         results = trial.run(trial.make(case))
@@ -49,14 +49,14 @@ def run_backward(
     """Call the operator and differentiate its results.
 
     Args:
-        trial: whose operator.
+        trial: the trial of the operator.
         case: the arguments.
         cotangents: a gradient for each floating result.
-        function: what to call with arguments by name; the operator by default.
+        function: the function to call with arguments by name; the operator by default.
         alone: the only tensor that requires a gradient; all by default.
 
     Raises:
-        Failure: a floating result does not require a gradient, or something was written into.
+        Failure: a floating result does not require a gradient, or an argument was written into.
     """
     arguments = trial.make(case)
     if trial.caller is not None and function is None:
@@ -92,7 +92,7 @@ def true_gradients(
     cotangents: Sequence[Tensor],
     function: Callable[..., Any] | None = None,
 ) -> Expected | None:
-    """The gradients that the reference of a trial's operator has; see `expected_gradients`."""
+    """Return the gradients of the reference of a trial's operator; see `expected_gradients`."""
 
     def compute(known: Mapping[str, Any] | None) -> Expected | None:
         return expected_gradients(trial.operator, case.values, cotangents, function, known)

@@ -1,4 +1,4 @@
-"""Ways to call an operator in which PyTorch changes its arguments first: transforms, autocast."""
+"""Call an operator in the ways in which PyTorch changes its arguments: transforms, autocast."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Call = Callable[[Mapping[str, Any]], Any]
 """Calls the operator with arguments by name."""
 
 AUTOCAST = "autocast"
-"""The way that may cast floating tensors to another dtype."""
+"""The name of the way that may cast floating tensors to another dtype."""
 
 
 def ways(
     operator: Operator, call: Call, arguments: Mapping[str, Any]
 ) -> Iterator[tuple[str, Call]]:
-    """Give each way in which an operator can be called with arguments like these, with its name.
+    """Yield the name and the function of each way to call an operator with arguments like these.
 
     Args:
-        operator: what is called.
-        call: calls it as it is.
-        arguments: by name; those that a call is then made with are of the same kind.
+        operator: the operator.
+        call: calls the operator directly.
+        arguments: arguments by name; the yielded functions accept arguments of the same kinds.
     """
     given = dict(every_tensor_in(arguments))
     smooth = [
@@ -53,7 +53,7 @@ def ways(
 def _with(
     transform: Callable[..., Any], call: Call, arguments: Mapping[str, Any], names: list[str]
 ) -> Any:
-    """Call under `transform`, as a function of the tensors called `names` alone."""
+    """Call under `transform`, as a function of only the tensors called `names`."""
 
     def function(*inputs: Tensor) -> Any:
         given = dict(zip(names, inputs, strict=True))
@@ -75,7 +75,7 @@ def _jvp(call: Call, arguments: Mapping[str, Any], names: list[str]) -> Any:
 
 
 def _vmap(call: Call, arguments: Mapping[str, Any]) -> Any:
-    """Call with every tensor twice, as two samples."""
+    """Call with every tensor repeated twice along a batch dimension."""
 
     def transform(function: Callable[..., Any], *inputs: Tensor) -> Any:
         return torch.vmap(function)(*(one.expand(2, *one.shape) for one in inputs))

@@ -1,11 +1,10 @@
-"""Running a check in another process, and looking for the smallest case that crashes it.
+"""Run a check in another process, and search for the smallest case that crashes it.
 
-Where the kernel runs apart from the check (`isolation.kernel_client`), its crash is a failure like
-any other. Where both run in one process, a crash takes the search for a smaller case along. So the
-parent remembers the case
-that was running, and asks the next process for the same check again: sampling is deterministic, the
-search comes to that case, takes it as failed without running it, and goes on to smaller ones, of
-which the next may crash.
+If the kernel runs in a process of its own (`isolation.kernel_client`), its crash is a failure like
+any other. If it runs in the process of the check, a crash ends the search for a smaller case. So
+the parent remembers the case that was running, and sends the same check to the next process.
+Sampling is deterministic: the search comes to that case, counts it as failed without running it,
+and goes on to smaller cases, of which the next may crash.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from opsmith.checks.report.rows import Row
 from opsmith.checks.snippet import repeated
 from opsmith.errors import OpsmithError
 
-#: How often, and for how long, a crash is followed to smaller cases.
+#: Limits, in crashes and in seconds, for following a crash to smaller cases.
 _CRASHES, _CRASH_SECONDS = 20, 30.0
-#: How much longer than a call a check may be silent that limits its kernel's calls itself.
+#: Extra seconds of silence granted to a check that itself limits the time of its kernel's calls.
 _SLACK_SECONDS = 10.0
-#: Runtimes that compile nothing for a call; elsewhere one more takes long.
+#: Runtimes in which a call compiles nothing; in other runtimes one more call takes long.
 _QUICK = ("eager", "kernel alone")
-#: The key of no case.
+#: A key that belongs to no case.
 _NONE = "none"
-#: What importing the user's modules may take at least, on a machine that may be busy.
+#: The least time limit for importing the user's modules, on a machine that may be busy.
 _IMPORT_SECONDS = 20.0
 
 
@@ -56,19 +55,19 @@ _INNOCENT = (
 
 
 class ElsewhereError(OpsmithError):
-    """A worker cannot declare the operator as it is in the parent."""
+    """Raised if a worker cannot declare the operator as it is declared in the parent."""
 
 
 def _folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return ""  # it was removed
+        return ""  # the folder was removed
 
 
 @dataclass(frozen=True)
 class _Running:
-    """The case that a worker is busy with."""
+    """The case that a worker is running."""
 
     description: str = ""
     key: str = ""
@@ -96,11 +95,11 @@ class Worker(Supervised):
         super()._start()
 
     def is_own(self) -> bool:
-        """Whether this process started it, and not one that this is a fork of."""
+        """Return whether this process started the worker, and not one that it is a fork of."""
         return self.started_in[:1] in ((), (os.getpid(),))
 
     def renew(self) -> bool:
-        """Be as one that was just started: end what runs, remove what it wrote; whether it is."""
+        """End the worker's child processes and remove its files; return whether that worked."""
         if self._process is None or self.started_in != surroundings():
             return False
         self._end_child()
@@ -109,7 +108,7 @@ class Worker(Supervised):
         try:
             if self._make_ready() is not None:
                 return False
-            # The supervisor ended all that could write there before it forked again.
+            # Before it forked again, the supervisor ended every process that could write there.
             self._remove_files()
         except (GarbledError, KeyError, TypeError, ValueError, OSError):
             return False
@@ -135,17 +134,17 @@ class Worker(Supervised):
         settings: Settings,
         time_limit: float | None = None,
     ) -> Row:
-        """Run a check; a crash, a hang, or taking all memory is its failure.
+        """Run a check. If it crashes, hangs or exceeds its memory, return a failed row.
 
         Args:
-            check: what to run.
-            subject: on what.
+            check: the check to run.
+            subject: the operator and kernel.
             location: where the operator is declared.
-            settings: how thoroughly.
-            time_limit: the seconds that one case may take, where not those of `settings`.
+            settings: the settings of the run.
+            time_limit: the seconds that one case may take; by default those of `settings`.
 
         Raises:
-            ElsewhereError: the operator cannot be had in another process.
+            ElsewhereError: the operator cannot be declared in another process.
         """
         started = time.monotonic()
         limit = (time_limit or settings.time_limit) * check.time_limit
@@ -162,7 +161,7 @@ class Worker(Supervised):
                 "check": check.name,
                 "kernel": subject.kernel,
                 "device": subject.device,
-                # What does not build is not tried again by whoever imports it.
+                # A kernel that did not build is not built again when the operator is imported.
                 "built": check.calls,
                 "limit": limit,
                 "settings": asdict(settings),
@@ -176,7 +175,7 @@ class Worker(Supervised):
                     whole = repeated(subject, check.name, settings)
                     end = self._beside_fresh(check, end, request, limit, whole)
                     return replace(end, seconds=time.monotonic() - started)
-                # It crashed before and not now; that it did is what counts.
+                # The check crashed before, and not this time; the crash is what counts.
                 shown = self._shown(request, limit, worst[0].key)
                 note = " (not every time)"
                 return self._row(check, subject, settings, worst, started, note, shown)
@@ -197,9 +196,9 @@ class Worker(Supervised):
     def _beside_fresh(
         self, check: Check, row: Row, request: dict[str, Any], limit: float, whole: str
     ) -> Row:
-        """A row, and whether its failing call is right where no other was made before it.
+        """Return a row, changed if its failing call gives the right results in a fresh process.
 
-        Then `whole`, Python that runs the whole check, is what shows it.
+        Then its snippet is `whole`: Python that runs the whole check.
         """
         key, crashed = self._replay.key, self._replay.crashed
         crashed |= key in request["crashed"]
@@ -212,7 +211,7 @@ class Worker(Supervised):
         return replace(row, message="\n".join(lines), code=code, snippet=whole)
 
     def _is_right_alone(self, request: dict[str, Any], limit: float) -> bool:
-        """Whether the case that failed last does not fail in a process that runs no other."""
+        """Return whether the case that failed last passes in a process that runs no other case."""
         if not Path(request["file"]).is_file():
             return False
         own = {"given": request["file"], "stores": False, "recalls": False}
@@ -224,10 +223,10 @@ class Worker(Supervised):
         return isinstance(end, Row) and end.status == "passed" and end.cases > 0
 
     def _shown(self, request: dict[str, Any], limit: float, key: str) -> str:
-        """Python that shows a crash: what a process prints that runs nothing, and comes to it."""
+        """Return Python that shows a crash, written by a process that does not run the case."""
         if not key:
             return ""
-        # Of a case that crashes in one of several calls, those before are made again.
+        # If the case crashes in one of several calls, the calls before that one are made again.
         case, _, doing = key.partition(" ")
         hung = self.hung
         _, end = self._ask({**request, "alone": case if doing else _NONE}, limit)
@@ -265,11 +264,11 @@ class Worker(Supervised):
     # --- the processes -----------------------------------------------------------------------
 
     def _ask(self, request: dict[str, Any], limit: float) -> tuple[_Running, Row | End]:
-        """Send a request; the row, or how the process ended, and what it was doing then."""
+        """Send a request. Return the case that ran last, and the row or how the process ended."""
         self._began = False
         running, end = self._ask_once(request, limit)
         if isinstance(end, End) and end.again and not self._began:
-            # What ran before may have ended the process that was to take this.
+            # An earlier row may have ended the process that was to serve this request.
             return self._ask_once(request, limit)
         return running, end
 
@@ -287,7 +286,7 @@ class Worker(Supervised):
             bound = bound_for(row, 0)
             self._listen()
             while True:
-                # The operator is imported before the first case; that takes longer than a call.
+                # Before the first case, the operator is imported, which takes longer than a call.
                 patience = limit if running.key else max(limit, _IMPORT_SECONDS)
                 message = self._read(patience, bound)
                 if message is None:
@@ -302,7 +301,7 @@ class Worker(Supervised):
                     self._child = None
                     return running, self._how(message["code"])
                 if message.get("request") != self._number:
-                    continue  # of a row that is done, or of a child that was ended meanwhile
+                    continue  # from an earlier row, or from a child that was ended meanwhile
                 match message["event"]:
                     case "started":
                         self._began = True
@@ -319,17 +318,17 @@ class Worker(Supervised):
                     case "row":
                         return running, self._take(message)
         except (GarbledError, KeyError, TypeError, ValueError) as error:
-            # The process that runs kernels can write whatever it likes.
+            # The process that runs kernels may write arbitrary bytes.
             tail = self._tail()
             self.stop()
             how = f"the checking process gave an answer that cannot be read ({error}){tail}"
             return running, End(how, "OPS-CHECK-LOST", again=False)
 
     def _take(self, message: dict[str, Any]) -> Row:
-        """The row that a check ends with."""
+        """Update this worker from a check's last message, and return the row."""
         self._replay = Replay(**message["replay"])
         self.hung = bool(message["hung"])
         self._compiler |= bool(message["compiler"])
         if message["last"]:
-            self._child = None  # it ends, and another takes its place
+            self._child = None  # the process ends, and another replaces it
         return Row.revive(message["row"])

@@ -1,8 +1,8 @@
-"""A worker that is kept from one run of checks to the next, where a process has many: in tests.
+"""Keep a worker from one run of checks to the next, in processes that make many runs (tests).
 
-Starting one takes two seconds, most of them to import torch. What a run leaves in it ends with the
-run: the processes that imported operators, and the files. The supervisor stays, which imports
-torch and the checks and nothing else, and forks for the next run.
+Starting a worker takes two seconds, most of them to import torch. When a run ends, the worker's
+processes that imported operators end, and its files are removed. The supervisor, which imports only
+torch and the checks, stays, and forks for the next run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _kept: Worker | None = None
 
 
 def keep_workers() -> None:
-    """Keep one from now on, until this process ends."""
+    """Keep one worker from now on, until this process ends."""
     global _keeps
     if not _keeps:
         _keeps = True
@@ -30,7 +30,7 @@ def keep_workers() -> None:
 
 @contextmanager
 def borrowed() -> Iterator[Worker]:
-    """The worker that is kept, or another; ended afterwards, or kept for the next run."""
+    """Lend the kept worker, or a new one, to the block; afterwards keep it or end it."""
     worker = _taken() or Worker()
     try:
         yield worker
@@ -42,7 +42,7 @@ def borrowed() -> Iterator[Worker]:
 
 
 def _taken() -> Worker | None:
-    """The worker that is kept, if one started now would be the same."""
+    """Return the kept worker, unless a worker started now would be different."""
     found = _pop()
     if found is None or found.started_in == surroundings():
         return found
@@ -51,7 +51,7 @@ def _taken() -> Worker | None:
 
 
 def _give(worker: Worker) -> bool:
-    """Keep a worker, if there is none; whether it is kept."""
+    """Keep a worker if none is kept yet; return whether it was kept."""
     global _kept
     with _lock:
         if not _keeps or _kept is not None or not worker.renew():
@@ -64,7 +64,7 @@ def _pop() -> Worker | None:
     global _kept
     with _lock:
         found, _kept = _kept, None
-    # In a fork of the process that started it, it is that one's.
+    # In a fork of the process that started the worker, the worker belongs to that process.
     return found if found is None or found.is_own() else None
 
 

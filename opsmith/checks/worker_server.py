@@ -1,6 +1,6 @@
 """The worker's processes: a supervisor, a template, and one process for each row.
 
-Started by `Worker` with the arguments ``FD FOLDER``::
+`Worker` starts the supervisor with the arguments ``FD FOLDER``::
 
     supervisor        imports torch and the checks; sees when its parent is gone
       template        imports what declares the operators; never calls a kernel
@@ -8,10 +8,10 @@ Started by `Worker` with the arguments ``FD FOLDER``::
           supervisor  only for checks whose kernels run apart (`isolation.kernel_client`)
             kernel    takes arguments, returns results; another follows where it ends
 
-Each is a fork of the one above, so none imports again what is imported, and each row begins as
-every other: whatever a kernel does to its process is over with the row. A fork copies no thread.
-Where importing the operators starts some, the template runs one row itself, and another template
-takes over.
+Each process is a fork of the one above, so that nothing is imported twice. Every row begins in the
+same state: the side effects of a kernel on its process end with the row. A fork copies no thread.
+If importing the operators starts threads, the template therefore runs one row itself, and another
+template takes over.
 
 Requests are lines of JSON on standard input, which the template reads. Every answer carries its
 request's number.
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from opsmith.checks.protocol import Check
     from opsmith.operators import Operator
 
-#: PyTorch's compiler. PyTorch imports it, for more than a second, where it takes an operator apart
-#: to measure rounding: so the template has it as soon as one row did.
+#: PyTorch's compiler. PyTorch imports it, for more than a second, when it decomposes an operator to
+#: measure rounding. So once a row has imported it, the template imports it for the next rows.
 _COMPILER = torch_modules.COMPILER
-#: How long the process of a row does not say that its kernel is being called.
+#: The process of a row reports at most once in this many seconds that its kernel is being called.
 _QUIET_SECONDS = 1.0
-#: After so many new objects a row looks for garbage. It makes them by the million, in exports most
-#: of all, and few are garbage: after Python's 700 this takes a tenth of an export's time.
+#: Number of new objects after which a row collects garbage. Exports create millions of objects, and
+#: few of them are garbage: with Python's default of 700, collection takes a tenth of an export's
+#: time.
 _OBJECTS = 10_000
 
 
@@ -83,7 +84,8 @@ def _be_template(answers: int) -> None:
         if request["compiler"]:
             with uncollected():
                 importlib.import_module(_COMPILER)
-        # What is there by now no row collects, nor copies to look whether it may.
+        # Freeze the objects that exist by now: no row collects them, nor copies their pages to
+        # look.
         gc.freeze()
         threads = _started_threads()
 
@@ -101,7 +103,7 @@ def _be_template(answers: int) -> None:
 
 
 def _requests() -> Iterator[dict[str, Any]]:
-    # Unbuffered: what this process has not asked for is there for the next one.
+    # Read without a buffer, so that requests that this process has not read stay for the next one.
     pending = b""
     while True:
         while b"\n" not in pending:
@@ -114,7 +116,7 @@ def _requests() -> Iterator[dict[str, Any]]:
 
 
 def _import(request: dict[str, Any], answers: int) -> Operator | None:
-    """Import what declares the operator, and load its kernels; `None` where that is another."""
+    """Import the operator's module and load its kernels; `None` if it declares another operator."""
     from opsmith.checks.cases.import_location import Location, NotLocatedError, obtain
     from opsmith.errors import OpsmithError
 
@@ -124,19 +126,19 @@ def _import(request: dict[str, Any], answers: int) -> Operator | None:
         answer(answers, request=request["number"], event="elsewhere", reason=str(error))
         return None
     if request["built"]:
-        with contextlib.suppress(OpsmithError):  # the row says it
+        with contextlib.suppress(OpsmithError):  # the row reports the error
             operator.build(request["device"])
     return operator
 
 
 def _prepare_for(name: str) -> None:
-    """Import and call what a row takes long for, so that those after it find it done."""
+    """Do a check's slow imports and first calls, so that the later rows find them done."""
     from opsmith.checks.protocol import all_checks
 
     wanted = next(one for one in all_checks() if one.name == name).prepares
     with uncollected():
         for module, _, function in (one.partition(":") for one in wanted):
-            # What is missing, the row says.
+            # The row reports a missing module.
             with contextlib.suppress(Exception):
                 found = importlib.import_module(module)
                 if function:
@@ -144,10 +146,10 @@ def _prepare_for(name: str) -> None:
 
 
 def _started_threads() -> bool:
-    """Whether there are threads that a fork would miss."""
+    """Return whether this process has threads that a fork would not copy."""
     if _threads() == 1:
         return False
-    # Some end their threads before a fork, and start them again when needed (OpenBLAS).
+    # Some libraries (OpenBLAS) end their threads before a fork, and start them again when needed.
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -172,7 +174,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     from opsmith.checks.runner import run_check
 
     number = request["number"]
-    # Requests are the template's, and no kernel reads them by mistake.
+    # Close standard input: requests are for the template, and no kernel should read them.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -187,9 +189,9 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
             said = time.monotonic()
             answer(answers, request=number, event="calling")
 
-    # Before anything is computed here: computing starts threads.
+    # Start the kernel's process before anything is computed here, since computing starts threads.
     caller = _caller(check, request, operator, answers, forked, alive)
-    # Not in the process that the kernel runs in, which is as any other.
+    # The process of the kernel keeps Python's default thresholds.
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
 
     def announce(description: str, key: str, size: int) -> None:
@@ -220,7 +222,7 @@ def _caller(
     forked: bool,
     alive: Callable[[], None],
 ) -> Caller | None:
-    """The process that the kernel runs in; `None` where it is this one."""
+    """Return the process that the kernel runs in; `None` if it is this process."""
     from opsmith.checks.isolation import kernel_server
     from opsmith.checks.isolation.kernel_client import Caller
 

@@ -1,4 +1,4 @@
-"""Models that call an operator, and which of their sizes an export leaves open."""
+"""Models that call an operator, and the dynamic shapes to export them with."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class OneCall(nn.Module):
     """A model that calls an operator once.
 
     Args:
-        operator: what it calls.
-        names: the arguments' names, in the order in which the model takes them.
+        operator: the operator to call.
+        names: the arguments' names, in the order of the model's inputs.
     """
 
     def __init__(self, operator: Operator, names: list[str]) -> None:
@@ -35,10 +35,13 @@ class OneCall(nn.Module):
 
 
 class PureCall(OneCall):
-    """The same, with nothing written into its arguments: new contents come after the results."""
+    """A model that calls an operator once, on copies of the arguments that it writes into.
+
+    It returns the new contents of these arguments after the results.
+    """
 
     def forward(self, *values: Any) -> Any:
-        """Call the operator on copies of what it writes into."""
+        """Call the operator on copies of the arguments that it writes into."""
         arguments = dict(zip(self._names, values, strict=True))
         signature = self._operator.signature
         for parameter in signature.mutated:
@@ -52,7 +55,7 @@ class SeveralCalls(nn.Module):
     """A model that makes several calls, each with arguments of its own.
 
     Args:
-        calls: makes one each.
+        calls: models that make one call each.
     """
 
     def __init__(self, calls: Sequence[nn.Module]) -> None:
@@ -60,22 +63,22 @@ class SeveralCalls(nn.Module):
         self._calls = nn.ModuleList(calls)
 
     def forward(self, *groups: Sequence[Any]) -> Any:
-        """Make the calls; gives what each returned."""
+        """Make the calls, and return the result of each."""
         return tuple(call(*group) for call, group in zip(self._calls, groups, strict=True))
 
 
 def dynamic_shapes(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
-    """What ``dynamic_shapes`` takes for a call of which every open size may change."""
+    """Return ``dynamic_shapes`` for a call in which every open size may change."""
     return [dynamic_shape(signature, name, value) for name, value in arguments.items()]
 
 
 def fixed_shape(value: Any) -> Any:
-    """What ``dynamic_shapes`` takes for an argument whose sizes stay as they are."""
+    """Return the entry of ``dynamic_shapes`` for an argument whose sizes stay fixed."""
     return type(value)([None] * len(value)) if isinstance(value, list | tuple) else None
 
 
 def dynamic_shape(signature: Signature, name: str, value: Any) -> Any:
-    """What ``dynamic_shapes`` takes for an argument whose every open size may change."""
+    """Return the entry of ``dynamic_shapes`` for an argument whose open sizes may all change."""
     type_ = signature.by_name[name].tensor_type
     if type_ is None or value is None:
         return fixed_shape(value)
@@ -97,7 +100,7 @@ def _dynamic_dims(type_: TensorType, tensor: Tensor, told: frozenset[str]) -> di
                 found[axis] = dynamic
                 axis += 1
             continue
-        # A size that follows from arguments alone is a number in the exported graph.
+        # A size that is computed from scalar arguments alone is a constant in the exported graph.
         fixed = isinstance(dim, Fixed) and not expressions.names(dim.expression)
         if not fixed:
             perhaps = isinstance(dim, Fixed) and expressions.names(dim.expression) & told
