@@ -25,7 +25,7 @@ class Report(Results):
         return Group(*parts, *ending(self))
 
     def to_json(self) -> str:
-        """Return the report as JSON; `opsmith.checks.report.json_junit.SCHEMA_FILE` has the schema."""
+        """Return the report as JSON text; `json_junit.SCHEMA_FILE` holds its schema."""
         from opsmith.checks.report.json_junit import to_json
 
         return to_json(self)

@@ -1,4 +1,4 @@
-"""The kernel writes where it may and nowhere else."""
+"""Check that the kernel writes only into the memory that it may write into."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opsmith.checks.trial import Trial
 
 @dataclass
 class _Snapshot:
-    """A tensor's whole memory before a call, also what a view of it leaves out."""
+    """The whole memory of a tensor before a call, including elements that a view leaves out."""
 
     name: str
     tensor: Tensor
@@ -34,7 +34,7 @@ class _Snapshot:
         return not torch.equal(_memory(self.tensor), self.memory)
 
     def changed_outside(self) -> bool:
-        """Whether memory was written that does not belong to the tensor's elements."""
+        """Return whether memory outside the tensor's elements was written."""
         tensor, size = self.tensor, self.tensor.element_size()
         outside = torch.ones(self.memory.numel() // size, dtype=torch.bool, device=tensor.device)
         outside.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
@@ -63,7 +63,7 @@ def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
 
 @check("mutation", "nothing is written into but what mutates_args names", order=40)
 def mutation(trial: Trial) -> None:
-    """Bytes and version counters of every argument, before and after."""
+    """Compare bytes and version counters of every argument before and after a call."""
     mutated = {parameter.name for parameter in trial.signature.mutated}
 
     def one(case: Case) -> None:
@@ -102,7 +102,7 @@ def mutation(trial: Trial) -> None:
 
 @check("aliasing", "results share no memory with arguments or with each other", order=45)
 def aliasing(trial: Trial) -> None:
-    """Addresses of the results' memory."""
+    """Compare the addresses of the results' memory with those of the arguments."""
     trial.need(trial.signature.results, "returns nothing")
 
     def one(case: Case) -> None:

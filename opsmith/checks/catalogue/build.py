@@ -1,4 +1,4 @@
-"""A compiled kernel builds, loads and registers."""
+"""Check that a compiled kernel builds, loads and registers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     calls=False,
 )
 def build(trial: Trial) -> None:
-    """Whatever else is checked waits for this."""
+    """Build the kernel; all other checks of it wait for this one."""
     try:
         trial.operator.build(trial.subject.device)
     except OpsmithError as error:

@@ -1,7 +1,7 @@
-"""CUDA kernels where no GPU is: compiled for the CPU, each CUDA thread a fiber.
+"""Check CUDA kernels without a GPU: compiled for the CPU, with a fiber for each CUDA thread.
 
-See `opsmith.kernels.cuda_emulator`. What the emulation cannot show is in
-``docs/reference/cuda.md``.
+See `opsmith.kernels.cuda_emulator`. ``docs/reference/cuda.md`` lists what the emulation cannot
+show.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from opsmith.kernels import HOST, KernelSource, Library
 from opsmith.kernels.cuda_emulator import emulated, find_obstacle
 from opsmith.operators import Operator
 
-#: Every phase has an order of its own, and memory that begins with other values: NaN and -1, the
-#: largest numbers, large negative ones.
+#: Each phase has its own order, and its own initial memory: NaN and -1, the largest numbers, large
+#: negative numbers.
 _PHASES = tuple(
     Phase(seed=seed, fill=fill, emulated=True) for seed, fill in ((1, 0xFF), (2, 0x7F), (3, 0xFE))
 )
 _SECONDS = 120.0
-#: A name that the compiler's own functions have: one that is missing is missing here, not there.
+#: Matches the name of a CUDA function that the emulation does not have; such an error is no defect
+#: of the kernel.
 _UNKNOWN = re.compile(
     r"^(.+?):(\d+):.*error: '(__\w+|cuda[A-Z]\w+)' was not declared", re.MULTILINE
 )
 
 
 def kernels_in_cuda(operator: Operator) -> list[Subject]:
-    """The kernels in CUDA's C++, to be called with tensors of the CPU."""
+    """Return the kernels in CUDA C++, to be called with tensors on the CPU."""
     return [
         Subject(operator, name, HOST)
         for name, kernel in operator.kernels.items()
@@ -51,11 +52,11 @@ def kernels_in_cuda(operator: Operator) -> list[Subject]:
 
 
 def _build(trial: Trial, sanitizer: str = "") -> tuple[harness.Build, tuple[str | None, ...]]:
-    """The kernel, compiled for the CPU, and its generic dtypes.
+    """Compile the kernel for the CPU, and return the build and its generic dtypes.
 
     Raises:
-        Inapplicable: it uses what is not emulated.
-        Failure: it does not compile.
+        Inapplicable: the kernel uses a feature that is not emulated.
+        Failure: the kernel does not compile.
     """
     source = trial.subject.implementation.source
     assert source is not None
@@ -92,11 +93,11 @@ def _taken(trial: Trial, build: harness.Build, case: Case) -> list[Call]:
 
 
 def _compare(trial: Trial, calls: Sequence[Call], expected: Expected) -> None:
-    """Compare the results of every order with what is right.
+    """Compare the results of every order with the right results.
 
     Raises:
-        Failure: one is wrong; what a thread read and nobody had written goes along. The message
-            names an order only if another one gives the right results.
+        Failure: a result is wrong. The message lists reads of uninitialized memory. It names an
+            order only if another order gives the right results.
     """
     wrong = [compare(one.tensors(), expected).problem is not None for one in calls]
     in_any_order = f"in each of {len(calls)} orders of blocks and threads"
@@ -125,7 +126,7 @@ def _same(results: Sequence[Sequence[Tensor]]) -> bool:
     calls=False,
 )
 def cuda_on_cpu(trial: Trial) -> None:
-    """Three orders for each case; memory that nothing has written begins otherwise in each."""
+    """Run each case in three orders, with different initial memory in each."""
     build, dtypes = _build(trial)
     reproducible = True
 
@@ -143,7 +144,7 @@ def cuda_on_cpu(trial: Trial) -> None:
         source = trial.subject.implementation.source
         if source is not None and source.strided:
             families.append((Wanted(layouts=LAYOUTS), 6))
-        # Sizes around those of warps and blocks.
+        # Try sizes around those of warps and blocks.
         for cohort in cohorts.sizes(trial.signature, trial.settings.seed):
             families.append((cohort.wanted, cohort.examples))
         for wanted, examples in families:

@@ -1,4 +1,4 @@
-"""The same call gives the same bits."""
+"""Check that equal calls give the same bits."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MEANT = "If that is meant, tag the operator torch.Tag.nondeterministic_bitwise.
     apart=True,
 )
 def determinism(trial: Trial) -> None:
-    """Three runs, and runs with one thread and with two; gradients too where there are.
+    """Compare repeated runs, and runs with one thread and several; gradients too, if any.
 
-    Compiled kernels give the same bits each time. What is written in PyTorch is as repeatable as
-    PyTorch's operators, whose bits may depend on the number of threads (``x @ w.T``): it stays
-    within the tolerance, and the row says what was found.
+    A compiled kernel must give the same bits each time. Code in PyTorch is only as reproducible as
+    PyTorch's operators, whose bits may depend on the number of threads (``x @ w.T``): it must stay
+    within the tolerance, and the row reports differences.
     """
     operator, rule = trial.operator, trial.operator.rule
     tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
@@ -63,14 +63,14 @@ def determinism(trial: Trial) -> None:
             with trial.blaming("backward", rule.backward):
                 _repeat(trial, case, gradients, right, backward, "gradients: ")
 
-    # Work is split among threads from some size on.
+    # Use sizes from which on kernels split work among threads.
     wanted = Wanted(sizes=(*SIZES, 257, 1000), max_elements=1 << 15)
     trial.each(one, wanted=wanted, examples=trial.some(3), most=8)
 
 
 @dataclass(frozen=True)
 class _Claims:
-    """What must be equal in every bit, and not in the tolerance only.
+    """The calls whose results must be equal in every bit, instead of within the tolerance.
 
     Attributes:
         repeats: equal calls.

@@ -1,4 +1,4 @@
-"""The kernel that was asked for is the one that runs."""
+"""Check that the requested kernel is the one that runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from opsmith.checks.trial_gradients import random_cotangents, run_backward
     "dispatch",
     "the kernel asked for is the one that runs",
     order=5,
-    # PyTorch imports it, for a second, in the first backward of a process, so in every row.
+    # PyTorch imports this, for a second, in the first backward of a process, so in every row.
     prepares=("torch.fx.experimental.symbolic_shapes",),
 )
 def dispatch(trial: Trial) -> None:
-    """Call counters, in plain calls, under autograd, inference mode and torch.compile."""
+    """Compare call counters in plain calls, inference mode, `torch.ops` and autograd."""
     operator, subject = trial.operator, trial.subject
     trial.need(not subject.adopted, "defined elsewhere: its own kernels run, and count no calls")
     device = subject.device

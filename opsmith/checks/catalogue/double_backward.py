@@ -1,4 +1,4 @@
-"""A gradient can be differentiated again, or says that it cannot."""
+"""Check that a gradient can be differentiated again, or raises an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten
 from opsmith.signature import Signature
 
-#: What the gradients are multiplied with before they are differentiated again.
+#: The name of the weights that the gradients are multiplied by before they are differentiated.
 _WEIGHTS = "the weights of the gradients"
 _EXAMPLES = 8
 
@@ -37,7 +37,7 @@ _EXAMPLES = 8
     runtime="autograd",
 )
 def double_backward(trial: Trial) -> None:
-    """A backward written by hand, whose calculation autograd records."""
+    """Test a hand-written backward whose operations autograd records."""
     need_gradient(trial)
     trial.need(
         trial.operator.rule.backward is not None,
@@ -79,14 +79,14 @@ def double_backward(trial: Trial) -> None:
 
 
 def _has_slopes(case: Case) -> bool:
-    """Whether an element can have a gradient, and none is NaN or infinite: those have no slope."""
+    """Return whether some element can have a gradient, and all are finite: NaN has no slope."""
     return has_leaves(case) and all(
         bool(tensor.isfinite().all()) for _, tensor in case.tensors() if is_differentiable(tensor)
     )
 
 
 class _CannotError(Exception):
-    """Autograd says that something cannot be differentiated."""
+    """Raised if autograd reports that a function cannot be differentiated."""
 
 
 def _weights(trial: Trial, case: Case) -> list[Tensor]:
@@ -108,7 +108,7 @@ def _differentiate_twice(
     given: Mapping[str, Any],
     device: str = HOST,
 ) -> dict[str, Tensor]:
-    """The derivatives of the weighted gradients, by what they are taken by.
+    """Return the derivatives of the weighted gradients, by the name of what they are taken by.
 
     Raises:
         _CannotError: one of the derivatives raised.
@@ -137,7 +137,7 @@ def _accumulate(
     leaves: Sequence[Tensor],
     weights: Sequence[Tensor],
 ) -> None:
-    """Add the second derivatives to the `grad` of everything that they are taken by."""
+    """Add the second derivatives to the `grad` of every leaf and every incoming gradient."""
     recorded = [position for position, output in enumerate(outputs) if output.requires_grad]
     if not recorded:
         return
@@ -154,13 +154,13 @@ def _accumulate(
         if first is not None and first.requires_grad
     ]
     if pairs:
-        # Not torch.autograd.grad, which runs only what leads to what is asked for, and so passes
-        # by what `once_differentiable` puts there to raise.
+        # Not torch.autograd.grad: it runs only the nodes that lead to the requested tensors, and so
+        # skips the node that `once_differentiable` adds in order to raise.
         torch.autograd.backward([first for first, _ in pairs], [weight for _, weight in pairs])
 
 
 def _true_second_derivatives(trial: Trial, given: Mapping[str, Any]) -> Expected | None:
-    """What the reference has in double precision; `None` where that is not to be had."""
+    """Return the reference's derivatives in double precision; `None` if it refuses."""
     operator = trial.operator
     names: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The fake kernel, which tracing runs, promises what the real kernel gives."""
+"""Check that the fake kernel, which tracing runs, predicts the real kernel's results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from opsmith.signature.shapes import Fixed, Variadic
     prepares=(
         FAKES,
         "torch.fx.experimental.symbolic_shapes",
-        # What a first symbolic size imports of the compiler.
+        # The compiler modules that the first symbolic size imports.
         "torch.fx.experimental.validator",
     ),
 )
 def fake(trial: Trial) -> None:
-    """With plain sizes in every layout, then with symbolic sizes, none of which may be fixed."""
+    """Try plain sizes in every layout, then symbolic sizes, none of which may become a number."""
     trial.about("fake kernel", trial.operator.written_fake)
 
     def plain(case: Case) -> None:
@@ -58,15 +58,15 @@ def fake(trial: Trial) -> None:
 
 
 def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
-    # Imported here, since it imports half of the compiler.
+    # Imported here, since this module imports half of the compiler.
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     signature = trial.signature
     arguments = case.make(trial.subject.device)
     returned = trial.call(arguments)
     real, names = flatten(signature, returned, arguments), output_names(signature, returned)
-    # Sizes that only the data decides are symbols in any case, and a fake kernel written by hand
-    # asks for them where the declaration names none.
+    # The shape environment creates symbols for sizes that only the data decides. A fake kernel
+    # written by hand needs it too, if the declaration does not name these sizes.
     mode = fake_mode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)
     own = {
         name: _fake_value(mode, name, value, symbolic)
@@ -114,7 +114,7 @@ def _named(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
 
 
 def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
-    """Every size that the declaration leaves open is still a symbol after the fake kernel ran."""
+    """Make sure that the fake kernel left every open size of the declaration symbolic."""
     for name, sizes in shapes.items():
         type_ = trial.signature.by_name[name.partition("[")[0]].tensor_type
         constant: set[int] = set()
@@ -134,7 +134,7 @@ def _require_free(trial: Trial, shapes: Mapping[str, Any]) -> None:
 
 
 def _constant_axes(dims: Any, rank: int, told: frozenset[str]) -> set[int]:
-    """The axes whose size the declaration itself makes a number."""
+    """Return the axes whose size is a number because of the declaration itself."""
     found: set[int] = set()
     axis = 0
     for dim in dims:
@@ -187,7 +187,7 @@ def _require_equal(name: str, fake_tensor: Tensor, tensor: Tensor) -> None:
 
 
 def _plain(size: Any) -> int | None:
-    """A size or stride as a number; `None` where only the data decides it."""
+    """Return a size or stride as a number; `None` if only the data decides it."""
     if not isinstance(size, torch.SymInt):
         return int(size)
     return size.node.hint if size.node.has_hint() else None

@@ -1,4 +1,4 @@
-"""The declared gradient is the operator's own slope."""
+"""Compare the declared gradient with finite differences of the operator itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 
-#: With more elements than this gradcheck compares random projections, not every element.
+#: With more elements than this, gradcheck compares random projections instead of every element.
 _SLOW_ELEMENTS = 40
 _DOUBLE = (torch.float64, torch.complex128)
 _DIRECTIONS = 3
@@ -28,14 +28,14 @@ _DIRECTIONS = 3
 
 @dataclass(frozen=True)
 class _Step:
-    """What gradcheck steps by, and what it allows."""
+    """The step and the tolerances of gradcheck."""
 
     eps: float
     atol: float
     rtol: float
 
 
-#: The wide one is for what computes in single precision inside.
+#: The wide step is for operators that compute in single precision internally.
 _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 
 
@@ -46,7 +46,7 @@ _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
     runtime="autograd",
 )
 def gradcheck(trial: Trial) -> None:
-    """`torch.autograd.gradcheck` and gradgradcheck in float64, where the reference is smooth."""
+    """Run `torch.autograd.gradcheck` and gradgradcheck in float64 where the reference is smooth."""
     need_gradient(trial)
     double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
     trial.need(double, "the kernel has no float64")
@@ -76,7 +76,7 @@ def gradcheck(trial: Trial) -> None:
 
 
 def _double_leaves(case: Case) -> list[str]:
-    """What finite differences can move: a step in single precision would be lost in rounding."""
+    """Return the tensors to differentiate; a step in single precision would be lost."""
     _, leaves = leaves_of(case.values, case.signature)
     return [name for name, leaf in leaves.items() if leaf.dtype in _DOUBLE and leaf.numel()]
 
@@ -86,11 +86,11 @@ def _has_double(case: Case) -> bool:
 
 
 def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
-    """Whether the reference is finite, and has one slope, at every element of a case.
+    """Return whether the reference is finite, and has one slope, at every element of a case.
 
-    Both one-sided slopes are taken, along a few directions that move every element: where they
-    differ by more than gradcheck allows, no finite difference is the gradient. The operator must
-    take the arguments on both sides too: it does not beyond the bound of a declared range.
+    Compute both one-sided slopes along a few directions that move every element. If they differ by
+    more than gradcheck allows, no finite difference equals the gradient. The operator must also
+    accept the arguments on both sides; beyond the bound of a declared range it does not.
     """
     names = _double_leaves(case)
     generator = torch.Generator().manual_seed(0)
@@ -119,19 +119,20 @@ def _is_smooth(trial: Trial, case: Case, step: _Step) -> bool:
             ):
                 bend = (after - 2 * at + before).abs() / step.eps
                 slope = (after - before).abs() / (2 * step.eps)
-                # NaN and infinity are not slopes, and compare as false.
+                # Comparisons with NaN are false, so a slope that is NaN or infinite counts as not
+                # smooth.
                 if not bool((bend <= 2 * step.atol + step.rtol * slope).all()):
                     return False
     except Exception:
-        return False  # a size depends on the data, or this side of a bound is not an argument
+        return False  # a size depends on the data, or the moved values are outside a declared range
     return True
 
 
 def _gradcheck(trial: Trial, case: Case, step: _Step) -> bool:
-    """Compare; whether the derivatives are slopes, which may be because the reference's are not.
+    """Compare derivatives with slopes; return `False` if the reference's derivatives differ too.
 
     Raises:
-        Failure: they are not, and the reference's are.
+        Failure: the derivatives are not the slopes, and the reference's derivatives are.
     """
     rule = trial.operator.rule
     function, inputs = _as_function(trial, case, trial.call)
@@ -142,7 +143,7 @@ def _gradcheck(trial: Trial, case: Case, step: _Step) -> bool:
     for second in (False, True):
         if second and not (rule.reference and rule.backward is None and step is _STEPS[0]):
             continue
-        torch.manual_seed(trial.settings.seed)  # the projections of fast mode
+        torch.manual_seed(trial.settings.seed)  # fixes the projections of fast mode
         try:
             _compare(function, inputs, step, second, forward=rule.reference)
         except GradcheckError as error:
@@ -177,9 +178,9 @@ def _compare(
 
 
 def _fails_alike(trial: Trial, case: Case, step: _Step, second: bool) -> bool:
-    """Whether the reference's own derivatives are not slopes either.
+    """Return whether the reference's own derivatives differ from its slopes too.
 
-    What is right is what the reference has: the check `gradient` compares with that.
+    The reference's derivatives are right by definition: the check `gradient` compares with them.
     """
 
     def reference(arguments: Mapping[str, Any]) -> Any:
@@ -195,13 +196,13 @@ def _fails_alike(trial: Trial, case: Case, step: _Step, second: bool) -> bool:
         return True
     except Exception:
         pass
-    return False  # or it has no derivatives
+    return False  # also if the reference has no derivatives
 
 
 def _as_function(
     trial: Trial, case: Case, call: Callable[[Mapping[str, Any]], Any]
 ) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
-    """`call`, which takes arguments by name, as a function of floating ones alone."""
+    """Turn `call`, which receives arguments by name, into a function of only the floating ones."""
     arguments, every = leaves_of(case.make(trial.subject.device), case.signature)
     leaves = {name: every[name] for name in _double_leaves(case)}
     for name in set(every) - set(leaves):

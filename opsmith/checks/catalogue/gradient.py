@@ -1,4 +1,4 @@
-"""The declared gradient is the reference's."""
+"""Compare the declared gradient with the reference's."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from opsmith.checks.trial_gradients import random_cotangents, run_backward, true
 
 
 def need_gradient(trial: Trial) -> None:
-    """State that a check is about the gradient, so that there must be one.
+    """Require that the operator has a gradient, and attribute failures to its backward.
 
     Raises:
-        Inapplicable: there is none.
+        Inapplicable: the operator has no gradient.
     """
     operator = trial.operator
     trial.need(not trial.signature.mutated, "mutates its arguments, so there is no gradient")
@@ -46,16 +46,18 @@ def need_gradient(trial: Trial) -> None:
     apart=True,
 )
 def gradient(trial: Trial) -> None:
-    """Every dtype, with incoming gradients that lie in memory as autograd makes them."""
+    """Test every dtype, with incoming gradients in the memory layouts that autograd produces."""
     need_gradient(trial)
-    # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
+    # An argument of a fixed dtype (Float32) is not among the generic dtypes, and may have a
+    # gradient.
     dtypes = trial.subject.floats or (None,)
     opaque = False
 
     def one(case: Case) -> None:
         nonlocal opaque
         trial.accept(case)
-        # What comes in lies as autograd makes it: the gradient of a sum has strides of 0.
+        # Use the incoming strides that autograd produces: the gradient of `sum` is expanded (stride
+        # 0).
         layout = arriving_layout(case)
         cotangents = [
             constant_where_expanded(one, layout) for one in random_cotangents(trial, case)
@@ -95,7 +97,7 @@ def gradient(trial: Trial) -> None:
 def _compare_alone(
     trial: Trial, case: Case, cotangents: Sequence[Tensor], backward: Backward, truth: Expected
 ) -> None:
-    """Make sure that a gradient is the same where no other is wanted."""
+    """Make sure that a gradient stays the same if only one argument requires a gradient."""
     names = list(backward.leaves)
     if len(names) < 2:
         return

@@ -1,4 +1,7 @@
-"""More elements than 32 bits can number, in dtypes of one byte, where there is memory for them."""
+"""Check calls with more elements than 32 bits can number, if there is enough memory.
+
+The large tensors have dtypes of one byte.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ from opsmith.signature.constraints import ValueRange
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Variadic
 
-#: The product of two is more than 2**31, and what is computed of each alone is small.
+#: The product of the two sides exceeds 2**31, while anything computed from one side is small.
 _SIDES = (46_342, 46_343)
 _LINE = 2**31 + 77
-#: Values repeat after a prime number of them, so that what lies 2**31 or 2**32 away is another.
+#: Values repeat after a prime number of elements, so that elements 2**31 or 2**32 apart differ.
 _PERIOD = 1_000_003
 _CHUNK = 1 << 24
-#: Of the memory that the machine has left.
+#: The fraction of the available memory that the check may use.
 _SHARE = 0.6
 _CODE = "OPS-SIZE-LARGE"
 
@@ -47,9 +50,9 @@ class _Plan:
 
     Attributes:
         grown: the argument that has more than 2**31 elements.
-        shapes: of every tensor argument that is there.
+        shapes: the shapes of all tensor arguments that are present.
         dims: the sizes by name.
-        small: a small call, for all else.
+        small: a small call, which supplies all other arguments.
     """
 
     grown: Parameter
@@ -66,7 +69,7 @@ class _Plan:
     flag="large",
 )
 def large(trial: Trial) -> None:
-    """One argument with 2**31 elements and more, compared with the reference in its own dtype."""
+    """Compare a call with over 2**31 elements with the reference in its own dtype."""
     plan = next(_plans(trial), None)
     if plan is None:
         raise Inapplicable(
@@ -83,7 +86,7 @@ def large(trial: Trial) -> None:
     if shown in trial.crashed:
         how, code = trial.crashed[shown]
         raise Failure(f"{how}, called with {shown}", code=code)
-    # Before anything is large: what the process may take follows from it.
+    # Announce before anything large is allocated: the memory limit of the process follows from it.
     trial.announce(shown, shown, math.prod(plan.shapes[plan.grown.name]))
     values = _values(trial.signature, plan)
     try:
@@ -99,7 +102,7 @@ def large(trial: Trial) -> None:
 
 
 def _shown(plan: _Plan) -> str:
-    """The call in one line."""
+    """Describe the call in one line."""
     parts = []
     for name, value in plan.small.values.items():
         if isinstance(value, Tensor):
@@ -117,7 +120,7 @@ def _run(trial: Trial, given: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
-    """Compare piece by piece: comparisons take many times what they compare.
+    """Compare piece by piece: a comparison needs many times the memory of what it compares.
 
     Raises:
         Failure: a result is wrong.
@@ -136,7 +139,8 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
         inexact = expected.is_floating_point() or expected.is_complex()
         size = expected.abs().double() if inexact else None
         terms = torch.ones_like(size) if size is not None else None
-        # Believed to the precision of its dtype, as a reference is that insists on one.
+        # The reference counts as exact to the precision of its dtype, like a reference that
+        # requires one dtype.
         truth = Expected([what], [expected], [size], [terms], False, _not_again, {})
         problem = compare([given], truth).problem
         if problem is not None:
@@ -144,12 +148,12 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
 
 
 def _not_again(arguments: Mapping[str, Any]) -> list[Tensor]:
-    """In place of the reference, which takes gigabytes: `compare` does without what it says."""
+    """Refuse to run the reference again, which needs gigabytes; `compare` then does without it."""
     raise MemoryError("the reference is not run again on tensors of this size")
 
 
 def _plans(trial: Trial) -> Iterator[_Plan]:
-    """Every argument that can be large, in every dtype of one byte."""
+    """Yield a plan for every argument that can be large, in every dtype of one byte."""
     signature = trial.signature
     dtypes = [d for d in trial.subject.dtypes if d is None or DTYPES[d].itemsize == 1]
     for parameter, dtype in itertools.product(signature.tensors, dtypes):
@@ -188,7 +192,7 @@ def _plans(trial: Trial) -> Iterator[_Plan]:
 
 
 def _small(trial: Trial, dtype: str | None) -> Case | None:
-    """A call of single elements, for the arguments that are not large."""
+    """Sample a call with single elements, for the arguments that are not large."""
     found: list[Case] = []
     wanted = Wanted(dtype=dtype, sizes=(1,), ranks=(2,), lengths=(1,))
     seed = zlib.crc32(f"{trial.settings.seed} large {dtype}".encode())
@@ -232,9 +236,10 @@ def _bindings(signature: Signature, plan: _Plan) -> Bindings:
 
 
 def _bytes(signature: Signature, plan: _Plan) -> int:
-    """The arguments, what is copied to be written, and three times the results.
+    """Return the memory of a call: arguments, copies of mutated ones, and three times the results.
 
-    Those of the kernel, those of the reference, and as much on the way to these.
+    The three are the kernel's results, the reference's results, and as much for its intermediate
+    values.
     """
     if signature.data_dependent or not signature.shaped:
         raise Inapplicable("how large its results are is not known before")

@@ -1,6 +1,6 @@
-"""What a compiled kernel does to memory and threads, seen in the checks' own runtime.
+"""Check how a compiled kernel uses memory and threads, in opsmith's own harness.
 
-No PyTorch and no Python is between: see `opsmith.checks.harness`.
+The harness calls the kernel without PyTorch and Python: see `opsmith.checks.harness`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPLITS = (Phase(seed=1), Phase(seed=2, at_end=False), Phase(seed=3, threads=3))
 
 
 def compiled(operator: Operator) -> list[Subject]:
-    """The kernels that export a C symbol which the host can call."""
+    """Return the kernels that export a C symbol that the host can call."""
     return [
         subject
         for subject in subjects_of(operator)
@@ -45,7 +45,7 @@ def call(
     phases: Sequence[Phase],
     seconds: float = 60.0,
 ) -> list[list[Call]]:
-    """Call the kernel as an adapter would: contiguous tensors unless it asked for strides."""
+    """Call the kernel as an adapter would: with contiguous tensors unless it requested strides."""
     made = [_as_taken(trial, case.make()) for case in cases]
     try:
         calls = harness.run(build, trial.signature, made, phases, seconds).calls
@@ -77,7 +77,7 @@ def _as_taken(trial: Trial, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_for(trial: Trial, sanitizer: str = "") -> harness.Build:
-    """The trial's kernel, built for the harness."""
+    """Build the trial's kernel for the harness."""
     source = trial.subject.implementation.entry
     assert source is not None
     return harness.build(source, sanitizer)
@@ -96,7 +96,7 @@ def _has_floats(trial: Trial) -> tuple[str | None, ...]:
     runtime="kernel alone",
 )
 def bounds(trial: Trial) -> None:
-    """Memory that ends or begins where nobody may read; arguments that nobody may write."""
+    """Put arguments and results next to memory that cannot be accessed; protect the arguments."""
     build = build_for(trial)
     phases = (Phase(fill=_FILLS[0]), Phase(fill=_FILLS[1], at_end=False))
 
@@ -121,7 +121,7 @@ def bounds(trial: Trial) -> None:
 
 
 def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
-    """Elements that still hold what the memory held before were never written.
+    """Refuse elements that still hold the initial bytes of the memory: they were never written.
 
     Raises:
         Failure: there is such an element.
@@ -154,9 +154,10 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
     runtime="kernel alone",
 )
 def schedules(trial: Trial) -> None:
-    """Cuts at odd places, whatever the grain, shuffled, on one thread and on three.
+    """Split work at odd places regardless of the grain size, shuffled, on one thread and on three.
 
-    The first call is not cut: a kernel that is wrong there is not wrong because of the pieces.
+    The first call is not split: if a kernel is already wrong in that call, splitting is not the
+    cause.
     """
     build = build_for(trial)
     cut = False

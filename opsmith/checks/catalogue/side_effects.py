@@ -1,4 +1,4 @@
-"""A call leaves nothing behind, and calls at the same time do not meet."""
+"""Check that a call has no lasting side effects, and that concurrent calls do not interfere."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from opsmith.checks.protocol import check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in
 
-#: How often two threads call at once.
+#: Number of calls that each of two threads makes.
 _ROUNDS = 8
-#: How many results are looked at again after later calls.
+#: Number of results that are compared again after later calls.
 _KEPT = 20
-#: No pair has a size of 0 or 1: drawn with the others, most pairs of many dimensions are refused.
+#: Pairs have no size of 0 or 1. If these sizes were drawn too, most pairs of many dimensions would
+#: be refused.
 _PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
 
 
@@ -42,10 +43,10 @@ _PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
     time_limit=2.0,
 )
 def side_effects(trial: Trial) -> None:
-    """Settings, random numbers, references; two threads at once; compiled kernels without Python.
+    """Look for changed settings, random numbers and references; call from two threads at once.
 
-    A compiled kernel is called by the harness too, which sees what it allocates and does not free,
-    and what it changes of the floating-point environment, threads and files.
+    The harness calls a compiled kernel too. It sees memory that is allocated and not freed, and
+    changes of the floating-point environment, threads and files.
     """
     dtypes = (trial.subject.favourite,)
     build = (
@@ -63,7 +64,7 @@ def side_effects(trial: Trial) -> None:
 
     def both(first: Case, second: Case) -> None:
         truths = [trial.truth(first), trial.truth(second)]
-        # A kernel that is wrong for a single call is not wrong because of the other one.
+        # If a kernel is already wrong in a single call, concurrency is not the cause.
         for case, truth in zip((first, second), truths, strict=True):
             trial.compare(trial.run(case.make(trial.subject.device)), truth, "called alone")
         _do_not_meet(trial, [first, second], truths)
@@ -86,7 +87,7 @@ def side_effects(trial: Trial) -> None:
 def _leaves_settings(trial: Trial, case: Case) -> None:
     positional, keywords = trial.operator.split(case.make(trial.subject.device))
     with Surroundings() as before:
-        # Not `trial.call`, which puts the number of threads back.
+        # Do not use `trial.call`, which resets the number of threads.
         with forking_fails():
             trial.operator(*positional, **keywords)
         changes = before.changes()
@@ -105,10 +106,10 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
     arguments = case.make(trial.subject.device)
     kept = {name: weakref.ref(tensor) for name, tensor in every_tensor_in(arguments)}
     results = trial.run(arguments)
-    # A mutated argument is among what a run gives.
+    # The results of `trial.run` include mutated arguments.
     del results, arguments
     if any(reference() is not None for reference in kept.values()):
-        # Part of a cycle, perhaps: which takes longer to find out than the call.
+        # The tensor may be part of a cycle. Collect only now, since it takes longer than the call.
         gc.collect()
     for name, reference in kept.items():
         if reference() is not None:
@@ -120,7 +121,7 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
 
 
 def _do_not_meet(trial: Trial, cases: Sequence[Case], truths: Sequence[Expected]) -> None:
-    """Call from two threads at once, again and again."""
+    """Call from two threads at once, several times."""
     gave: list[list[Any]] = [[] for _ in cases]
     ready = threading.Barrier(len(cases))
     rounds = [[case.make(trial.subject.device) for _ in range(_ROUNDS)] for case in cases]
@@ -167,7 +168,7 @@ def _switching_often() -> Iterator[None]:
     apart=True,
 )
 def statefulness(trial: Trial) -> None:
-    """The same tensors with other values in them, results looked at again, many calls in a row."""
+    """Call with the same tensors and new values, compare results after later calls, call often."""
     dtypes = (trial.subject.favourite,)
     trial.keep = _KEPT
 
@@ -186,14 +187,15 @@ def statefulness(trial: Trial) -> None:
         trial.compare(again, truth, what, code="OPS-STATE-EARLIER")
 
     trial.each(one, dtypes=dtypes, examples=trial.some(6), most=3)
-    time.sleep(0.02)  # for what works on after a call returned
+    time.sleep(0.02)  # for kernels that go on working after a call has returned
     _many(trial, dtypes)
 
 
 def _rewritten(case: Case) -> Case | None:
-    """The case with other values in floating tensors, but for their first elements.
+    """Return the case with new values in floating tensors, keeping their first elements.
 
-    `None` where there is no tensor whose values are free.
+    Returns:
+        None if no tensor has values that can be chosen freely.
     """
     values = dict(case.values)
     changed = False
@@ -209,7 +211,7 @@ def _rewritten(case: Case) -> Case | None:
 
 
 def _many(trial: Trial, dtypes: tuple[str | None, ...]) -> None:
-    """Hundreds of calls, the last of which has to be right as well."""
+    """Make hundreds of calls, and compare results along the way and at the end."""
     seconds = min(2.0, trial.settings.seconds / 4)
 
     def many(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""Every runtime computes the same: one check for each way that a target offers to prove."""
+"""Check that every runtime computes the same: one check for each proof that a target offers."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from opsmith.targets import (
 from opsmith.targets.exporting.artifact import MANIFEST
 from opsmith.targets.exporting.protocol import TRACING
 
-#: The rows of targets come last, those of one target together.
+#: The checks of targets come last, grouped by target.
 _FIRST = 200
 _SMALL = Wanted(sizes=(2, 3, 4, 5), max_elements=512)
 _DYNAMIC = Wanted(sizes=DYNAMIC_SIZES, distinct=True, max_elements=4096)
-#: Of the author's cases, for a proof that takes every dtype.
+#: Number of the author's cases to run for a proof that covers every dtype.
 _MOST = 8
 
 
 def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ...]:
-    """The dtypes in which the operator can go the way of `proof`, the favourite first.
+    """Return the dtypes that `proof` supports for the operator, the default dtype first.
 
-    What fails from then on is about what the route says that it is about.
+    From then on, failures are attributed to the function that the route names.
     """
     obstacle = proof.obstacle(trial.operator, trial.subject.implementation)
     trial.need(obstacle is None, str(obstacle))
@@ -89,9 +89,10 @@ def _exported_operator(target: Target, proof: OperatorProof, trial: Trial) -> No
 
 
 def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> None:
-    """Compare gradients with those that the reference has in double precision."""
+    """Compare gradients with the reference's gradients in double precision."""
     dtypes = _require(trial, target, proof)
-    # A fixed dtype (Float32) is not among the generic ones, and may have a gradient.
+    # An argument of a fixed dtype (Float32) is not among the generic dtypes, and may have a
+    # gradient.
     floats = tuple(name for name in dtypes if name is not None and is_float(name)) or (None,)
     with _loaded(target, proof, trial) as loaded:
         lost = proof.lost(loaded, trial.operator)
@@ -105,7 +106,8 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             cotangents = random_cotangents(trial, case)
             truth = true_gradients(trial, case, cotangents)
             if truth is None:
-                # The reference is not differentiable PyTorch: the declared backward is believed.
+                # If the reference is not differentiable PyTorch, compare with the declared
+                # backward.
                 truth = true_gradients(trial, case, cotangents, trial.operator)
             if truth is None:
                 return
@@ -114,7 +116,8 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
             try:
                 found = proof.differentiate(loaded, trial.operator, arguments, cotangents)
             except DifferentiationError as error:
-                # Whoever asks is told. The author's own calls must have one.
+                # A sampled call may be refused with an error; a registered case must have a
+                # gradient.
                 if not case.sampled:
                     text = f"{proof.what} {trial.raised(error)}"
                     raise Failure(text, code="OPS-TARGET-RAISED") from error
@@ -139,10 +142,10 @@ def _exported_gradient(target: Target, proof: GradientProof, trial: Trial) -> No
 def _loaded(
     target: Target, proof: OperatorProof | GradientProof, trial: Trial
 ) -> Iterator[LoadedOperators]:
-    """The operator, exported and loaded again.
+    """Return the operator, exported and loaded again.
 
-    The rows of a run share one export, and so do the operators of a module where one's export has
-    others along: what calls them, such as a derivative, needs them.
+    The rows of a run share one export. The operators of a module share it too, if the export of one
+    includes others that call it, such as a derivative.
     """
     operator, settings = trial.operator, proof.options(trial.operator)
 
@@ -178,7 +181,7 @@ def _each(
     run: Callable[[Mapping[str, Any]], Sequence[Tensor]],
     dtypes: Sequence[str | None],
 ) -> None:
-    """Compare what `run` gives with what is right, in every dtype."""
+    """Compare the results of `run` with the right ones, in every dtype."""
 
     def one(case: Case) -> None:
         truth = trial.truth(case)
@@ -197,7 +200,7 @@ def _each(
 
 
 def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
-    """Leaves out cases without a mutated argument, which has no place among the results then."""
+    """Return a filter that drops cases with an absent mutated argument: no result stands for it."""
     names = [parameter.name for parameter in trial.signature.mutated]
     return lambda case: all(case.values[name] is not None for name in names)
 
@@ -207,7 +210,7 @@ def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
 
 def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
-    # The ways to one target have the same samples, so that what was compiled for one serves all.
+    # The rows of one target use the same samples, so that they share what was compiled for them.
     trial.name = target.name
     keep = _kept(trial, proof)
     telling = telling_cases(trial, dtypes[0], _SMALL, keep)
@@ -215,11 +218,13 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
 
     def dynamic(first: Case, second: Case) -> None:
         if proof.may_fix and not first.origin and not _all_differ(first):
-            # A reference that branches on whether two sizes are equal is fixed to the branch.
+            # A reference that branches on the equality of two sizes would be exported with one
+            # branch.
             raise RefusedError("two sizes are equal")
         exports.compare([first, second])
 
-    # One export is enough, as each takes a while: of the author's cases where two are alike.
+    # Since each export takes a while, one is enough: of the author's cases, if two of them differ
+    # only in sizes, otherwise of samples.
     if not any(
         trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=examples)
         for examples in (0, 1)
@@ -237,20 +242,20 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
 
 
 def _kept(trial: Trial, proof: ModelProof) -> Callable[[Case], bool]:
-    """Leaves out cases that a model cannot run through no fault of the operator."""
+    """Return a filter that drops cases that a model cannot run through no fault of the operator."""
     written = _writes_are_there(trial)
 
     def keep(case: Case) -> bool:
         if proof.functional and not written(case):
             return False
-        # A runtime's own operators may refuse a size of 0, or divide by it.
+        # A runtime's own operators may reject a size of 0, or divide by it.
         return not proof.may_refuse or all(tensor.numel() for _, tensor in case.tensors())
 
     return keep
 
 
 def _all_differ(case: Case) -> bool:
-    """Whether no two dimensions of different names have the same size."""
+    """Return whether dimensions of different names all have different sizes."""
     bound = bind(case.signature, describe(case.values, case.signature))
     sizes = [*bound.dims.values()]
     for run in bound.variadic.values():

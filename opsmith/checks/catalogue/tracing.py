@@ -1,4 +1,4 @@
-"""PyTorch's compilers take the operator whole, with fixed and with changing sizes."""
+"""Check that PyTorch's compilers keep the operator whole, with static and dynamic sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMPILER = (torch_modules.COMPILER, torch_modules.INDUCTOR, "sympy.tensor.tenso
     prepares=_COMPILER,
 )
 def opcheck(trial: Trial) -> None:
-    """Schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
+    """Test the schema, autograd registration, fake kernel and AOTDispatch with dynamic shapes."""
     grads = has_gradient(trial.operator)
     left_out = 0
 
@@ -75,11 +75,11 @@ def opcheck(trial: Trial) -> None:
 
 
 def _is_finite(trial: Trial, case: Case) -> bool:
-    """Whether no argument of a case and no result has NaN or infinity."""
+    """Return whether the arguments of a case and its results are free of NaN and infinity."""
     try:
         _, results = run_reference(trial.operator, case.values)
     except Exception:
-        return True  # what is wrong with it is said where it runs
+        return True  # the error is reported where the case runs
     every = [*(tensor for _, tensor in case.tensors()), *results]
     return all(bool(torch.isfinite(widen(tensor)).all()) for tensor in every)
 
@@ -90,7 +90,7 @@ def _has_finite_gradients(trial: Trial, case: Case) -> bool:
 
 
 def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
-    """What opcheck says against a call; `None` if nothing."""
+    """Return the problem that opcheck finds in a call; `None` if there is none."""
     positional, keywords = trial.operator.split(arguments)
 
     def problem(tests: Sequence[str]) -> Exception | None:
@@ -111,7 +111,7 @@ def _opcheck(trial: Trial, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of opcheck that PyTorch can do with a call; notes the others."""
+    """Return the tests of opcheck that PyTorch supports for a call, and note the others."""
     given = tensors(arguments, trial.signature)
     in_float8 = "PyTorch cannot do that in float8"
     left_out = {}
@@ -137,7 +137,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     prepares=_COMPILER,
 )
 def compiled(trial: Trial) -> None:
-    """Static and dynamic shapes, gradients too; the inductor backend once, where it has one."""
+    """Compile with static and dynamic shapes, with gradients, and once with inductor."""
     trial.wrong = "OPS-COMPILE-WRONG"
     dtypes = (trial.subject.favourite,)
     backends = iter(["aot_eager", "inductor"])
@@ -180,13 +180,14 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
             positional, keywords = operator.split(arguments)
             return run(*positional, **keywords)
 
-        # Two sizes that are equal by chance are not to be taken for one.
+        # Keep two sizes that are equal by chance from becoming one symbol.
         with torch_tracing.sizes_apart():
-            # A differentiated reference is long: inductor, and symbolic sizes, take minutes for it.
+            # The gradient of a reference is a long graph: inductor, and symbolic sizes, need
+            # minutes for it.
             long = operator.rule.backward is None
             backward = backend != "inductor" and not (dynamic and long)
             _compare_calls(trial, cases[0], call, how, backward)
-            # A call may compile more than once by itself: a float is tried as a variable first.
+            # One call may compile more than once: PyTorch first tries to make a float a variable.
             first = graphs
             for case in cases[1:]:
                 _compare_calls(trial, case, call, how, backward)
@@ -229,7 +230,7 @@ def _compare_calls(
         raise Failure(_tidy(f"{how} {trial.raised(error)}"), code="OPS-COMPILE-RAISED") from error
     counted = getattr(getattr(kernel, "source", None), "api", "") != "torch"
     counted = counted and not kernel.dissolves and not trial.subject.adopted
-    # A call that gives no tensor (an empty list) is left out of the graph, and rightly so.
+    # PyTorch rightly drops a call that returns no tensor (an empty list) from the graph.
     counted = counted and bool(truth.values)
     if counted and kernel.calls == before:
         raise Failure(
@@ -252,7 +253,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     prepares=_COMPILER[:1],
 )
 def export(trial: Trial) -> None:
-    """Every size that the declaration leaves open is dynamic; saved, loaded, run again."""
+    """Export with every open size of the declaration dynamic; save, load, and run with others."""
     trial.wrong = "OPS-EXPORT-WRONG"
     dtypes = (trial.subject.favourite,)
 
@@ -281,7 +282,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             positional, keywords = operator.split(dict(zip(names, values, strict=True)))
             return operator(*positional, **keywords)
 
-    # What the reference refuses is not a case, and is not exported.
+    # Compute the right results first: if the reference refuses a case, it is not exported.
     runs = [(case, trial.truth(case)) for case in (first, second)]
     arguments = first.make(trial.subject.device)
     names = list(arguments)
@@ -298,7 +299,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
             raise Failure(
                 f"{how}: the graph does not contain {operator.name}", code="OPS-EXPORT-GRAPH"
             )
-        # PyTorch does not save a program that gives nothing.
+        # PyTorch cannot save a program without results.
         loaded = (_saved(program) if program.graph_signature.output_specs else program).module()
         for case, truth in runs:
             own = case.make(trial.subject.device)
@@ -314,7 +315,7 @@ def _export(trial: Trial, first: Case, second: Case, *, dynamic: bool = True) ->
 
 
 def _saved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """What is left of a program after it was saved and loaded."""
+    """Save a program, and load it again."""
     stream = io.BytesIO()
     torch.export.save(program, stream)
     stream.seek(0)
@@ -322,7 +323,7 @@ def _saved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgra
 
 
 def _tidy(text: str) -> str:
-    """A compiler's error without its advice, at most as long as one can read."""
+    """Return a compiler's error without its advice, cut to a readable length."""
     lines = []
     for line in text.splitlines():
         if line.startswith(("Set TORCHDYNAMO_VERBOSE", "You can suppress", "from user code")):

@@ -1,4 +1,4 @@
-"""What follows from `parallel_dims`: slices computed alone, and batches by vmap."""
+"""Check what `parallel_dims` promises: independent slices, and batches by vmap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
     apart=True,
 )
 def parallel_dims(trial: Trial) -> None:
-    """Slices of the arguments give the slice of the results that the whole call gives."""
+    """Compare the results for slices of the arguments with slices of the whole call's results."""
     signature = trial.signature
     trial.wrong = "OPS-PARALLEL-CLAIM"
     trial.need(signature.parallel_dims, "claims no parallel_dims")
@@ -55,7 +55,7 @@ def _along(trial: Trial, claimed: str) -> None:
             (tensor.shape[axis] for _, tensor, axis in _sliced(signature, arguments, dim)),
             default=0,
         )
-        # Slices of one element, and halves: what leaks may leak from neighbours only.
+        # Try slices of one element, and halves: values may leak from neighbours only.
         cuts = [(index, 1) for index in range(min(size, 5))]
         cuts += [(0, size // 2), (size // 2, size - size // 2)] if size > 3 else []
         for start, length in cuts:
@@ -69,7 +69,7 @@ def _along(trial: Trial, claimed: str) -> None:
 
 
 def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
-    """Where `dim` (or the first of the dimensions that ``*dim`` stands for) is in a tensor."""
+    """Return the axis of `dim` (of the first dimension, for a variadic ``*dim``) in a tensor."""
     axis = 0
     for one in shape.dims if shape is not None else ():
         if isinstance(one, Variadic):
@@ -85,7 +85,7 @@ def _axis(shape: Shape | None, dim: str, rank: int) -> int | None:
 
 
 def _composite_use(signature: Signature, dim: str) -> str:
-    """What, apart from plain dimensions, reads `dim`; empty if nothing does."""
+    """Return the expression or constraint that depends on the size of `dim`; empty if none does."""
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for owner in owners:
         type_ = owner.tensor_type
@@ -131,7 +131,7 @@ def _slice_arguments(
 def _slice_truth(
     signature: Signature, truth: Expected, dim: str, start: int, length: int
 ) -> Expected:
-    """The part of what is right that belongs to a slice."""
+    """Return the right results for a slice."""
     owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
     if len(owners) != len(truth.values):
         raise Inapplicable("lists of results cannot be sliced")
@@ -161,7 +161,7 @@ def _slice_truth(
 
 @check("vmap", "torch.vmap gives what a loop over the batch gives", order=75, runtime="vmap")
 def vmap(trial: Trial) -> None:
-    """Every tensor batched, then each alone."""
+    """Batch all tensors together, then each tensor alone."""
     signature = trial.signature
     trial.wrong = "OPS-VMAP-WRONG"
     trial.need(not signature.mutated, "mutates its arguments")
@@ -186,7 +186,7 @@ def vmap(trial: Trial) -> None:
 
 
 def _shuffled(case: Case, seed: int) -> Case:
-    """A case with the values of each floating tensor in another order, where any order fits."""
+    """Shuffle the values of each floating tensor, unless its constraints require an order."""
     generator = torch.Generator().manual_seed(seed)
     values: dict[str, Any] = {}
     for name, value in case.values.items():
@@ -203,7 +203,7 @@ def _batch(
 ) -> None:
     signature, device = trial.signature, trial.subject.device
     arguments = samples[0].make(device)
-    # The batch dimension goes first for one argument, last for the next.
+    # The batch dimension is first for one argument, and last for the next.
     axes = {name: (0 if n % 2 == 0 else -1) for n, name in enumerate(batched)}
     stacked = [
         torch.stack([sample.make(device)[name] for sample in samples], axes[name])

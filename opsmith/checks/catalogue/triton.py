@@ -1,6 +1,6 @@
-"""Kernels in Triton where no GPU is: run on the CPU by Triton's own interpreter, and watched.
+"""Check Triton kernels without a GPU, in Triton's own interpreter on the CPU.
 
-What that cannot show is in ``docs/reference/triton.md``.
+``docs/reference/triton.md`` lists what the interpreter cannot show.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.triton_kernel import TritonLauncher
 from opsmith.operators.emulation import emulated_kernel
 
-#: The orders in which the programs of a launch run; 0 is the natural one.
+#: Seeds of the orders in which the programs of a launch run; 0 is the natural order.
 _SEEDS = (0, 1)
-#: The interpreter computes with NumPy, which has none of these.
+#: The dtypes that NumPy, which the interpreter computes with, does not support.
 _NOT_INTERPRETED = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
 
 
 def kernels_in_triton(operator: Operator) -> list[Subject]:
-    """The kernels in Triton, to be called with tensors of the CPU."""
+    """Return the kernels in Triton, to be called with tensors on the CPU."""
     return [
         Subject(operator, name, HOST)
         for name, kernel in operator.kernels.items()
@@ -48,7 +48,7 @@ def kernels_in_triton(operator: Operator) -> list[Subject]:
     runtime="Triton's interpreter",
 )
 def triton_interpreter(trial: Trial) -> None:
-    """Two orders for each case; memory that nothing has written is NaN, or large."""
+    """Run each case in two orders; uninitialized memory holds NaN or large values."""
     missing = triton_missing()
     trial.need(not missing, missing)
     operator = trial.operator
@@ -75,10 +75,10 @@ def triton_interpreter(trial: Trial) -> None:
 
     favourite = (dtypes[0],)
     trial.each(one, dtypes=favourite, examples=trial.some(5))
-    # The interpreter is slow, and a dtype is one more of the same programs.
+    # The interpreter is slow, and another dtype runs the same programs, so try fewer cases.
     trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
     if not trial.only_registered:
-        # A function that launches gets tensors as they lie in memory.
+        # A launching function receives tensors in their own memory layout, so try every layout.
         families = [(Wanted(sizes=(0, 1)), 6), (Wanted(layouts=LAYOUTS), 6)]
         for cohort in (
             *cohorts.served(operator.sizes),
@@ -97,7 +97,7 @@ def _run(trial: Trial, case: Case) -> list[Tensor]:
     """Call the kernel.
 
     Raises:
-        Failure: a program does what a GPU gives no promise for.
+        Failure: a program relies on behaviour that a GPU does not guarantee.
     """
     from opsmith.kernels.languages.triton.interpreter import FaultError
 

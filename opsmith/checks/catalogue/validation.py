@@ -1,4 +1,4 @@
-"""A bad argument is an error that names operator and argument, and never a crash."""
+"""Check that a bad argument raises an error that names operator and argument, and never crashes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ from opsmith.signature.shapes import Fixed, Variadic
 
 @dataclass(frozen=True)
 class _Bad:
-    """Arguments with one thing wrong.
+    """Arguments with exactly one error.
 
     Attributes:
-        what: what is wrong.
-        arguments: all of them, by name.
-        named: the arguments of which the message must name one; none where any will do.
-        perhaps: it may fit all the same: a size that another is computed from, rounded.
-        castable: a cast to another floating dtype, as autocast makes, may let it fit.
+        what: the error, in words.
+        arguments: all arguments, by name.
+        named: the arguments of which the message must name one; empty if any message will do.
+        perhaps: whether the arguments may still fit: another size is computed from the changed size
+            and rounded.
+        castable: whether a cast to another floating dtype, as in autocast, may let the arguments
+            fit.
     """
 
     what: str
@@ -57,9 +59,9 @@ class _Bad:
 
 @check("validation", "a bad argument raises an error that names operator and argument", order=80)
 def validation(trial: Trial) -> None:
-    """Ranks, shared sizes, dtypes, devices, lengths and values, each made wrong by itself.
+    """Make one rank, shared size, dtype, device, length or value wrong at a time.
 
-    The first call of each kind is made under jvp, vjp, vmap, functionalize and autocast too.
+    The first call of each kind is also made under jvp, vjp, vmap, functionalize and autocast.
     """
     trial.need(not trial.subject.adopted, "defined elsewhere, so it refuses in its own words")
     tried: set[str] = set()
@@ -81,7 +83,7 @@ def validation(trial: Trial) -> None:
                     under[way] = None
                     _must_refuse(trial, replace(bad, what=f"{bad.what}, under {way}"), call)
 
-    # Sizes that differ, so that no wrong size is right by chance.
+    # Use sizes that all differ, so that no wrong size fits by chance.
     wanted = Wanted(sizes=(2, 3, 4, 5, 6, 7, 9), distinct=True, max_elements=4096)
     trial.each(one, dtypes=(trial.subject.favourite,), wanted=wanted, examples=8)
     trial.need(tried, "every argument fits this declaration")
@@ -132,7 +134,7 @@ def _fits(signature: Signature, arguments: dict[str, Any]) -> bool:
 
 
 def _names_in(text: str, signature: Signature) -> set[str]:
-    """The arguments that a message names: quoted, or, if no tensors, in a size's expression too."""
+    """Return the arguments that a message names, in quotes or (scalars only) without."""
     words = set(re.findall(r"\w+", text))
     quoted = set(re.findall(r"'(\w+)(?:\[\d+\])?'", text))
     sizes = {p.name for p in signature.parameters if p.is_scalar or p.is_sequence}
@@ -165,9 +167,10 @@ def _bad_values(
     signature: Signature, parameter: Parameter, arguments: dict[str, Any], bindings: Bindings
 ) -> Iterator[_Bad]:
     name = parameter.name
-    # Another argument may be the one that does not fit, if what fits there is read here.
+    # If a constraint of another argument reads this value, that argument may be the one that does
+    # not fit.
     readers = [p.name for p in signature.parameters for c in p.constraints if name in c.reads]
-    # One size more or less leaves an empty shape empty.
+    # If the shape is empty, it stays empty when a size changes by one.
     perhaps = any(isinstance(c, Sum) and c.shapes for c in parameter.constraints)
     for what, wrong in violations(parameter, arguments, bindings):
         shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
@@ -181,7 +184,7 @@ def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
 
 
 def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[str]]:
-    """For each named dimension the arguments that have it, as often as they have it."""
+    """Return the arguments with each named dimension, once for each axis that has it."""
     found: dict[str, list[str]] = {}
     for parameter in signature.tensors:
         value = arguments[parameter.name]
@@ -199,7 +202,7 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
 
 
 def _rounded(signature: Signature) -> frozenset[str]:
-    """The dimensions from which a size is computed that may stay the same if they change."""
+    """Return the dimensions that can change without changing a size that is computed from them."""
     found: set[str] = set()
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
@@ -257,12 +260,12 @@ def _bad_tensor(
 
 
 def _overlapping(value: Tensor) -> Tensor | None:
-    """Return a tensor of the same shape, of which elements share memory, where that can be."""
+    """Return a tensor of the same shape whose elements share memory, if possible."""
     long = [axis for axis, size in enumerate(value.shape) if size > 1]
     if not long or not value.numel():
         return None
     strides = list(value.contiguous().stride())
-    # As ``unfold(0, n, 1)`` makes them, or ``expand`` of what has one dimension.
+    # The strides of ``unfold(0, n, 1)``, or those of ``expand`` for a single dimension.
     strides[long[0]] = strides[long[1]] if len(long) > 1 else 0
     return value.contiguous().as_strided(value.shape, strides)
 
@@ -270,7 +273,7 @@ def _overlapping(value: Tensor) -> Tensor | None:
 def _bad_sizes(
     name: str, type_: TensorType, arguments: dict[str, Any], sharing: dict[str, list[str]]
 ) -> Iterator[tuple[_Bad, frozenset[str]]]:
-    """One size too large at a time, and the dimensions that it is made of."""
+    """Yield arguments with one size too large, and the dimensions that the size depends on."""
     value: Tensor = arguments[name]
     assert type_.shape is not None
     axis = 0
@@ -284,7 +287,7 @@ def _bad_sizes(
             continue
         if isinstance(dim, Fixed):
             names = expressions.names(dim.expression)
-            # A name of its own may have any size; what others share, or compute, may not.
+            # A dimension that occurs once may have any size; a shared or computed size may not.
             shared = [owner for one in names for owner in sharing[one]]
             if not (isinstance(dim.expression, Name) and len(shared) < 2):
                 yield _larger(name, value, axis, str(dim), arguments, [name, *shared]), names
@@ -306,7 +309,7 @@ def _larger(
 def _other_dtype(
     type_: TensorType, value: Tensor, signature: Signature, arguments: dict[str, Any]
 ) -> torch.dtype | None:
-    """A dtype that the argument may not have in this call."""
+    """Return a dtype that the argument may not have in this call."""
     if not type_.dtypes.generic:
         return next(DTYPES[n] for n in ("int64", "float32") if n != type_.dtypes.names[0])
     generic = signature.generic
@@ -314,7 +317,7 @@ def _other_dtype(
     for name in ("int32", "float32", "float64", "complex64", "bool"):
         if name not in generic:
             return DTYPES[name]
-    # Every dtype will do, but one call has one.
+    # Every dtype is allowed, but one call uses the same dtype for all arguments.
     sharing = [
         p
         for p in signature.tensors
@@ -341,7 +344,7 @@ def _bad_list(
     longer = [value[0].unsqueeze(0), *value[1:]]
     yield _Bad(f"{name!r}[0] with one dimension more", _with(arguments, name, longer), (name,))
     for axis, dim in enumerate(type_.shape.dims):
-        # The first element may be what fixes the size; the others have to agree with it.
+        # The first element may determine the size, which the others have to match.
         if len(value) > 1 and isinstance(dim, Fixed):
             shape = list(value[-1].shape)
             shape[axis] += 1

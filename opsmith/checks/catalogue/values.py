@@ -1,4 +1,4 @@
-"""The kernel computes what the reference computes, whatever the sizes and the memory layout."""
+"""Check that the kernel agrees with the reference for all sizes and memory layouts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
     "reference", "the results agree with the reference in double precision", order=10, apart=True
 )
 def reference(trial: Trial) -> None:
-    """Every dtype of the kernel, contiguous arguments; then what normal sampling does not reach."""
+    """Try every dtype with contiguous arguments, then each cohort."""
     trial.each(lambda case: _agrees(trial, case))
     counts = {"normal": trial.count}
     if not trial.only_registered:
@@ -57,14 +57,14 @@ def reference(trial: Trial) -> None:
 
 
 def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
-    """Every cohort with a dtype in which it is tried, and how often."""
+    """Yield every cohort with a dtype to try it in, and the number of examples."""
     signature, favourite = trial.signature, trial.subject.favourite
     others = [dtype for dtype in trial.subject.dtypes if dtype != favourite]
     found = [
         *cohorts.served(trial.operator.sizes),
         *cohorts.values(signature, favourite),
         *cohorts.arguments(signature),
-        # Who adopted an operator does not decide how it takes its arguments.
+        # An adopted operator is defined elsewhere, so its author does not decide about overlaps.
         *(() if trial.subject.adopted else cohorts.overlaps(signature)),
         *cohorts.sizes(signature, trial.settings.seed),
     ]
@@ -87,12 +87,12 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
     apart=True,
 )
 def memory_layouts(trial: Trial) -> None:
-    """Every argument in one layout, then each in its own."""
+    """Try every argument in the same layout, then each argument in its own."""
     examples = trial.some(4)
     for layout in (TRANSPOSED, SLICED, EXPANDED):
 
         def laid_out(case: Case, layout: str = layout) -> Case:
-            # What is written into cannot have stride 0.
+            # A tensor that is written into cannot have stride 0.
             mutated = {p.name for p in trial.signature.mutated} if layout == EXPANDED else set()
             return case.with_layouts(
                 {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
@@ -130,7 +130,7 @@ def _is_strided(case: Case) -> bool:
 
 @check("empty-sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
 def empty_sizes(trial: Trial) -> None:
-    """Every dimension 0 and 1 by itself, then all of them."""
+    """Set each dimension to 0 and to 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)
     trial.wrong = "OPS-SIZE-SMALL"
 
