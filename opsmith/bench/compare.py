@@ -1,4 +1,4 @@
-"""A benchmark beside an earlier one: which figures changed by more than chance explains."""
+"""Compare a benchmark with an earlier one: find the figures that changed by more than chance."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any, Literal
 from opsmith.bench.figures import GRADIENT, Benchmark, Figure
 from opsmith.bench.significance import holm, mann_whitney
 
-#: Rarer by chance than this, and larger than this: a change.
+#: A change has a p-value below the first number, and a relative size of at least the second.
 LEVEL, LEAST = 0.01, 0.05
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one figure.
+    """The change of one figure since an earlier run.
 
     Attributes:
-        figure: as it is now.
-        ratio: the time now divided by the time then. Both are divided by the reference's time of
-            the same round, where both runs timed it, so that a slower machine counts for nothing.
-        p: how likely chance makes such a difference, corrected for the number of figures.
-        absolute: whether times themselves were compared, for want of a reference.
+        figure: the new figure.
+        ratio: the new time divided by the old time. If both runs timed the reference, both times
+            are first divided by the reference's time of the same round, so that a slower machine
+            has no effect.
+        p: the probability of such a difference by chance, corrected for the number of figures.
+        absolute: whether the times themselves were compared, since the reference's time is missing.
     """
 
     figure: Figure
@@ -33,13 +34,13 @@ class Change:
 
     @property
     def verdict(self) -> Literal["slower", "faster", "unchanged"]:
-        """What to call it: a change is both significant and large enough to matter."""
+        """The name of the change: a change is both significant and large enough to matter."""
         if self.p >= LEVEL or abs(self.ratio - 1) < LEAST:
             return "unchanged"
         return "slower" if self.ratio > 1 else "faster"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the change as plain data."""
         names = ("operator", "sizes", "dtype", "device", "name")
         return {
             **dict(zip(names, self.figure.key, strict=True)),
@@ -51,11 +52,11 @@ class Change:
 
 
 def changes(now: Benchmark, before: Benchmark) -> list[Change]:
-    """Every figure that both benchmarks have, compared.
+    """Compare every figure that both benchmarks have.
 
     Args:
-        now: the later one.
-        before: the earlier one.
+        now: the later benchmark.
+        before: the earlier benchmark.
     """
     known = {figure.key: figure for figure in before.figures if figure.seconds}
     pairs = [(one, known[one.key]) for one in now.figures if one.seconds and one.key in known]

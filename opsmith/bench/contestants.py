@@ -1,6 +1,6 @@
-"""What is timed: the ways to call one operator, prepared so that a timed loop only calls.
+"""The contestants of a benchmark: ways to call one operator, prepared for a timed loop.
 
-These run in a process of their own, see `opsmith.bench.process`.
+They run in a process of their own, see `opsmith.bench.process`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and keyword arguments."""
 
 BASELINE = "reference"
-"""What all others are compared with: the reference, run as it is written."""
+"""The name of the contestant that all others are compared with: the reference, run eagerly."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A contestant that was built, compiled and called once.
+    """A contestant that is built, compiled and was called once.
 
     Attributes:
-        function: what is timed.
-        bind: from arguments by name to what `function` takes; done before the clock starts.
-        results: from what `function` returned, and the arguments, to every result, and the new
-            contents of arguments that it wrote into.
+        function: the function that is timed.
+        bind: turns arguments by name into those of `function`; done before the clock starts.
+        results: given the return value of `function` and the arguments, returns every result, and
+            then the new contents of mutated arguments.
     """
 
     function: Callable[..., Any]
@@ -61,10 +61,10 @@ class Contestant:
     """A way to call an operator.
 
     Attributes:
-        name: what reports call it.
+        name: the name in reports.
         device: the device type of its arguments.
-        obstacle: why it cannot be timed here; empty where it can.
-        prepare: makes it ready for arguments like those given.
+        obstacle: why it cannot be timed here; empty if it can.
+        prepare: prepares it for arguments like the given ones.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Contestant:
 
 
 def references(operator: Operator, device: str) -> Iterator[Contestant]:
-    """The reference, as it is and compiled: what is timed where no kernel ever ran."""
+    """Yield the reference, eager and compiled, for a process that never runs a kernel."""
     yield from _both(operator, BASELINE, device, operator.reference)
 
 
 def contestants(operator: Operator) -> Iterator[Contestant]:
-    """Every kernel, called from eager and compiled code, and every runtime that takes it."""
+    """Yield every kernel, called from eager and compiled code, and every usable runtime."""
     for subject in subjects_of(operator):
         own = subject.kernel != REFERENCE
         name = f"{subject.kernel} kernel" if own else "operator"
@@ -120,7 +120,7 @@ def _called(operator: Operator, function: Callable[..., Any], arguments: Argumen
 
 
 def _differentiated(operator: Operator, function: Callable[..., Any]) -> Prepared:
-    """A call and the way back, with each result for its own incoming gradient."""
+    """Prepare a call and its backward, with each result as its own incoming gradient."""
 
     def bind(given: Arguments) -> Call:
         arguments, leaves = leaves_of(given, operator.signature)
@@ -158,14 +158,14 @@ def _runtimes(subject: Subject) -> Iterator[Contestant]:
 
 
 def _folder() -> Path:
-    """Where an artifact goes: it stays until the process ends, with its temporary files."""
+    """Return a temporary folder for an artifact, which stays until the process ends."""
     return Path(tempfile.mkdtemp(prefix="opsmith-bench-"), "artifact")
 
 
 def _function(
     operator: Operator, target: Target, proof: OperatorProof, obstacle: str
 ) -> Contestant:
-    """The runtime's own function, called with its own arguments."""
+    """Prepare the runtime's own function, called with the runtime's own arguments."""
 
     def prepare(arguments: Arguments) -> Prepared:
         del arguments

@@ -1,4 +1,4 @@
-"""What was measured, and as which text or JSON it leaves."""
+"""The figures of a benchmark, and their form as text and JSON."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from opsmith.bench.machine import Machine
 from opsmith.errors import OpsmithError
 
 SCHEMA = "opsmith.bench/1"
-"""The name and version of what `Benchmark.to_json` gives."""
+"""The name and version of the format of `Benchmark.to_json`."""
 
 SCHEMA_FILE = Path(__file__).parent / "schema" / "bench-1.json"
-"""Its JSON Schema."""
+"""The JSON Schema of the format."""
 
 COMPILED, GRADIENT = ", compiled", ", gradient"
-"""How the names of contestants end that are compiled, or timed forward and backward."""
+"""The endings of the names of contestants that are compiled, or timed forward and backward."""
 
 Status = Literal["timed", "refused", "failed", "not applicable"]
 
 
 class FileError(OpsmithError):
-    """A file was not saved by a benchmark."""
+    """Raised for a file that no benchmark saved."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One contestant at one size.
+    """The times of one contestant at one size.
 
     Attributes:
         operator: ``namespace::name``.
-        sizes: which served sizes, or which case.
-        dtype: the generic dtype; empty where every dtype is fixed.
+        sizes: the sizes, or the registered case.
+        dtype: the generic dtype; empty if every dtype is fixed.
         device: the device type.
         name: the contestant: ``reference``, ``cpu kernel``, ``cpu kernel, gradient``,
             ``aotinductor``, …
-        status: ``refused`` where a result was wrong or a time is not possible, ``failed`` where
-            something raised, crashed or hung.
-        message: why there is no figure.
-        seconds: of one call, round by round; none where it was not timed.
-        speedups: the reference's time of the same round, divided by this; none for want of either.
-            For a gradient, the time of the reference's gradient.
-        bytes: what has to be moved, if the author says.
-        operations: what has to be computed, if the author says.
-        notes: what else is worth knowing.
+        status: ``refused`` if a result was wrong or a time is impossible, ``failed`` if a call
+            raised, crashed or hung.
+        message: why there is no time.
+        seconds: the seconds of one call, by round; empty if the contestant was not timed.
+        speedups: the reference's time divided by this time, by round; empty if either is missing. A
+            gradient is compared with the reference's gradient.
+        bytes: the bytes that a call has to move, if the author states them.
+        operations: the operations that a call has to compute, if the author states them.
+        notes: further remarks.
     """
 
     operator: str
@@ -68,7 +68,7 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """What the same figure of another run has, too."""
+        """The fields that identify the same figure in another run."""
         return self.operator, self.sizes, self.dtype, self.device, self.name
 
     @property
@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """Half of the range that the middle half of the rounds lies in, as a part of the median."""
+        """Half of the interquartile range of the rounds, divided by the median."""
         if len(self.seconds) < 2:
             return 0.0
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -86,17 +86,17 @@ class Figure:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as the reference: the median over the rounds."""
+        """The speed relative to the reference: the median over the rounds."""
         return statistics.median(self.speedups) if self.speedups else None
 
 
 @dataclass
 class Benchmark:
-    """Every figure of one run.
+    """All figures of one run.
 
     Attributes:
-        figures: in the order in which they were measured.
-        machine: on what.
+        figures: the figures, in the order in which they were measured.
+        machine: the machine of the run.
     """
 
     figures: list[Figure] = field(default_factory=list)
@@ -104,19 +104,19 @@ class Benchmark:
 
     @property
     def ok(self) -> bool:
-        """Whether something was timed, and nothing was refused or failed."""
+        """Whether at least one contestant was timed, and none was refused or failed."""
         bad = any(one.status in ("refused", "failed") for one in self.figures)
         return any(one.status == "timed" for one in self.figures) and not bad
 
     def groups(self) -> list[list[Figure]]:
-        """The figures that stand beside each other: of one operator, size, dtype and device."""
+        """Return the figures grouped by operator, size, dtype and device."""
         found: dict[Any, list[Figure]] = {}
         for figure in self.figures:
             found.setdefault(figure.key[:4], []).append(figure)
         return list(found.values())
 
     def to_json(self) -> str:
-        """The benchmark as JSON text, every round of it."""
+        """Return the benchmark as JSON text, with every round."""
         import torch
 
         from opsmith.kernels.build.version import version
@@ -136,10 +136,10 @@ class Benchmark:
 
     @classmethod
     def from_json(cls, text: str, where: str = "the text") -> Benchmark:
-        """Read what `to_json` wrote.
+        """Read the text that `to_json` wrote.
 
         Raises:
-            FileError: it is something else, or of another version.
+            FileError: the text is something else, or of another version.
         """
         try:
             document = json.loads(text)
@@ -154,10 +154,10 @@ class Benchmark:
 
     @classmethod
     def load(cls, path: str | Path) -> Benchmark:
-        """Read what was saved.
+        """Read a file that holds the text of `to_json`.
 
         Raises:
-            FileError: there is no such file, or it is something else.
+            FileError: the file does not exist, or holds something else.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -167,7 +167,7 @@ class Benchmark:
 
 
 def _summary(figure: Figure) -> dict[str, Any]:
-    """What follows from the rounds, for those who read JSON and compute nothing."""
+    """Return the statistics of the rounds, so that readers of the JSON need not compute."""
     if not figure.seconds:
         return {"median": None, "spread": None, "speedup": None}
     return {"median": figure.median, "spread": figure.spread, "speedup": figure.speedup}
@@ -181,23 +181,23 @@ def _figure(plain: Mapping[str, Any]) -> Figure:
 
 
 def show_seconds(seconds: float) -> str:
-    """``1.23 ms``."""
+    """Format seconds, as in ``1.23 ms``."""
     return show_quantity(seconds, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)))
 
 
 def show_bytes(count: float) -> str:
-    """``1.23 MB``."""
+    """Format a number of bytes, as in ``1.23 MB``."""
     return show_quantity(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
 
 
 def show_operations(count: float) -> str:
-    """``1.23 Gop``."""
+    """Format a number of operations, as in ``1.23 Gop``."""
     units = (("Top", 1e12), ("Gop", 1e9), ("Mop", 1e6), ("kop", 1e3), ("op", 1.0))
     return show_quantity(count, units)
 
 
 def show_quantity(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """A number with three digits, in the unit in which it is 1 or more."""
+    """Format a number with three digits, in the largest unit in which it is at least 1."""
     for name, size in units:
         if abs(value) >= size or name == units[-1][0]:
             return f"{_digits(value / size)} {name}"

@@ -1,8 +1,8 @@
-"""Arguments for timed calls: of one shape, and with other contents for every call.
+"""Arguments for timed calls: all of one shape, with new contents for every call.
 
-Whoever remembers results by address, by first element or by content must not be faster for it. So
-every call of a batch has memory of its own, every batch is drawn anew, and floating arguments that
-the declaration does not bound are multiplied by another number for each call.
+A kernel that caches results by address, by first element or by content must not gain from it. So
+every call of a batch has memory of its own, every batch is drawn anew, and floating arguments
+without constraints are multiplied by another number for each call.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from opsmith.signature import NO_DEFAULT, bind
 
 Arguments = dict[str, Any]
 Draw = Callable[[int], "Arguments | None"]
-"""From a seed to arguments of the one shape; `None` where that seed gives another."""
+"""Draws arguments of the fixed shape from a seed; `None` if the seed gives another shape."""
 
-#: Of the sets of a batch as many are drawn; the others are these, multiplied.
+#: Number of sets that are drawn for a batch; its other sets are these, multiplied.
 _DRAWN = 4
-#: Where drawing a set takes longer than so many seconds, those that were drawn are used again.
+#: If drawing a set takes more seconds than this, reuse sets that were drawn before.
 _SLOW = 0.1
-#: How often a set of the same shape is looked for.
+#: Number of attempts to draw a set of the same shape.
 _ATTEMPTS = 8
-#: Sizes of dimensions that no served sizes name, and how many elements a case may have.
+#: Sizes of dimensions that the requested sizes leave open, and the most elements of a case.
 _SIZES, _LARGEST = (16, 8, 4, 3, 2), 1 << 28
-#: How many samples are tried until one has a served size.
+#: Number of samples to try until one has the requested sizes.
 _TRIED = 20
 _LEAST, _MOST = 0.5, 1.5
 
 
 class NothingToTimeError(OpsmithError):
-    """Nothing says which sizes to time."""
+    """There are no sizes to time."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Arguments for some calls.
+    """Arguments for several calls.
 
     Attributes:
-        count: for how many.
-        first: one set, whose shapes and numbers all have.
-        blocks: every tensor by its name, of all sets along the first dimension.
+        count: number of calls.
+        first: the set of one call, whose shapes and scalars all sets share.
+        blocks: the tensors by name, stacked over all sets along the first dimension.
     """
 
     count: int
@@ -68,11 +68,11 @@ class Batch:
     blocks: Mapping[str, Tensor]
 
     def request(self) -> dict[str, Any]:
-        """What describes it in a message; `payload` follows."""
+        """Return the description of the batch for a message, which `payload` follows."""
         return {"arguments": describe_arguments(self.first), "count": self.count}
 
     def payload(self) -> bytes:
-        """The elements of every block."""
+        """Return the bytes of every block."""
         return b"".join(
             block.reshape(-1).view(torch.uint8).numpy().tobytes()
             for block in self.blocks.values()
@@ -80,21 +80,22 @@ class Batch:
         )
 
     def arguments(self, number: int) -> Arguments:
-        """The set of one call."""
+        """Return the arguments of one call."""
         return map_named_tensors(self.first, lambda name, _: self.blocks[name][number])
 
 
 @dataclass
 class Supply:
-    """Where the arguments of one row of a benchmark come from.
+    """The source of arguments for one size in a benchmark.
 
     Attributes:
-        operator: whose.
-        label: what reports call the sizes.
-        dtype: the generic dtype; empty where every dtype is fixed.
-        first: one set.
-        draw: gives others.
-        scaled: the names of the arguments that may be multiplied by a number.
+        operator: the operator that the arguments are for.
+        label: the name of the size in reports.
+        dtype: the generic dtype; empty if every dtype is fixed.
+        first: one set of arguments.
+        draw: draws further sets.
+        scaled: names of the arguments that may be multiplied by a number.
+        bytes: the size of one set in memory.
     """
 
     operator: Operator
@@ -111,7 +112,7 @@ class Supply:
         self.bytes = sum(tensor.nbytes for _, tensor in every_tensor_in(self.first))
 
     def batch(self, count: int) -> Batch:
-        """Fresh arguments for `count` calls."""
+        """Return fresh arguments for `count` calls."""
         sets = [self._fresh() for _ in range(min(count, _DRAWN))]
         order = [self._random.randrange(len(sets)) for _ in range(count)]
         blocks: dict[str, Tensor] = {}
@@ -153,17 +154,18 @@ class Supply:
 def supplies(
     subject: Subject, dtype: str | None, sizes: Sequence[Mapping[str, int]], most: int
 ) -> list[Supply]:
-    """One supply for each size to time.
+    """Return a supply for each size to time.
 
     Args:
         subject: an operator and a device.
-        dtype: the generic dtype; `None` where every dtype is fixed.
-        sizes: what dimensions are to be; the served sizes, or registered cases, by default.
-        most: of the registered cases as many, the largest ones.
+        dtype: the generic dtype; `None` if every dtype is fixed.
+        sizes: sizes of dimensions; by default the sizes of `register_sizes`, or those of registered
+            cases.
+        most: number of registered cases to use, the largest ones.
 
     Raises:
-        NothingToTimeError: nothing says which sizes matter, or no arguments have them, or not in
-            that dtype.
+        NothingToTimeError: there are no sizes to time, or no arguments have these sizes and this
+            dtype.
     """
     operator = subject.operator
     if dtype not in subject.dtypes:
@@ -194,7 +196,7 @@ def _of_sizes(operator: Operator, dtype: str | None, forced: Mapping[str, int]) 
         for p in operator.signature.parameters
         if not p.is_tensor and p.default is not NO_DEFAULT
     }
-    # Numbers are what users mostly call it with, where the sizes allow that.
+    # Prefer the defaults of scalar arguments, which most calls use, if the sizes allow them.
     case = _drawn(operator, dtype, forced, defaults) or _drawn(operator, dtype, forced, {})
     if case is None:
         label = " ".join(f"{name}={size}" for name, size in forced.items())
@@ -211,7 +213,7 @@ def _of_sizes(operator: Operator, dtype: str | None, forced: Mapping[str, int]) 
 def _drawn(
     operator: Operator, dtype: str | None, forced: Mapping[str, int], given: Arguments
 ) -> Case | None:
-    """A case with these sizes and arguments; `None` where none could be drawn."""
+    """Draw a case with these sizes and arguments; `None` if there is none."""
     wanted = Wanted(dtype=dtype, sizes=_SIZES, forced=forced, max_elements=_LARGEST, given=given)
     found: list[Case] = []
     strategy = cases(operator.signature, wanted)
@@ -222,7 +224,7 @@ def _drawn(
 
 
 def _label(operator: Operator, forced: Mapping[str, int], values: Arguments) -> str:
-    """The sizes asked for, those drawn beside them, and what is not the default."""
+    """Return the requested sizes, the other sizes, and the arguments that are not defaults."""
     signature = operator.signature
     bound = bind(signature, Case(signature, values).described())
     sizes = {
@@ -265,7 +267,7 @@ def _of_case(operator: Operator, dtype: str | None, number: int, first: Argument
 
 
 def _scalable(operator: Operator, values: Mapping[str, Any]) -> frozenset[str]:
-    """The floating arguments of which the declaration says nothing."""
+    """Return the floating arguments that have no constraints."""
     float8 = (torch.float8_e4m3fn, torch.float8_e5m2)
     return frozenset(
         name.partition("[")[0]
@@ -276,7 +278,7 @@ def _scalable(operator: Operator, values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _refilled(case: Case, seed: int) -> Arguments | None:
-    """The case with other values of its tensors."""
+    """Return the case's arguments with new values in the tensors."""
     signature = case.signature
     bindings = bind(signature, case.described())
     values = dict(case.values)

@@ -1,7 +1,7 @@
-"""What this machine can do: its caches, and how fast it copies and multiplies in this very run.
+"""Describe this machine: its caches, and how fast it copies and multiplies during this run.
 
-Both are measured with PyTorch, in the process that runs the reference and no kernel: a copy from
-one tensor to another, and ``torch.mm`` of square matrices.
+Both speeds are measured with PyTorch, in the process that runs the reference and no kernel: a copy
+from one tensor to another, and ``torch.mm`` of square matrices.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from opsmith.kernels import HOST
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
-#: What is written to drive arguments out of the caches is twice the last cache, within these.
+#: To evict arguments from the caches, twice the size of the last cache is written, within these
+#: limits.
 _FLUSH = 16 << 20, 96 << 20
-#: Copied in memory, and in a cache near a core; the sides of matrices.
+#: Bytes of the copy in memory, bytes of the copy in a core's cache, and the side of the matrices.
 _FAR, _NEAR, _SIDE = 64 << 20, 1 << 19, 512
 _TIMES = {"far": 2, "near": 400, "multiply": 4}
-#: No kernel moves bytes faster than so many times the fastest copy near a core: one that only
-#: reads may be as fast as two such copies.
+#: No kernel moves bytes faster than this multiple of the fastest copy near a core: a kernel that
+#: only reads may be as fast as two such copies.
 _SLACK = 2.0
 
 
 @dataclass
 class Machine:
-    """What was measured of the machine, round by round.
+    """The machine, and its speeds round by round.
 
     Attributes:
-        processor: its name.
-        cores: on how many this process may run.
-        caches: the sizes of the caches that hold data, in bytes, the nearest first.
-        load: how many threads wanted to run, on average over the minute before.
+        processor: the processor's name.
+        cores: number of cores that this process may use.
+        caches: the sizes of the data caches in bytes, the nearest first.
+        load: number of threads ready to run, on average over the minute before.
+        dtype: the dtype of the matrices.
         far: bytes per second of a copy in memory.
         near: bytes per second of a copy in a cache.
-        multiply: operations per second of a matrix product, a multiply-add counting as two.
-        dtype: of the matrices.
+        multiply: operations per second of a matrix product; a multiply-add counts as two.
     """
 
     processor: str
@@ -54,12 +55,12 @@ class Machine:
 
     @property
     def flush(self) -> int:
-        """How many bytes to write so that arguments are in no cache."""
+        """The number of bytes to write so that no argument is in a cache."""
         least, most = _FLUSH
         return max(least, min(most, 2 * max(self.caches, default=least)))
 
     def least_seconds(self, count: int) -> float:
-        """The time that moving so many bytes takes at the very least."""
+        """Return the shortest possible time for moving this many bytes."""
         return count / (_SLACK * max(*self.near, *self.far))
 
     @property
@@ -73,7 +74,7 @@ class Machine:
         return statistics.median(self.multiply)
 
     def measure(self, stopwatch: Stopwatch, device: str) -> None:
-        """One more round."""
+        """Measure the speeds for one more round."""
         self.far.append(2 * _FAR / _seconds(stopwatch, "copy", _FAR, "uint8", device, "far"))
         self.near.append(2 * _NEAR / _seconds(stopwatch, "copy", _NEAR, "uint8", device, "near"))
         seconds = _seconds(stopwatch, "multiply", _SIDE, self.dtype, device, "multiply")
@@ -81,7 +82,7 @@ class Machine:
 
 
 def describe() -> Machine:
-    """This machine, before anything was measured."""
+    """Return a description of this machine, without any measured speed."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -106,6 +107,6 @@ def _caches() -> tuple[int, ...]:
 def _seconds(
     stopwatch: Stopwatch, work: str, size: int, dtype: str, device: str, key: str
 ) -> float:
-    """The time of one piece of work, of so many that what messages cost does not count."""
+    """Return the time of one copy or product, repeated until the cost of messages is negligible."""
     times = _TIMES[key] if device == HOST else 50 * _TIMES[key]
     return stopwatch.machine(work, size, dtype, times, device) / times

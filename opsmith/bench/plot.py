@@ -1,4 +1,4 @@
-"""A benchmark as a picture: bars of times beside each other, as SVG that needs nothing else."""
+"""Draw a benchmark as bars of times, in a self-contained SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsmith.bench.figures import Benchmark, Figure, show_seconds
 
 _WIDTH, _NAMES, _BARS = 720, 190, 400
 _ROW, _TITLE, _MARGIN = 22, 40, 12
-#: Readable on paper and on a dark screen.
+#: Colours that are readable on paper and on a dark screen.
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .title { font-weight: 600; }
@@ -29,10 +29,10 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 
 
 def to_svg(benchmark: Benchmark) -> str:
-    """The benchmark as SVG text: for each operator and size a bar for each contestant.
+    """Return the benchmark as SVG text: for each operator and size a bar for each contestant.
 
-    A bar is as long as the median time, beside the longest of its group; the line over its end is
-    the range of the middle half of the rounds.
+    The length of a bar is the median time, relative to the longest bar of its group; the line over
+    its end is the interquartile range of the rounds.
     """
     root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     ElementTree.SubElement(root, "title").text = "Times of kernels and runtimes"
@@ -48,7 +48,7 @@ def to_svg(benchmark: Benchmark) -> str:
 
 
 def _add_group(root: ElementTree.Element, figures: Sequence[Figure], top: float) -> float:
-    """Draw one group below `top`; where it ends."""
+    """Draw one group below `top`, and return its bottom edge."""
     first = figures[0]
     words = "  ".join(word for word in (first.operator, first.sizes, first.dtype) if word)
     _text(root, _MARGIN, top + 18, words, "title")
@@ -71,7 +71,7 @@ def _add_group(root: ElementTree.Element, figures: Sequence[Figure], top: float)
 
 
 def _middle(figure: Figure) -> tuple[float, float]:
-    """Between which times the middle half of the rounds lies."""
+    """Return the times between which the middle half of the rounds lies."""
     if len(figure.seconds) < 2:
         return figure.median, figure.median
     low, _, high = statistics.quantiles(figure.seconds, n=4, method="inclusive")

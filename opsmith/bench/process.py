@@ -1,7 +1,7 @@
-"""The process that is timed: imports an operator, takes arguments, calls, shows one result.
+"""The process that is timed: import an operator, receive arguments, call, return one result.
 
-Started as ``python -m opsmith.bench.process FD FOLDER``. It has no clock that anybody believes: who
-asks for a number of calls sees from outside when they are done.
+It is started as ``python -m opsmith.bench.process FD FOLDER``. It does not report times: the parent
+measures from outside how long the requested calls take.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _prepare() -> None:
 
 def _serve(answers: int) -> None:
     requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    # Nothing else reads what is sent here by mistake.
+    # Close standard input, so that nothing else reads the requests by mistake.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -50,7 +50,7 @@ def _serve(answers: int) -> None:
 
 
 class _Timed:
-    """One operator at a time, and sets of arguments for it."""
+    """Serves requests about one operator at a time, and sets of arguments for it."""
 
     def __init__(self, requests: Any, answers: int) -> None:
         self._requests = requests
@@ -63,7 +63,7 @@ class _Timed:
         self._device = HOST
 
     def do_load(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Import an operator; what of it can be timed here."""
+        """Import an operator, and list the contestants that can be timed in this process."""
         from opsmith.bench.contestants import contestants, references
         from opsmith.checks.cases.import_location import Location, obtain
         from opsmith.operators.importing import import_module
@@ -94,29 +94,30 @@ class _Timed:
             prepared.function(*positional, **keywords)
         self._synchronise()
         self._ready[contestant.name] = prepared
-        # What stays is not to be looked through before every batch.
+        # Collect and freeze now, so that these objects are not searched before every batch.
         gc.collect()
         gc.freeze()
         return {"event": "prepared"}, b""
 
     def do_forget(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Drop what was prepared: other sizes come."""
+        """Drop everything that was prepared, since other sizes follow."""
         import torch
 
         self._ready, self._sets = {}, []
-        # It counts how often one function was compiled, whatever became of it.
+        # torch.compile counts the compilations of each function, and keeps counting after they are
+        # gone.
         torch.compiler.reset()
         return {"event": "forgotten"}, b""
 
     def do_place(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Take sets of arguments, written where those before lay."""
+        """Receive sets of arguments, into the memory of the previous sets if these fit."""
         known = self._sets if self._described == request["arguments"] else []
         self._sets = self._placed(request, payload, known)
         self._described = request["arguments"]
         return {"event": "placed"}, b""
 
     def do_time(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Call as often as asked, from when ``go`` comes until the answer is written."""
+        """Make the requested calls, between the message ``go`` and the answer ``done``."""
         import torch
 
         from opsmith.checks.isolation.wire import describe_result, element_bytes
@@ -131,7 +132,8 @@ class _Timed:
             for positional, keywords in before:
                 function(*positional, **keywords)
             returned = function(*chosen, **named)
-            # At once: who works on after returning is caught with what there is by now.
+            # Copy at once: a kernel that still works after it returned is caught with incomplete
+            # results.
             seen = _copied(prepared.results(returned, arguments))
             for positional, keywords in after:
                 function(*positional, **keywords)
@@ -142,7 +144,7 @@ class _Timed:
         return {"event": "results", "results": described}, data
 
     def do_idle(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Do what a batch does beside its calls."""
+        """Do everything that a batch does, except the calls."""
         import torch
 
         self._device = request["device"]
@@ -156,7 +158,7 @@ class _Timed:
         return {"event": "idled"}, b""
 
     def do_machine(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Copy memory, or multiply matrices, as often as asked."""
+        """Copy memory, or multiply matrices, as often as requested."""
         work = self._work(request)
         work()
         with self._quiet({**request, "flush": 0}):
@@ -182,7 +184,7 @@ class _Timed:
         return lambda: torch.mm(one, one, out=product)
 
     def _quiet(self, request: dict[str, Any]) -> _Quiet:
-        """Flush the caches, say that all is ready, and wait for ``go``."""
+        """Flush the caches, report that everything is ready, and wait for ``go``."""
         self._flush(request["flush"])
         self._synchronise()
         return _Quiet(self._requests, self._answers, request["number"])
@@ -205,7 +207,7 @@ class _Timed:
     def _placed(
         self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Sets of arguments from bytes: of each tensor those of all sets, one after the other."""
+        """Read sets of arguments from bytes, which hold each tensor of all sets in a row."""
         count = request["count"]
         sets: list[dict[str, Any]] = [{} for _ in range(count)]
         reading = _Blocks(payload, count)
@@ -240,11 +242,11 @@ def _copied(results: list[Any]) -> list[Any]:
 
 
 class _Blocks:
-    """Reads tensors from bytes in which those of all sets follow each other.
+    """Reads tensors from bytes that hold each tensor of all sets one after the other.
 
     Args:
         payload: the bytes.
-        count: how many sets there are.
+        count: number of sets.
     """
 
     def __init__(self, payload: bytes, count: int) -> None:
@@ -252,7 +254,7 @@ class _Blocks:
         self.count = count
 
     def tensors(self, description: dict[str, Any], known: list[Any], device: str) -> Iterator[Any]:
-        """The next tensor of each set, in the memory of the known ones where there are any."""
+        """Yield the next tensor of each set, in the memory of the known tensors if any."""
         import torch
 
         from opsmith.operators.core.arguments import DTYPES
@@ -272,7 +274,7 @@ class _Blocks:
 
 
 class _Quiet:
-    """A stretch of time without garbage collection, that begins when ``go`` comes."""
+    """A period without garbage collection, which begins when ``go`` arrives."""
 
     def __init__(self, requests: Any, answers: int, number: int) -> None:
         self._requests = requests

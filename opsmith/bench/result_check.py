@@ -1,4 +1,4 @@
-"""Whether the results of timed calls are right."""
+"""Check that the results of timed calls are right."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from opsmith.checks.numerics.gradients import expected_gradients, leaves_of
 from opsmith.checks.numerics.oracle import Expected, RefusedError, expected_of, widen
 from opsmith.operators import Operator
 
-#: Where measuring the tolerance takes longer, that of the first call serves the others.
+#: If measuring the tolerance takes more seconds than this, the first call's tolerance serves all
+#: calls.
 _SLOW = 0.3
 
 
 class Verdict:
     """Compares results with the reference in double precision.
 
-    The tolerance is that of the checks, measured at every element. Where this takes long, it is
-    measured for the first call, and each further one is compared with its largest one.
+    The tolerance is the one of the checks, measured at every element. If that takes long, it is
+    measured for the first call only, and each later call is compared with its largest value.
 
     Args:
-        operator: whose results.
-        gradient: whether they are the gradients of its arguments, where each result is its own
-            incoming gradient.
+        operator: the operator that gave the results.
+        gradient: whether the results are the gradients of the operator's arguments, with each
+            result of the operator as its own incoming gradient.
     """
 
     def __init__(self, operator: Operator, *, gradient: bool = False) -> None:
@@ -38,7 +39,7 @@ class Verdict:
         self.slow = False
 
     def obstacle(self, arguments: Mapping[str, Any]) -> str:
-        """Why nothing says what is right; empty where the reference does."""
+        """Return why there are no right results to compare with; empty if there are."""
         if not self._gradient:
             return ""
         _, leaves = leaves_of(arguments, self._operator.signature)
@@ -51,7 +52,7 @@ class Verdict:
         return ""
 
     def problem(self, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> str:
-        """What is wrong with the results of a call; empty where nothing is."""
+        """Describe an error in the results of a call; empty if they are right."""
         try:
             truth = self._truth(arguments)
         except RefusedError as error:
@@ -76,7 +77,7 @@ class Verdict:
         return truth
 
     def _rough(self, arguments: Mapping[str, Any], first: Expected) -> Expected:
-        """The right results, with the largest tolerance of the first call's at every element."""
+        """Return the right results, with the first call's largest tolerance everywhere."""
         wide = {name: widen(value) for name, value in arguments.items()}
         try:
             values = [plain(value) for value in first.evaluate(wide)]

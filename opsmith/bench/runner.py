@@ -1,4 +1,4 @@
-"""`run`: contestants take turns, round by round, and each result of theirs is compared."""
+"""`run`: time contestants in turns, round by round, and compare their results."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from opsmith.operators.core.cost import Cost
 
 Progress = Callable[[int, int, str], None]
 
-#: A batch of calls is to take so long, if as many sets of arguments fit into so many bytes.
+#: The target duration of a batch of calls, the most bytes of its arguments, and the most calls.
 _SECONDS, _BYTES, _CALLS = 0.008, 32 << 20, 4096
 _ATTEMPTS = 4
-#: Two batches of different lengths need three calls.
+#: A round has at least this many calls: two batches of different lengths need three.
 _FEWEST = 3
-#: How often a batch without a call is timed in each round, and the part of the time of batches that
-#: is that of calls at least.
+#: Number of timings without a call in each round, and the smallest fraction of a batch's time that
+#: calls must make up.
 _IDLE, _LEAST_PART = 3, 0.2
-#: The shorter batch has this part of the calls.
+#: The shorter batch has this part of a round's calls: one in so many.
 _SHORT = 8
-#: Rounds that are run, however long they take.
+#: Number of rounds that are run however long they take.
 _LEAST_ROUNDS = 5
 
 
 class NoSuchContestantError(OpsmithError):
-    """Nothing that could be timed has this name."""
+    """No contestant has this name."""
 
     exit_code = 2
 
@@ -67,30 +67,28 @@ def run(
     progress: Progress | None = None,
     on_group: Callable[[list[Figure], Machine], None] | None = None,
 ) -> Benchmark:
-    """Time every kernel and runtime of some operators beside their references.
+    """Time every kernel and runtime of some operators against their references.
 
     Args:
-        operators: declared in files.
-        sizes: in place of those that `register_sizes` names.
+        operators: operators that are declared in files.
+        sizes: the sizes to time instead of those of `register_sizes`.
         dtype: the generic dtype; float32 by default if the kernel has it.
         only: names of contestants (``"cpu kernel"``); all by default. The reference always runs.
-        candidate: a file that registers further kernels. It is imported by the process that is
-            timed, and by no other.
-        rounds: how often each contestant is timed.
-        seconds: after this long the rounds of one size end, once there are five.
-        cases: where no sizes are registered, how many of the registered cases to take, the largest
-            ones.
+        candidate: a file that registers further kernels. Only the process that is timed imports it.
+        rounds: number of times that each contestant is timed.
+        seconds: after this long the rounds of one size end, but not before the fifth.
+        cases: number of registered cases to time if no sizes are registered, the largest ones.
         time_limit: the seconds that a batch of calls may take; compiling gets ten times as long.
-        progress: told before each step.
-        on_group: given the figures of each size as soon as they are there, and the machine.
+        progress: called before each step.
+        on_group: called with the figures of each size as soon as they are ready, and the machine.
 
     Returns:
         The figures.
 
     Raises:
-        NothingToTimeError: nothing says which sizes to time.
-        NotLocatedError: an operator is declared in no file.
-        NoSuchContestantError: `only` names none.
+        NothingToTimeError: there are no sizes to time.
+        NotLocatedError: an operator is not declared in a file.
+        NoSuchContestantError: `only` names no contestant.
     """
     many = [operators] if isinstance(operators, Operator) else list(operators)
     machine = describe()
@@ -150,12 +148,12 @@ class _Lane:
     """A contestant in a race.
 
     Attributes:
-        name: the contestant's.
-        stopwatch: times it.
-        status: what became of it.
-        message: why it is out.
-        calls: how many calls a round has.
-        spent: by round, the seconds of its short batch and of its long one.
+        name: the contestant's name.
+        stopwatch: the stopwatch that times it.
+        status: the status of its figure.
+        message: why it left the race.
+        calls: number of calls in a round.
+        spent: by round, the seconds of its short batch and of its long batch.
     """
 
     name: str
@@ -172,12 +170,12 @@ class _Lane:
 
     @property
     def running(self) -> bool:
-        """Whether nothing is against it so far."""
+        """Whether the contestant is still in the race."""
         return self.status == "timed"
 
     @property
     def split(self) -> tuple[int, int]:
-        """How many calls the short batch and the long one have."""
+        """The numbers of calls in the short batch and in the long batch."""
         few = max(1, self.calls // _SHORT)
         return few, self.calls - few
 
@@ -185,12 +183,12 @@ class _Lane:
         """Return the time of a call, by round.
 
         Args:
-            idle: the least that a batch without a call took.
+            idle: the shortest time of a batch without a call.
         """
         return {number: (sum(one) - 2 * idle) / self.calls for number, one in self.spent.items()}
 
     def leave(self, status: Status, message: str) -> None:
-        """Take it out of the race."""
+        """Take the contestant out of the race."""
         self.status, self.message = status, message
 
 
@@ -198,10 +196,10 @@ class _Race:
     """All contestants at one size.
 
     Args:
-        supply: gives arguments.
-        lanes: who takes part, and who times them.
-        machine: takes what the machine does in each round.
-        yardstick: measures the machine.
+        supply: the source of arguments.
+        lanes: the contestants, with the stopwatches that time them.
+        machine: receives the measurements of the machine in each round.
+        yardstick: the stopwatch that measures the machine.
         device: the device type.
     """
 
@@ -233,7 +231,7 @@ class _Race:
             lane.leave("not applicable", obstacle)
 
     def run(self, rounds: int, seconds: float, progress: Progress) -> list[Figure]:
-        """Run the race; a figure for each contestant."""
+        """Run the race, and return a figure for each contestant."""
         what = f"{self._supply.operator.name} {self._supply.label}"
         running = [lane for lane in self._lanes if lane.running]
         steps = len(running) + rounds
@@ -263,12 +261,13 @@ class _Race:
         lane.stopwatch.prepare(lane.name, self._supply.batch(1))
 
     def _calibrate(self, lane: _Lane) -> None:
-        """Find how many calls a round needs."""
+        """Find the number of calls that a round needs."""
         most = max(_FEWEST, min(_CALLS, _BYTES // max(self._supply.bytes, 1)))
         lane.calls = _FEWEST
         while lane.calls < most:
             lane.stopwatch.place(self._supply.batch(lane.calls))
-            # Several times: first calls take long, and so does what others interrupt.
+            # Time several batches: first calls are slow, and so are calls that other processes
+            # interrupt.
             if all(
                 lane.stopwatch.time(lane.name, 0, lane.calls, 0, 0)[0] >= _SECONDS
                 for _ in range(_ATTEMPTS)
@@ -277,10 +276,10 @@ class _Race:
             lane.calls = min(most, 4 * lane.calls)
 
     def _turn(self, lane: _Lane, number: int) -> None:
-        """Time a contestant once, and compare what it gave."""
+        """Time a contestant once, and compare a result of each batch."""
         stopwatch = lane.stopwatch
         if lane.name not in stopwatch.prepared:
-            self._prepare(lane)  # another contestant took the process down
+            self._prepare(lane)  # another contestant crashed the process
         few, many = lane.split
         batch = self._supply.batch(lane.calls)
         stopwatch.place(batch)
@@ -290,16 +289,17 @@ class _Race:
             flush = self._machine.flush
             taken, results = stopwatch.time(lane.name, first, count, looked, flush)
             spent.append(taken)
-            # Nobody knows before which of the two is compared where one takes long.
+            # If comparing is slow, compare one of the two batches at random, so that it cannot be
+            # predicted.
             if not self._verdicts[lane.goes_back].slow or random.random() < 0.5:
                 self._compare(lane, batch, first + looked, results, number)
         lane.spent[number] = (spent[0], spent[1])
 
     def _measure_idle(self) -> None:
-        """Time batches without a call: messages, and the copy of results of the same sizes.
+        """Time batches without a call: the messages, and the copy of results of the same sizes.
 
-        The reference's process has them, as the timed one could be slow on purpose. The least that
-        was ever seen counts: no batch takes less, so that no call seems faster than it is, however
+        The reference's process is timed, since the timed process could be slow on purpose. The
+        shortest time counts: no batch takes less, so that no call seems faster than it is, however
         busy the machine.
         """
         for goes_back, sizes in self._sizes.items():
@@ -329,7 +329,7 @@ class _Race:
         by_name = {lane.name: lane for lane in self._lanes}
         for lane in self._lanes:
             base = by_name.get(f"{REFERENCE}{GRADIENT if lane.goes_back else ''}")
-            # What goes back does more than the author stated.
+            # A gradient does more work than the author stated for the call.
             stated = Cost() if lane.goes_back else cost
             self._require_possible(lane, cost)
             figure = Figure(
@@ -363,7 +363,7 @@ class _Race:
             yield "results were compared with the largest tolerance of the first call's"
 
     def _require_possible(self, lane: _Lane, cost: Cost) -> None:
-        """Refuse a time that is too short for what has to be moved, or to tell a call's from."""
+        """Refuse a time that is impossibly short, or too short beside the cost of messages."""
         if not lane.running:
             return
         if not lane.spent:
@@ -392,7 +392,7 @@ class _Race:
 
 @contextmanager
 def _leaving(lane: _Lane) -> Iterator[None]:
-    """Take a contestant out of the race where it cannot be timed."""
+    """Take a contestant out of the race if it cannot be timed."""
     try:
         yield
     except NotTimedError as error:

@@ -1,8 +1,8 @@
-"""Whether two sets of samples differ: the test of Mann and Whitney, exact where there are no ties.
+"""Test whether two sets of samples differ: the Mann-Whitney test, exact if there are no ties.
 
 H. Mann and D. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger
-than the Other", Annals of Mathematical Statistics 18, 1947. It asks nothing of how times are
-distributed, which is never normal. Several tests at once are corrected as in S. Holm, "A Simple
+than the Other", Annals of Mathematical Statistics 18, 1947. The test assumes no distribution of the
+times; they are never normal. Several tests at once are corrected as in S. Holm, "A Simple
 Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979.
 """
 
@@ -12,19 +12,19 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-#: Up to so many pairs the distribution is counted, beyond it is as good as normal.
+#: Up to this many pairs the distribution is computed exactly; beyond, a normal one is close enough.
 _EXACT = 2500
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
-    """How likely samples differ as much as these do, or more, where nothing differs.
+    """Return the probability of a difference at least as large as this one by chance alone.
 
     Args:
         first: samples.
-        second: others, as many or not.
+        second: other samples; their number may differ.
 
     Returns:
-        The two-sided p-value; 1 where there are no samples.
+        The two-sided p-value; 1 if there are no samples.
     """
     m, n = len(first), len(second)
     if not m or not n:
@@ -48,7 +48,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
 
 @cache
 def _ways(m: int, n: int, u: int) -> int:
-    """In how many orders of m and n samples u pairs are in order."""
+    """Count the orders of m and n samples in which exactly u pairs are in order."""
     if u < 0 or u > m * n:
         return 0
     if m == 0 or n == 0:
@@ -57,13 +57,13 @@ def _ways(m: int, n: int, u: int) -> int:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, each raised so that all together are wrong as rarely as one.
+    """Adjust the p-values of several tests, so that all together err as rarely as one test.
 
     Args:
         values: p-values.
 
     Returns:
-        The adjusted ones, in the same order.
+        The adjusted p-values, in the same order.
     """
     order = sorted(range(len(values)), key=lambda position: values[position])
     adjusted = [1.0] * len(values)

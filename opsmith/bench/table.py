@@ -1,4 +1,4 @@
-"""A benchmark as text of 80 columns: for each size a table, and bars."""
+"""Print a benchmark in 80 columns: a table and bars for each size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def lines(figures: Sequence[Figure], machine: Machine) -> Iterator[Any]:
-    """What to show for one size: what was timed, a table, bars, and why there is no figure."""
+    """Yield the lines for one size: a title, a table, bars, and the reasons for missing figures."""
     from rich.text import Text
 
     yield Text("")
@@ -89,14 +89,14 @@ def _bars(figures: Sequence[Figure]) -> Iterator[Any]:
 
 
 def bar(part: float, width: int = _BAR) -> str:
-    """A bar that fills a part of `width` columns, in eighths of one; never nothing at all."""
+    """Return a bar that fills a part of `width` columns, in eighths of a column; never empty."""
     eighths = max(1, round(part * width * 8))
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
 def ending(machine: Machine) -> Iterator[Any]:
-    """What the machine did, in the words of the table."""
+    """Yield the lines that describe the machine, and the columns of the table."""
     from rich.text import Text
 
     yield Text("")
@@ -117,7 +117,7 @@ def ending(machine: Machine) -> Iterator[Any]:
 
 
 def compared(changes: Sequence[Change]) -> Iterator[Any]:
-    """What changed since an earlier run."""
+    """Yield the lines that show the changes since an earlier run."""
     from rich.text import Text
 
     yield Text("")
@@ -151,7 +151,7 @@ def _changes_table(changes: Sequence[Change]) -> Any:
 
 
 def _short(value: float) -> str:
-    """Two or three digits."""
+    """Format a number with two or three digits."""
     if value >= 100:
         return f"{value:.0f}"
     return (

@@ -1,7 +1,7 @@
-"""The clock, and the process that it times: another one than this.
+"""Time an operator that runs in another process.
 
-A timing is the time from the message ``go`` to the message ``done``, so it holds what messages
-cost. A timing without any call tells how much that is.
+A timing is the time from sending ``go`` to receiving ``done``, so it includes the cost of messages.
+A timing without calls measures that cost.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from opsmith.checks.isolation.wire import Reader, WireError
 from opsmith.errors import OpsmithError
 from opsmith.kernels import HOST
 
-#: Importing and compiling may take so many times as long as a batch of calls.
+#: Time limit for importing and compiling, as a multiple of the time limit of a batch.
 _PREPARING = 10
 _MOST_BYTES = 2**34
 
 
 class NotTimedError(OpsmithError):
-    """Something could not be run to its end; says why."""
+    """A timing could not be completed; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a process offers to time.
+    """A contestant that a process offers to time.
 
     Attributes:
-        name: of the contestant.
+        name: the name of the contestant.
         device: the device type of its arguments.
-        obstacle: why it cannot run here; empty where it can.
+        obstacle: why it cannot run here; empty if it can.
     """
 
     name: str
@@ -50,16 +50,16 @@ class Entry:
 
 
 class Stopwatch(Supervised):
-    """A process in which one operator at a time is called, and the clock outside of it.
+    """A process that calls one operator at a time, and a clock outside of it.
 
     Args:
-        candidate: a further file with kernels, that only the timed process imports.
-        reference: whether it calls the reference, and no kernel.
+        candidate: a further file with kernels, which only the timed process imports.
+        reference: whether the process calls the reference, and no kernel.
         device: the device type, for the reference.
         time_limit: the seconds that a batch of calls may take.
 
     Attributes:
-        prepared: the contestants that are ready; none after the process ended.
+        prepared: the contestants that are ready; empty after the process ended.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class Stopwatch(Supervised):
         """Time another operator from now on.
 
         Args:
-            location: what declares it.
+            location: where the operator is declared.
         """
         self._load["location"] = location.to_json()
         self._entries = None
 
     def entries(self) -> list[Entry]:
-        """What can be timed, once the operator is imported.
+        """Import the operator, and return the contestants that can be timed.
 
         Raises:
-            NotTimedError: it cannot be imported.
+            NotTimedError: the operator cannot be imported.
         """
         if self._entries is None:
             self.prepared.clear()
@@ -114,7 +114,7 @@ class Stopwatch(Supervised):
         return self._entries
 
     def prepare(self, name: str, batch: Batch) -> None:
-        """Have a contestant built and compiled for arguments like those of `batch`, and called.
+        """Build and compile a contestant for arguments like those of `batch`, and call it once.
 
         Raises:
             NotTimedError: that failed.
@@ -125,10 +125,10 @@ class Stopwatch(Supervised):
         self.prepared.add(name)
 
     def forget(self) -> None:
-        """Drop what was prepared.
+        """Drop everything that was prepared.
 
         Raises:
-            NotTimedError: the process is gone.
+            NotTimedError: the process has ended.
         """
         self.entries()
         self.prepared.clear()
@@ -138,7 +138,7 @@ class Stopwatch(Supervised):
         """Send sets of arguments.
 
         Raises:
-            NotTimedError: they did not arrive.
+            NotTimedError: the arguments did not arrive.
         """
         request = {"event": "place", **batch.request()}
         self._ask(request, batch.payload(), "placed", self._time_limit)
@@ -146,17 +146,17 @@ class Stopwatch(Supervised):
     def time(
         self, name: str, first: int, count: int, looked: int, flush: int
     ) -> tuple[float, list[Tensor]]:
-        """Time some calls.
+        """Time several calls.
 
         Args:
-            name: of a prepared contestant.
-            first: the set of arguments of the first call; each further call takes the next set.
-            count: how many calls.
-            looked: the number of the call whose results are copied as soon as it returns.
-            flush: how many bytes to write before, so that no argument is in a cache.
+            name: the name of a prepared contestant.
+            first: the position of the first call's arguments; each further call uses the next set.
+            count: number of calls.
+            looked: number of the call whose results are copied as soon as it returns.
+            flush: number of bytes to write before, so that no argument is in a cache.
 
         Returns:
-            The seconds of all calls and what messages cost, and the results of that one call.
+            The seconds of all calls and of the messages, and the results of the one call.
 
         Raises:
             NotTimedError: a call failed, crashed or hung.
@@ -182,12 +182,12 @@ class Stopwatch(Supervised):
         return seconds, results
 
     def idle(self, sizes: Sequence[int], flush: int, device: str) -> float:
-        """Time what a batch takes beside its calls.
+        """Time everything in a batch except the calls.
 
         Args:
             sizes: the bytes of each result, which are copied.
-            flush: how many bytes to write before.
-            device: where the results are.
+            flush: number of bytes to write before.
+            device: the device of the results.
 
         Returns:
             The seconds.
@@ -196,7 +196,7 @@ class Stopwatch(Supervised):
         return self._timed(request, "idled")[0]
 
     def machine(self, work: str, size: int, dtype: str, count: int, device: str) -> float:
-        """The seconds that it takes to copy memory or to multiply matrices, `count` times."""
+        """Return the seconds for copying memory, or for multiplying matrices, `count` times."""
         request = {"event": "machine", "work": work, "size": size, "dtype": dtype}
         return self._timed({**request, "count": count, "device": device}, "worked")[0]
 
@@ -238,10 +238,10 @@ class Stopwatch(Supervised):
         return self._receive(event, seconds)
 
     def _receive(self, event: str, seconds: float) -> dict[str, Any]:
-        """The next message, which must be `event`; with the bytes that follow it.
+        """Return the next message, which must be `event`, with the bytes that follow it.
 
         Raises:
-            NotTimedError: another one comes, or none.
+            NotTimedError: another message arrives, or none.
         """
         try:
             message = self._read(seconds)

@@ -1,7 +1,7 @@
-"""A verdict on kernels that nobody trusts, reached in a process where their code never ran.
+"""Judge untrusted kernels, in a process that never runs their code.
 
-The judge imports the declaration, draws the cases, holds the seed and the right results, compares,
-and decides. The candidate's process gets arguments and returns results: bytes, and nothing else.
+The judge imports the declaration, draws the cases, keeps the seed and the right results, compares,
+and decides. The candidate's process only receives arguments and returns results, both as bytes.
 """
 
 from opsmith.judge.judge import Verdict, judge

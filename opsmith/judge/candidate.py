@@ -1,6 +1,6 @@
-"""The candidate's process: imports the spec, then the candidate, and calls its kernels.
+"""The candidate's process: import the spec, then the candidate, and call its kernels.
 
-Started by the judge as ``python -m opsmith.judge.candidate FD FOLDER``.
+The judge starts it as ``python -m opsmith.judge.candidate FD FOLDER``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Candidate:
     """The operators of a spec, with the kernels of a candidate."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Import the declaration, then the kernels; what they are registered for."""
+        """Import the declarations, then the kernels; return the operators that got kernels."""
         operators = import_operators(request["spec"]).operators
         before = {operator.name: operator.kernels.get(HOST) for operator in operators}
         import_module(request["candidate"])
@@ -32,7 +32,7 @@ class _Candidate:
         return {"operators": found}
 
     def operator(self, name: str) -> Operator:
-        """One of them."""
+        """Return the operator with this name."""
         return registry.get(name)
 
 

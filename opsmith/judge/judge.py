@@ -1,4 +1,4 @@
-"""`judge`: draw cases, have them computed elsewhere, compare, decide."""
+"""`judge`: draw cases, run them in another process, compare the results, and decide."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
 
 _KERNEL = "candidate"
-#: How many calls look for one that is wrong after others; the seed adds up to as many.
+#: Number of repeated calls that look for a result that earlier calls made wrong; the seed adds up
+#: to as many again.
 _CALLS = 400
-#: How many cases those calls go back and forth between.
+#: Number of cases among which the repeated calls alternate.
 _CASES = 6
-#: How many cases a program calls it with, beside those of the author.
+#: Number of sampled cases that a program calls the kernel with, besides the author's cases.
 _IN_PROGRAM = 30
 
 
 class NothingJudgedError(OpsmithError):
-    """There is nothing to judge; says why."""
+    """There is nothing to judge; the message gives the reason."""
 
     exit_code = INCOMPLETE
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge found.
+    """The result of judging a candidate.
 
     Attributes:
         report: a row for each operator and check.
-        seed: what the cases were drawn from; the candidate never had it.
-        digests: the SHA-256 of each file, by its path: the two that were given, and the modules in
-            the spec's folder that it imports.
+        seed: the seed of the cases; the candidate never received it.
+        digests: the SHA-256 digest of each file, by path: of the two files that were given, and of
+            the modules in the spec's folder that the spec imports.
     """
 
     report: Report
@@ -68,7 +69,7 @@ class Verdict:
         return self.report.ok
 
     def to_json(self) -> str:
-        """The verdict as JSON text."""
+        """Return the verdict as JSON text."""
         document = {
             "accepted": self.accepted,
             "files": dict(self.digests),
@@ -88,18 +89,18 @@ def judge(
     progress: Callable[[int, int, str], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Verdict:
-    """Judge kernels against declarations that they have no part in.
+    """Judge kernels against declarations that the kernels' author has no control over.
 
     Args:
         spec: a Python file that declares operators: declaration, reference and cases. Trusted.
-        candidate: a Python file that registers kernels for the device type ``"cpu"``. It is
-            imported in another process only.
-        seed: decides every sample; a fresh one by default.
-        examples: how many cases a check samples, shared among the dtypes.
+        candidate: a Python file that registers kernels for the device type ``"cpu"``. Only another
+            process imports it.
+        seed: decides every sample; a fresh seed by default.
+        examples: number of cases that a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one call may take; importing and compiling get ten times that.
-        progress: told before each row, and at the end.
-        on_row: given each row as soon as it is there.
+        progress: called before each row, and at the end.
+        on_row: called with each row as soon as it is done.
 
     Returns:
         The verdict.
@@ -121,7 +122,7 @@ def judge(
             raise LoadError(f"no such file: {path}")
     with without_bytecode():
         operators = import_operators(str(files["spec"])).operators
-    # Before the candidate runs, which might write into them.
+    # Compute the digests before the candidate runs, since it might write into the files.
     beside = [path for path in user_files() if files["spec"].parent in path.parents]
     read = dict.fromkeys([*files.values(), *beside])
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
@@ -135,7 +136,7 @@ def judge(
             on_row(row)
 
     with (
-        # Nothing in its name tells a candidate where it is.
+        # The folder's name must not tell a candidate that it is judged.
         held_folder(Path(tempfile.gettempdir()), "tmp", "") as place,
         Session(files["spec"], files["candidate"], time_limit, place) as session,
         Program(files["spec"], files["candidate"], time_limit, place) as program,
@@ -173,7 +174,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Judged(Subject):
-    """An operator whose kernel is elsewhere.
+    """An operator whose kernel runs in another process.
 
     Attributes:
         own: the generic dtypes that the kernel has; `None` for all.
@@ -236,7 +237,7 @@ def _row(operator: Operator, check: str, status: Status, message: str, code: str
 
 
 def _again(trial: Trial) -> None:
-    """Many calls, on the same memory with other contents, each result compared."""
+    """Make many calls that reuse memory with other contents, and compare each result."""
     known: list[tuple[Case, Expected]] = []
 
     def keep(case: Case) -> None:
@@ -253,7 +254,7 @@ def _again(trial: Trial) -> None:
     trial.need(known, "there is no case to repeat")
     order = random.Random(trial.settings.seed)
     for number in range(_CALLS + order.randrange(_CALLS)):
-        # Near ones follow each other, so that memory is used again with other contents.
+        # Calls with similar cases follow each other, so that memory is reused with other contents.
         if number % 8 == 0:
             start = order.randrange(len(known))
         case, truth = known[(start + order.randrange(3)) % len(known)]
@@ -268,7 +269,7 @@ def _again(trial: Trial) -> None:
 
 
 def _variants(case: Case) -> Iterator[Case]:
-    """A case, and others of the same shapes whose floating values stand in other places."""
+    """Yield a case, and cases of the same shapes with its floating values in other places."""
     yield case
     for first in (0, 1):
         values = {name: _turned(value, first) for name, value in case.values.items()}
@@ -277,7 +278,7 @@ def _variants(case: Case) -> Iterator[Case]:
 
 
 def _turned(value: Any, first: int) -> Any:
-    """A floating tensor with its elements from `first` on turned around by one."""
+    """Return a floating tensor with its elements from `first` on rotated by one place."""
     if holds_tensors(value):
         turned = [_turned(item, first) for item in value]
         return turned if any(a is not b for a, b in zip(turned, value, strict=True)) else value
@@ -292,7 +293,7 @@ def _turned(value: Any, first: int) -> Any:
 
 
 def _program(trial: Trial) -> None:
-    """Calls in a program of its own, where a candidate finds nothing of the judge."""
+    """Call the kernel in a program of its own, in which a candidate finds no trace of the judge."""
     known: list[tuple[Case, Expected]] = []
     trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
     trial.need(known, "there is no case to call it with")

@@ -1,6 +1,6 @@
-"""Calls a candidate's kernels in a program of its own, where nothing tells it that it is judged.
+"""Call a candidate's kernels in a program of its own, in which nothing reveals the judge.
 
-What runs it is started as ``python -m opsmith.judge.program FD FOLDER``.
+The process that runs the program is started as ``python -m opsmith.judge.program FD FOLDER``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from opsmith.judge import script
 from opsmith.judge.session import ENVIRONMENT, Session
 from opsmith.operators import Operator
 
-#: How often the program's memory is looked at.
+#: Seconds between two looks at the program's memory.
 _LOOK_SECONDS = 0.05
 
 
 class Program(Session):
-    """A program that calls operators once with each of some arguments.
+    """A program that calls operators once with each of several sets of arguments.
 
     Args:
         spec: the file with the declarations.
         candidate: the file with the kernels.
         time_limit: the seconds that a call may take; the program may take ten times that.
-        place: where it runs, and builds.
+        place: the folder to run and build in.
     """
 
     module = "opsmith.judge.program"
@@ -46,10 +46,10 @@ class Program(Session):
     def run_all(
         self, operator: Operator, calls: Sequence[Mapping[str, Any]]
     ) -> Iterator[Callable[[], list[Tensor]]]:
-        """Run the program; for each call what gives its results, or raises `Failure`.
+        """Run the program; for each call, yield a function that returns its results.
 
         Raises:
-            Failure: it ended otherwise than it should, or wrote something else than results.
+            Failure: the program failed, or its output is not the results of the calls.
         """
         described, memory = [], []
         for arguments in calls:
@@ -63,7 +63,7 @@ class Program(Session):
         (self.place / "calls.json").write_text(json.dumps(asked))
         (self.place / "calls.bin").write_bytes(b"".join(memory))
         shutil.copyfile(script.__file__, self.place / "main.py")
-        self._loaded = None  # what ran before was another program
+        self._loaded = None  # the process that was loaded before ran another program
         self._setup = {"place": str(self.place), "elements": sum(map(len, memory)) // 8}
         ended = self.load().get("code")
         if ended:
@@ -91,14 +91,14 @@ class Program(Session):
 
 
 class _Started:
-    """Runs the program."""
+    """Starts the program, and ends it when it takes too much memory."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         environment["OPSMITH_CACHE"] = os.environ["OPSMITH_CACHE"]
         environment["PYTHONPATH"] = os.environ["PYTHONPATH"]  # the judge's own
         environment["TMPDIR"] = request["place"]
-        # By a shell, so that its parent's command line says nothing either.
+        # Start it from a shell, so that its parent's command line reveals nothing either.
         program = subprocess.Popen(
             ["/bin/sh", "-c", '"$0" main.py; exit $?', sys.executable],
             cwd=request["place"],
@@ -121,7 +121,7 @@ class _Started:
 
 
 def _children(process: int) -> list[int]:
-    """Whom a process started; nobody where the system does not say."""
+    """Return the children of a process; empty if the system does not list them."""
     try:
         return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
     except OSError:

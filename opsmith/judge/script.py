@@ -1,12 +1,13 @@
-"""Calls operators with the arguments that lie beside this file, and writes what they return.
+"""Call operators with the arguments stored next to this file, and write the results.
 
-The judge copies this file to a folder and runs it there, as anyone's program runs: nothing of a
-checker is imported, on the command line or in the call stack, for a candidate to look for. So it
-imports nothing of the package but what a declaration has imported already.
+The judge copies this file to a folder and runs it there, like any user's program. No part of a
+checker is imported, on the command line or in the call stack, where a candidate could look for it.
+Therefore this file imports only those parts of the package that a declaration has already imported.
 
-``calls.json`` has the modules to import and a list of calls, described as in
-`opsmith.checks.isolation.wire`; the bytes of their memory follow each other in ``calls.bin``. What
-comes back lies in ``results.json`` and ``results.bin``: for each call the results, then the memory.
+``calls.json`` contains the modules to import and a list of calls, in the format of
+`opsmith.checks.isolation.wire`; ``calls.bin`` contains the bytes of their memory, one call after
+the other. ``results.json`` and ``results.bin`` then contain for each call the results, followed by
+the memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from opsmith.operators.importing import import_module
 
 
 def main() -> None:
-    """Call what is to be called."""
+    """Make the calls that ``calls.json`` lists."""
     asked = json.loads(Path("calls.json").read_text())
     for module in asked["modules"]:
         import_module(module)
@@ -65,7 +66,7 @@ def _arguments(
 
 
 def _written(returned: Any, memory: dict[str, torch.Tensor], results: IO[bytes]) -> list[Any]:
-    """Write results and memory; what the results are."""
+    """Write results and memory, and return the description of the results."""
 
     def write(tensor: torch.Tensor) -> dict[str, Any]:
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()

@@ -1,4 +1,4 @@
-"""The judge's end of the candidate's process."""
+"""The judge's connection to the candidate's process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
 
-#: What a candidate's process knows of the environment: what compilers and libraries need.
+#: Environment variables passed to a candidate's process: those that compilers and libraries need.
 ENVIRONMENT = (
     "PATH",
     "HOME",
@@ -30,27 +30,27 @@ ENVIRONMENT = (
     "CUDA_HOME",
     "OMP_NUM_THREADS",
 )
-#: After it hung once, a call gets this part of the time, and not less than a second.
+#: After a call hung, further calls get this fraction of the time limit, but at least a second.
 _LESS = 0.1
 
 
 class Session(Caller):
-    """A candidate's process, started again where it ended.
+    """A candidate's process, which is started again if it ends.
 
     Args:
         spec: the file with the declarations.
         candidate: the file with the kernels.
         time_limit: the seconds that a call may take.
-        place: a folder for what it builds, by whose name nobody knows what it is for.
+        place: a folder to build in, whose name does not reveal its purpose.
     """
 
     who, garbled = "the candidate", "OPS-JUDGE-ANSWER"
     watches_arguments = True
-    #: What runs in the process.
+    #: The module that runs in the process.
     module = "opsmith.judge.candidate"
 
     def __init__(self, spec: Path, candidate: Path, time_limit: float, place: Path) -> None:
-        # A cache of its own: what it leaves there, nobody else loads.
+        # Use a separate cache, so that no other process loads what the candidate leaves there.
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         super().__init__(
             python(self.module, environment | {"OPSMITH_CACHE": str(place / "cache")}),
@@ -60,13 +60,14 @@ class Session(Caller):
         self.spec, self.candidate, self.place = spec, candidate, place
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:
-        """Have the candidate imported.
+        """Have the process import the candidate.
 
         Returns:
-            For each operator that it registers a kernel for the dtypes of that; `None` for all.
+            The operators that the candidate registers kernels for, with the dtypes of each kernel;
+            `None` for all dtypes.
 
         Raises:
-            Failure: it cannot be imported.
+            Failure: the candidate cannot be imported.
         """
         try:
             operators = self.load().get("operators")
@@ -100,7 +101,7 @@ class Session(Caller):
         try:
             right, expected = run_reference(operator, arguments)
         except Exception:
-            return  # not in this dtype; what the declaration says was compared
+            return  # the reference does not run in this dtype; only the declaration was compared
         names = output_names(signature, right)
         for name, tensor, other in zip(
             names, flatten(signature, returned, arguments), expected, strict=False
