@@ -1,7 +1,7 @@
-"""Wheels of packages that declare operators, which need no compiler where they are installed.
+"""Build wheels of packages that declare operators, which need no compiler when installed.
 
-A wheel holds the package, its kernels' libraries, and the modules of opsmith that serve its
-operators (``runtime``). See ``docs/how-to/wheels.md``.
+A wheel holds the package, its kernels' libraries, and the modules of opsmith that its operators
+need (``runtime``). See ``docs/how-to/wheels.md``.
 """
 
 from opsmith.wheels.building import build_wheel

@@ -6,8 +6,9 @@ In a ``pyproject.toml``::
     requires = ["opsmith[wheel]"]
     build-backend = "opsmith.wheels.backend"
 
-The front end's folder is the project's. ``config_settings`` may name a platform, levels and
-releases of PyTorch: ``pip install . -C platform=x86_64 -C level=x86-64-v3 -C gates=2.10.0``.
+The front end starts the backend in the project's folder. ``config_settings`` may name a platform,
+levels and releases of PyTorch:
+``pip install . -C platform=x86_64 -C level=x86-64-v3 -C gates=2.10.0``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Settings = Mapping[str, Any] | None
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """See PEP 517."""
+    """Build a wheel, as PEP 517 defines it."""
     del metadata_directory
     settings = config_settings or {}
     level, gates = settings.get("level"), settings.get("gates", [])
@@ -44,7 +45,7 @@ def build_wheel(
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: Settings = None
 ) -> str:
-    """See PEP 517: what the package needs, before anything is compiled."""
+    """Write the wheel's metadata, as PEP 517 defines it, before anything is compiled."""
     del config_settings
     return _metadata(metadata_directory, needs_opsmith=False)
 
@@ -52,7 +53,7 @@ def prepare_metadata_for_build_wheel(
 def prepare_metadata_for_build_editable(
     metadata_directory: str, config_settings: Settings = None
 ) -> str:
-    """See PEP 660."""
+    """Write the metadata of an editable wheel, as PEP 660 defines it."""
     del config_settings
     return _metadata(metadata_directory, needs_opsmith=True)
 
@@ -69,13 +70,13 @@ def _metadata(folder: str, *, needs_opsmith: bool) -> str:
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """See PEP 660: kernels are built in place, and opsmith is needed where it is installed."""
+    """Build an editable wheel (PEP 660), which builds kernels in place and needs opsmith."""
     del config_settings, metadata_directory
     return building.build_editable(Path.cwd(), Path(wheel_directory)).name
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """See PEP 517."""
+    """Build a source distribution, as PEP 517 defines it."""
     del config_settings
     found = project.read(Path.cwd())
     if found.root == Path.cwd():

@@ -1,4 +1,4 @@
-"""A wheel: the package's files, the libraries of its kernels, and what serves its operators."""
+"""Build a wheel of the package's files, its kernels' libraries, and the modules they need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from opsmith.wheels.gates import build_gates
 from opsmith.wheels.platforms import Platform, compiling_for, find_platform
 from opsmith.wheels.project import Project
 
-#: The first moment that a zip file can say, so that two builds are the same bytes.
+#: The earliest time that a zip file can store; a fixed time makes builds reproducible.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -45,29 +45,29 @@ def build_wheel(
     report: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Path:
-    """Build a wheel for every Python and PyTorch that opsmith knows, on one platform.
+    """Build a wheel for every Python and PyTorch that opsmith supports, on one platform.
 
     Args:
         source: a folder with a ``pyproject.toml``, or one file that declares operators.
-        out: the folder that the wheel comes into.
+        out: the folder for the wheel.
         platform: ``"x86_64"`` or ``"aarch64"``, for every Linux with glibc 2.28 or later; or
             ``"native"``, for Linux as old as this machine's compiler allows.
-        levels: what kernels are compiled for; by default all that the platform has.
-        gates: the releases of PyTorch, ``"2.10.0"``, that calls need no Python with, beside the
-            installed one and those that ``[tool.opsmith] gates`` names; pip downloads their
-            headers. Or folders of installed ones, ``.../site-packages/torch``.
+        levels: the processor levels for which kernels are compiled; by default all of the platform.
+        gates: releases of PyTorch, ``"2.10.0"``, with which calls shall not pass through Python, in
+            addition to the installed one and those in ``[tool.opsmith] gates``; pip downloads their
+            headers. Or folders of installed PyTorch, ``.../site-packages/torch``.
         name: for a file, the distribution's name.
         version: for a file, the distribution's version.
-        report: what ``opsmith check --json`` wrote of the operators, to be carried along.
-        say: told of every kernel whose library the wheel does not have.
+        report: a report on the operators from ``opsmith check --json``, to put into the wheel.
+        say: a function that receives a sentence on every kernel whose library the wheel lacks.
 
     Returns:
-        The wheel.
+        The path of the wheel.
 
     Raises:
-        ExportError: something of the package can be in no wheel.
+        ExportError: a part of the package cannot be in a wheel.
         BuildError: a kernel does not compile.
-        MissingDependencyError: what builds wheels is not installed.
+        MissingDependencyError: a tool that builds wheels is not installed.
     """
     kind = find_platform(platform)
     project.require_tools(cross=bool(kind.target))
@@ -102,14 +102,14 @@ def build_wheel(
 
 
 def build_editable(source: Path, out: Path) -> Path:
-    """Build a wheel that only points at the project's folder, where kernels are built when needed.
+    """Build a wheel that only points to the project's folder, where kernels are built when needed.
 
     Args:
         source: a folder with a ``pyproject.toml``.
-        out: the folder that the wheel comes into.
+        out: the folder for the wheel.
 
     Returns:
-        The wheel, which needs opsmith where it is installed.
+        The path of the wheel, which requires opsmith.
     """
     found = project.read(source)
     pointer = {f"_{found.package}.pth": f"{found.root.parent}\n".encode()}
@@ -117,7 +117,7 @@ def build_editable(source: Path, out: Path) -> Path:
 
 
 def _python(found: Project) -> dict[str, bytes]:
-    """The package's own files, and opsmith's modules."""
+    """Return the package's own files, and opsmith's modules."""
     files = {}
     for path, place in found.files.items():
         data = (found.root / path).read_bytes()
@@ -136,12 +136,13 @@ def _libraries(
     levels: Sequence[str],
     files_there: Mapping[str, bytes],
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What is said of the libraries, and them."""
+    """Return a description of the libraries, and the libraries' files."""
     entries, sources, files = [], {}, {}
     for level in levels:
-        # Of the code for a GPU the processor's level decides nothing.
+        # Code for a GPU does not depend on the processor's level, so build it once.
         chosen = [one for one in kernels if one.device == HOST or level == levels[0]]
-        # Compilers are processes of their own; one library leaves cores idle while it is linked.
+        # Compilers are separate processes, and linking one library leaves cores idle; so use
+        # threads.
         with compiling_for(kind, level), ThreadPoolExecutor(os.cpu_count()) as executor:
             for kernel, library in zip(chosen, executor.map(_compiled, chosen), strict=True):
                 place = found.place_of(kernel.path).as_posix()
@@ -154,7 +155,7 @@ def _libraries(
                 file = f"libraries/{level}/{library.name}"
                 data = library.read_bytes()
                 files[f"{prebuilt.FOLDER}/{file}"] = data
-                # As they are in the wheel, where modules import otherwise.
+                # Use the digests of the modules in the wheel, whose imports differ.
                 for origin in (place, *further):
                     sources[origin] = hashlib.sha256(files_there[origin]).hexdigest()
                 entries.append(
@@ -175,7 +176,7 @@ def _libraries(
 
 
 def _compiled(kernel: KernelSource) -> Path:
-    """The library of a kernel, by the compiler that the environment names now."""
+    """Build the library of a kernel with the compiler that the environment names now."""
     kernel.language.require(kernel)
     return Recipe(**kernel.language.library(kernel)).build()
 
@@ -202,7 +203,7 @@ def _write(
     everything[record] = "\n".join([*sorted(rows), f"{record},,", ""]).encode()
     path = folder / f"{found.stem}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        # What installs reads the metadata last, where it costs least to find.
+        # Put the metadata at the end of the archive, where installers find it fastest.
         for place, data in sorted(everything.items(), key=lambda item: (info in item[0], item[0])):
             entry = zipfile.ZipInfo(place, _TIME)
             entry.external_attr = 0o644 << 16
@@ -217,10 +218,10 @@ def _encoded(data: bytes) -> str:
 
 
 def _audited(path: Path) -> str:
-    """The oldest Linux that a wheel's libraries run on, as tags say it.
+    """Return the oldest Linux on which a wheel's libraries run, as a platform tag.
 
     Raises:
-        ExportError: the libraries need others than PyTorch's and the system's.
+        ExportError: the libraries need libraries other than PyTorch's and the system's.
     """
     run = subprocess.run(
         [sys.executable, "-m", "auditwheel", "show", "--json", str(path)],
@@ -240,17 +241,17 @@ def _audited(path: Path) -> str:
 
 
 def _glibc(tag: str) -> tuple[int, ...]:
-    """The version of glibc in a tag."""
+    """Return the version of glibc in a tag."""
     return tuple(int(word) for word in re.findall(r"_(\d+)_(\d+)_", tag)[0])
 
 
 def _try(path: Path, found: Project, libraries: Sequence[Mapping[str, Any]]) -> None:
-    """Import the package as it comes from the wheel, in a process that has no opsmith.
+    """Import the package from the wheel in a process without opsmith.
 
-    Of the libraries, those for devices that are not here are not loaded.
+    Libraries for devices that this machine lacks are not loaded.
 
     Raises:
-        ExportError: it does not import, or a library does not load.
+        ExportError: the package does not import, or a library does not load.
     """
     with scratch_folder("wheel") as folder:
         with zipfile.ZipFile(path) as archive:

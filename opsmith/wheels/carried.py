@@ -1,4 +1,4 @@
-"""The modules of opsmith that an installed package carries, and how its own import them."""
+"""Collect the modules of opsmith that a package contains, and redirect its imports to them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _INSTEAD = {
 
 
 def modules(operators: Sequence[str] = ()) -> dict[str, str]:
-    """The text of each module by its path within the package.
+    """Return the text of each module by its path in the package.
 
     Args:
-        operators: the names of what the package declares, which was checked here.
+        operators: the names of the operators that the package declares, which are checked already.
     """
     found = vendoring.modules(
         ["operators.decorator", "signature", "targets.onnx.translation_table"],
@@ -42,29 +42,29 @@ def modules(operators: Sequence[str] = ()) -> dict[str, str]:
 
 
 def adapted(text: str, module: Path) -> str:
-    """Return a package's module with imports of the opsmith that the package carries.
+    """Return a package's module with its imports of opsmith redirected to the package's copy.
 
     Args:
         text: the module as its author wrote it.
-        module: its path within the package.
+        module: its path in the package.
 
     Raises:
-        ExportError: the module imports a module of opsmith's that no package carries.
+        ExportError: the module imports a module of opsmith that no package contains.
     """
     dots = "." * len(module.parts)
     return _rewritten(text, lambda node: _import(node, dots, module))
 
 
 def relative(text: str, module: Path, package: str) -> str:
-    """The text of a package's module that imports its own package whatever that is called.
+    """Return the text of a module that imports its own package under any name.
 
     Args:
-        text: of a module, as it is in a wheel.
-        module: its path within the package.
-        package: what its author calls the package.
+        text: the module's text, as in a wheel.
+        module: its path in the package.
+        package: the author's name for the package.
 
     Raises:
-        ExportError: it binds the package's name.
+        ExportError: the module binds the package's name.
     """
     dots = "." * len(module.parts)
 
@@ -85,7 +85,7 @@ def relative(text: str, module: Path, package: str) -> str:
 
 
 def _rewritten(text: str, change: Callable[[ast.Import | ast.ImportFrom], str | None]) -> str:
-    """`text` with what `change` gives in place of import statements, in as many lines."""
+    """Replace import statements in `text` by the results of `change`; keep the number of lines."""
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -94,17 +94,17 @@ def _rewritten(text: str, change: Callable[[ast.Import | ast.ImportFrom], str | 
         if new is None:
             continue
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        # Columns count bytes.
+        # Column offsets count bytes.
         before = lines[first].encode()[: node.col_offset].decode()
         after = lines[last].encode()[node.end_col_offset :].decode()
-        # As many lines as there were, so that messages name the author's.
+        # Keep the number of lines, so that line numbers in messages match the author's file.
         lines[first : last + 1] = [before + new + after, *["\n"] * (last - first)]
         lines = "".join(lines).splitlines(keepends=True)
     return "".join(lines)
 
 
 def _import(node: ast.Import | ast.ImportFrom, dots: str, module: Path) -> str | None:
-    """The statement in place of one that imports opsmith, `None` for every other."""
+    """Return the replacement of a statement that imports opsmith; `None` for other statements."""
     if isinstance(node, ast.Import):
         ours = [alias for alias in node.names if alias.name.partition(".")[0] == "opsmith"]
         if not ours:

@@ -1,4 +1,4 @@
-"""Which kernels of a package come into a wheel as libraries, and why the others do not."""
+"""Choose the kernels whose libraries a wheel contains, and explain why it lacks the others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from opsmith.wheels.project import Project
 
 
 def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str]]:
-    """The kernels whose libraries a wheel carries, and a sentence on each that it does not.
+    """Return the kernels whose libraries a wheel contains, and a sentence on each other kernel.
 
     Args:
         found: the package.
         kind: the platform.
 
     Raises:
-        ExportError: the package declares something that needs opsmith wherever it is imported.
+        ExportError: the package declares an object that needs opsmith wherever it is imported.
     """
     for declared in all_classes():
         if f"{declared.__module__}.".startswith(f"{found.module}."):
@@ -46,7 +46,7 @@ def choose(found: Project, kind: Platform) -> tuple[list[KernelSource], list[str
 
 
 def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
-    """Why a wheel has no library of a kernel; empty where it has, and where there is none."""
+    """Return why a wheel lacks a kernel's library; empty if it has one or none is needed."""
     if kernel.dissolves:
         why = _not_ahead_of_time(kernel, kind).removeprefix(f"{name} ({kernel.device}): ")
         return why and f"its Python comes along, and Triton compiles it where it is called: {why}"
@@ -76,11 +76,11 @@ def _obstacle(name: str, kernel: Kernel, kind: Platform) -> str:
 
 
 def _not_ahead_of_time(kernel: Kernel, kind: Platform) -> str:
-    """Why Triton does not make a library of a kernel here; empty where it does."""
+    """Return why Triton cannot compile a kernel ahead of time here; empty if it can."""
     try:
         if kernel.entry is None:
             return "a function launches it"
-        require_triton(kernel.entry.what)  # before anything is made for the platform
+        require_triton(kernel.entry.what)  # fail before anything is built for the platform
         with compiling_for(kind, kind.levels[0]):
             kernel.entry.build()
     except (DeclarationError, MissingDependencyError) as error:

@@ -1,7 +1,7 @@
-"""The gates that a wheel carries: one library for each PyTorch, for all operators of the package.
+"""Build a wheel's gates: one library per PyTorch release, for all operators of the package.
 
-A gate uses PyTorch's C++ interface, so it binds to one release, and to the C++ library that PyTorch
-is built with, which is GCC's. Everything else in a wheel keeps to the stable ABI.
+A gate uses PyTorch's C++ interface, so it works with one release only, and needs the C++ library
+with which PyTorch is built, which is GCC's. Everything else in a wheel uses only the stable ABI.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from opsmith.wheels.platforms import Platform, compiler_for, torch_stub
 
 _GATES = Path(gate_libraries.__file__).parent
 _SOURCES = Path(__file__).with_name("gate_sources")
-# What systems with glibc 2.28 have of GCC's libraries.
+# The symbol versions of GCC's libraries that systems with glibc 2.28 provide.
 _OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
 _COMPILE = (
     "-std=c++20 -O1 -DNDEBUG -fPIC -fvisibility=hidden -fvisibility-inlines-hidden "
@@ -43,20 +43,21 @@ _LINK = (
 def build_gates(
     asked: Sequence[str], kind: Platform, say: Callable[[str], None] | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """The gates for the PyTorch that is installed, where they can be built, and for others.
+    """Build gates for the installed PyTorch, if possible, and for requested releases.
 
     Args:
-        asked: further releases, ``"2.10.0"``, whose headers pip downloads once, or folders of them.
+        asked: further releases, ``"2.10.0"``, whose headers pip downloads once; or folders that
+            contain them.
         kind: the platform.
-        say: told why there is none for the installed PyTorch.
+        say: a function that receives the reason if the installed PyTorch gets no gates.
 
     Returns:
-        What is said of each, and its file by its place in the package.
+        A description of each library, and the files by their paths in the package.
 
     Raises:
-        ExportError: a release that was asked for cannot be had.
-        BuildError: its gates do not compile.
-        MissingDependencyError: what builds them is not there.
+        ExportError: the headers of a requested release are not available.
+        BuildError: the gates do not compile.
+        MissingDependencyError: a tool that building needs is missing.
     """
     found: dict[str, Path] = {}
     installed = torch_paths()
@@ -89,10 +90,10 @@ def build_gates(
 
 
 def _headers(asked: str) -> TorchPaths:
-    """PyTorch's headers, of the version it says or in the folder that it names.
+    """Return PyTorch's headers, of a release or in a folder.
 
     Raises:
-        ExportError: there are none.
+        ExportError: the headers are not available.
     """
     if Path(asked).is_dir():
         paths = paths_of(Path(asked).resolve())
@@ -116,10 +117,10 @@ def _headers(asked: str) -> TorchPaths:
 
 
 def _download(release: str, folder: Path) -> Path:
-    """PyTorch's headers by pip, from the index that it is told of.
+    """Download PyTorch's headers with pip, from its configured index.
 
-    They are taken from the wheel for macOS, which is a tenth of one with CUDA. It has the headers
-    of all systems, which ask the compiler where they differ.
+    They are taken from the wheel for macOS, which has a tenth of the size of one with CUDA. It
+    contains the headers for all systems, since differences are left to the preprocessor.
     """
     with held_folder(folder, "opsmith-torch-", ".scratch") as work:
         command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
@@ -137,27 +138,27 @@ def _download(release: str, folder: Path) -> Path:
             kept = [name for name in archive.namelist() if name.startswith("torch/include/")]
             archive.extractall(work, kept)
         os.replace(Path(work, "torch", "include"), _cleared(folder / "torch") / "include")
-    # It says that the rest is there.
+    # Written last: the file shows that the headers are complete.
     write_atomically(folder / "torch" / "version.py", f"__version__ = '{release}'\n")
     return folder / "torch"
 
 
 def _cleared(folder: Path) -> Path:
-    """An empty folder, whatever a download that was killed has left."""
+    """Return an empty folder, after removing what an interrupted download may have left."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
 def _library(kind: Platform, torch: TorchPaths) -> Path:
-    """The gates for one PyTorch, from the cache where they are there."""
+    """Return the library of gates for one PyTorch, from the cache if it is there."""
     what = f"the gates for PyTorch {torch.version}"
     compiler = compiler_for(kind, what)
     sources = sorted(_SOURCES.glob("*.cpp"))
     command = [compiler, *_COMPILE, f"-I{_SOURCES}", f"-I{_GATES}", *_cxx_library(kind, what)]
     for folder in torch.include:
         command += ["-isystem", str(folder)]
-    # Messages of PyTorch's name its files; where those lay is nobody's business.
+    # PyTorch's messages contain paths of its files; remove the build machine's folders from them.
     command += [f"-ffile-prefix-map={torch.include[0]}=torch", f"-ffile-prefix-map={_GATES}=."]
     command += [*map(str, sources), *_LINK, str(torch_stub(kind) / "libtorch_cpu.so")]
     facts = [
@@ -171,7 +172,7 @@ def _library(kind: Platform, torch: TorchPaths) -> Path:
     made = folder / "gates.so"
 
     def make() -> Path:
-        # Nobody else has the lock, and what a kill leaves is written over.
+        # Only this process holds the lock; it overwrites what an interrupted build left.
         work = folder / "gates.partial"
         done = progress.run([*command, "-o", str(work)], os.environ, f"building {what}")
         if done.returncode != 0:
@@ -185,10 +186,10 @@ def _library(kind: Platform, torch: TorchPaths) -> Path:
 
 
 def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
-    """Options by which a compiler takes GCC's C++ library; the one of this machine does so.
+    """Yield compiler options to use GCC's C++ library; none for this machine's own compiler.
 
     Raises:
-        MissingDependencyError: it is not on this machine.
+        MissingDependencyError: GCC's C++ library is not on this machine.
     """
     if not kind.target:
         return
@@ -204,19 +205,19 @@ def _cxx_library(kind: Platform, what: str) -> Iterator[str]:
             f"{own} has none. Install g++ (Debian, Ubuntu: apt install g++)."
         )
     yield from ("-nostdinc++", "-nostdlib++", "-w")
-    # Before the C library's, whose headers they wrap. Of the part that is a processor's own, gates
-    # use what is the same on all.
+    # These folders have to precede the C library's, whose headers they wrap. Some of their headers
+    # are for this machine's processor; gates use only what is equal on all processors.
     yield from (f"-I{folder}" for folder in theirs)
 
 
 def _audit(library: Path, what: str) -> None:
-    """Refuse gates that need a newer C++ library than the oldest system has.
+    """Refuse gates that need a newer C++ library than the oldest supported system has.
 
-    They are linked without one, as it may be another processor's, so no version is in their symbols
-    for auditwheel to read.
+    Gates are linked without the C++ library, since the local one may be for another processor. So
+    their symbols have no versions that auditwheel could read.
 
     Raises:
-        BuildError: naming the symbols.
+        BuildError: a symbol is too new; the message names all such symbols.
     """
     versions = _symbol_versions(Path(_of_compiler("libstdc++.so.6", what)).resolve())
     newer = sorted(
@@ -242,7 +243,7 @@ def _of_compiler(file: str, what: str) -> str:
 
 
 def _symbol_versions(library: Path) -> dict[str, str]:
-    """The version of each symbol that a library defines, where it is one of numbers."""
+    """Return the version of each symbol that a library defines, if the version is numeric."""
     from elftools.elf.elffile import ELFFile
 
     found = {}

@@ -1,4 +1,4 @@
-"""A package as Hugging Face's ``kernels`` loads it: a folder for each kind of machine."""
+"""Write a package for Hugging Face's ``kernels``: one folder per kind of machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.wheels import building, carried, project
 from opsmith.wheels.platforms import find_platform
 
-#: The oldest stable ABI that the libraries bind to, as ``kernels`` names it.
+#: The oldest stable ABI that the libraries need, as ``kernels`` names it.
 _ABI = "torch-stable-abi210"
 
 
@@ -31,10 +31,9 @@ def build_folder(
     report: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Path:
-    """Write what ``kernels.get_local_kernel`` loads, and its hub keeps.
+    """Write a folder that ``kernels.get_local_kernel`` loads, and that its hub stores.
 
-    The arguments, and what is raised, are those of `build_wheel`; the wheel's package is what comes
-    into the folder.
+    Arguments and exceptions are those of `build_wheel`; the folder contains the wheel's package.
 
     Returns:
         The variant's folder, ``out/build/torch-stable-abi210-cpu-x86_64-linux``.
@@ -59,12 +58,12 @@ def build_folder(
                 for place in archive.namelist()
                 if place.startswith(f"{found.package}/")
             }
-    # There the package has a name of its own for each build.
+    # ``kernels`` imports each build of the package under another name.
     for place, data in files.items():
         if place.endswith(".py") and not place.startswith("_opsmith/"):
             text = carried.relative(data.decode(), Path(place), found.package)
             files[place] = text.encode()
-    # The digests are those of the modules as they are there.
+    # The rewritten modules need new digests.
     listing = f"{prebuilt.FOLDER}/{prebuilt.LIST}"
     listed = json.loads(files[listing])
     for module in listed["sources"]:

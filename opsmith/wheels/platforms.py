@@ -1,4 +1,4 @@
-"""The machines that a wheel is for, and the compiler that builds for them from any Linux."""
+"""The platforms of wheels, and a compiler that builds for them on any Linux."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Platform:
     """One platform.
 
     Attributes:
-        name: as the user says it.
-        machine: the processor's family, as `platform.machine` says it.
-        levels: what kernels are compiled for, values of ``-march``.
-        target: as Zig's compiler says it, with the oldest C library that serves; empty for the
-            compiler of this machine.
-        tag: as wheels say it; empty where the libraries decide.
+        name: the name that users give.
+        machine: the processor's family, as in `platform.machine`.
+        levels: the values of ``-march`` for which kernels are compiled.
+        target: the target for Zig's compiler, with the oldest supported C library; empty to use
+            this machine's compiler.
+        tag: the platform tag of wheels; empty if it follows from the libraries.
     """
 
     name: str
@@ -52,10 +52,10 @@ PLATFORMS = {
 
 
 def find_platform(name: str) -> Platform:
-    """A platform by its name or its tag.
+    """Return a platform by its name or its tag.
 
     Raises:
-        ExportError: there is no such platform.
+        ExportError: the platform does not exist.
     """
     for one in PLATFORMS.values():
         if name in (one.name, one.tag):
@@ -65,12 +65,12 @@ def find_platform(name: str) -> Platform:
 
 @contextmanager
 def compiling_for(kind: Platform, level: str) -> Iterator[None]:
-    """Within a ``with`` block, build libraries for a platform in place of this machine's Python."""
+    """Build libraries for a platform, instead of for this machine's Python, in a ``with`` block."""
     chosen = {
         "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -DOPSMITH_OWN_CXX_RUNTIME",
         "LDFLAGS": f"{os.environ.get('LDFLAGS', '')} {_LINK} {'' if kind.target else _HIDDEN}",
         "OPSMITH_ARCH": level,
-        # Not the GPUs of the machine that builds.
+        # Do not build for the GPUs of the building machine only.
         "OPSMITH_CUDA_ARCHS": os.environ.get("OPSMITH_CUDA_ARCHS") or "all-major",
     }
     if kind.target:
@@ -79,13 +79,13 @@ def compiling_for(kind: Platform, level: str) -> Iterator[None]:
         yield
 
 
-# What PyTorch gives is found when a library is loaded; see `torch_stub`. The compiler's C++
-# library is part of it, whatever the machine that it comes to has.
+# PyTorch's symbols are resolved when a library is loaded; see `torch_stub`. The compiler's C++
+# library is linked statically, since the target machine may have another.
 _LINK = (
     "-Wl,-z,undefs -Wl,--no-as-needed -Wl,--strip-all -Wl,--gc-sections "
     "-static-libstdc++ -static-libgcc"
 )
-# What is not exported of that library is left out where nothing calls it. Zig's exports nothing.
+# Drop unused parts of that library by not exporting them. Zig's C++ library exports nothing.
 _HIDDEN = "-Wl,--exclude-libs,ALL"
 
 
@@ -101,14 +101,14 @@ def _environment(chosen: Mapping[str, str]) -> Iterator[None]:
 
 
 def compiler_for(kind: Platform, what: str) -> str:
-    """The path of what compiles for a platform.
+    """Return the path of a compiler for a platform.
 
     Args:
         kind: the platform.
-        what: what it is needed for, for the message.
+        what: the thing to be compiled, for the message.
 
     Raises:
-        MissingDependencyError: there is none.
+        MissingDependencyError: no compiler is installed.
     """
     if not kind.target:
         return toolchain.find_compiler(what).path
@@ -118,7 +118,7 @@ def compiler_for(kind: Platform, what: str) -> str:
     return str(path)
 
 
-# Zig names processors with underscores.
+# Zig writes processor names with underscores.
 _SCRIPT = """#!/bin/sh
 # Written by opsmith: a C++ compiler for {target}.
 for word do
@@ -134,10 +134,10 @@ exec "{python}" -m ziglang c++ -target {target} "$@"
 
 
 def torch_stub(kind: Platform) -> Path:
-    """A folder with libraries that have the names of PyTorch's, by which libraries need those.
+    """Return a folder of stub libraries named like PyTorch's, so that libraries can link to them.
 
-    The real ones may be for another machine, or not here, and want a newer C library than the
-    platform has.
+    The real libraries may be for another machine or not installed, and need a newer C library than
+    the platform has.
     """
     folder = cache_folder() / "wheels" / kind.name
     for name in ("libtorch_cpu.so", "libtorch_cuda.so"):

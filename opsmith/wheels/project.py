@@ -1,4 +1,4 @@
-"""What becomes a wheel: a package with a ``pyproject.toml``, or one file of operators."""
+"""Read the source of a wheel: a package with a ``pyproject.toml``, or one file of operators."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Project:
     """A package that declares operators.
 
     Attributes:
-        name: the distribution's.
-        version: its version.
-        package: the package's, which is imported.
-        module: what it was imported as here.
-        folder: what the paths in the ``pyproject.toml`` are relative to.
+        name: the distribution's name.
+        version: the distribution's version.
+        package: the name by which users import the package.
+        module: the name by which it was imported here.
+        folder: the folder to which paths in the ``pyproject.toml`` are relative.
         root: the folder of the package's files.
-        files: them, relative to `root`, with the places that they get within the package.
-        operators: what the package declares when it is imported.
-        table: ``[project]`` of the ``pyproject.toml``, if there is one.
-        modules: those that declare operators and that importing the package does not import.
-        gates: the further releases of PyTorch that calls need no Python with.
+        files: the files, relative to `root`, with their paths in the installed package.
+        operators: the operators that the package declares when it is imported.
+        table: the table ``[project]`` of the ``pyproject.toml``, if it exists.
+        modules: modules that declare operators, but are not imported with the package.
+        gates: further releases of PyTorch to build gates for.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Project:
 
     @property
     def stem(self) -> str:
-        """What the files of its distributions are called."""
+        """Return the common part of the file names of its distributions."""
         return f"{re.sub(r'[-_.]+', '_', self.name).lower()}-{self.version}"
 
     def place_of(self, path: Path) -> Path:
-        """Where a file of the package is within it.
+        """Return the path of a file in the installed package.
 
         Raises:
-            ExportError: the file is not the package's.
+            ExportError: the file does not belong to the package.
         """
         if not self.holds(path):
             raise ExportError(
@@ -66,17 +66,17 @@ class Project:
         return self.files[path.relative_to(self.root)]
 
     def holds(self, path: Path) -> bool:
-        """Whether a file is the package's."""
+        """Return whether a file belongs to the package."""
         return path.is_relative_to(self.root) and path.relative_to(self.root) in self.files
 
     def about(self, *, needs_opsmith: bool = False) -> dict[str, bytes]:
-        """The files of ``.dist-info`` that say what the package is and needs, by their names.
+        """Return the ``.dist-info`` files that describe the package and its requirements, by name.
 
         Args:
-            needs_opsmith: whether opsmith is to be there too.
+            needs_opsmith: whether to require opsmith.
 
         Raises:
-            ExportError: the ``pyproject.toml`` is wrong; says how.
+            ExportError: the ``pyproject.toml`` is invalid; the message says why.
         """
         import pyproject_metadata
 
@@ -111,15 +111,15 @@ class Project:
 
 
 def read(source: Path, name: str | None = None, version: str | None = None) -> Project:
-    """The project of a folder with a ``pyproject.toml``, or of one Python file.
+    """Return the project of a folder with a ``pyproject.toml``, or of one Python file.
 
     Args:
         source: the folder or file.
-        name: the distribution's name, for a file; by default the file's.
-        version: its version, for a file; by default 0.1.0.
+        name: the distribution's name, for a file; by default the file's name.
+        version: the distribution's version, for a file; by default 0.1.0.
 
     Raises:
-        ExportError: it is neither, or declares no operator.
+        ExportError: `source` is neither, or declares no operator.
     """
     source = source.resolve()
     if source.is_file() and source.suffix == ".py":
@@ -170,7 +170,7 @@ def _of_folder(folder: Path) -> Project:
         if key not in table:
             raise ExportError(f"{folder / 'pyproject.toml'}: [project] has no {key}")
     package = own.get("package", table["name"].replace("-", "_"))
-    # The folder itself may be the package.
+    # The folder itself may be the package, so search its parent too.
     places = [place / package for place in (folder / "src", folder, folder.parent)]
     roots = [place for place in places if place.is_dir() and place.is_relative_to(folder)]
     if not roots:
@@ -223,13 +223,13 @@ def _missing(needed: Sequence[str], given: Sequence[str]) -> list[str]:
 
 
 def require_tools(*, cross: bool) -> None:
-    """Ask for what writes wheels.
+    """Refuse to go on without the tools that build wheels.
 
     Args:
-        cross: whether to compile for other machines than this.
+        cross: whether to compile for other machines.
 
     Raises:
-        MissingDependencyError: it is not installed.
+        MissingDependencyError: a tool is not installed.
     """
     import importlib.util
 

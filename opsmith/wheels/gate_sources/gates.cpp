@@ -1,3 +1,3 @@
-// All gates as one library, since a wheel has one for each PyTorch.
+// Compiles all gates into one library, since a wheel has one per PyTorch.
 #include "autograd_gate.cpp"
 #include "recorder.cpp"

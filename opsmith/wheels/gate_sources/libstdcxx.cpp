@@ -1,16 +1,16 @@
-// What headers of a new libstdc++ ask for, and the library of an older system does not have. It is
-// the gate's own; nothing else of the process sees it.
+// Functions that headers of a new libstdc++ use and an older system's library lacks. They are
+// private to the gate; the rest of the process does not see them.
 #include <new>
 
 #define OWN __attribute__((visibility("hidden")))
 
 namespace std {
 
-// Came with GCC 11.
+// New in GCC 11.
 OWN void __throw_bad_array_new_length();
 void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 
-// Came with GCC 13. PyTorch has set the streams up before a gate is loaded.
+// New in GCC 13. PyTorch has initialized the streams before a gate is loaded.
 OWN void ios_base_library_init();
 void ios_base_library_init() {}
 

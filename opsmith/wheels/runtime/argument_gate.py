@@ -1,6 +1,7 @@
-"""In an installed package, in place of ``opsmith.operators.dispatch.argument_gate``.
+"""Replaces ``opsmith.operators.dispatch.argument_gate`` in an installed package.
 
-Sources with ``api="torch"`` bind to one PyTorch, and no wheel takes them.
+Only kernels with ``api="torch"`` need the gate. They work with one PyTorch only, so no wheel
+contains them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""In an installed package, in place of ``opsmith.signature.checking``: most was checked before.
+"""Replaces ``opsmith.signature.checking`` in an installed package, to skip repeated checks.
 
-Looking again would be a third of what importing the package takes. What it declares by another
-name than when its wheel was built, as a function may that makes operators, is checked as ever.
+Checking again would take a third of the time of importing the package. An operator whose name was
+not declared when the wheel was built, as by a function that makes operators, is checked as usual.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _CHECKED = frozenset("{operators}".split())
 
 
 def was_checked(qualname: str) -> bool:
-    """Whether an operator of this name needs no look at what it declares."""
+    """Return whether the declaration of an operator of this name was checked for the wheel."""
     return qualname in _CHECKED
 
 
 def shape_of(text: str, scalars: Collection[str]) -> Shape:
-    """The shape that a text says, which is parsed when somebody asks for its dimensions."""
+    """Return the shape of a text, which is parsed when its dimensions are first needed."""
     return Shape(text, tuple(sorted(scalars)))
 
 
 def check(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
-    """Call `refuse` with the first thing in `signature` that cannot hold."""
+    """Call `refuse` with the first contradiction in `signature`, if there is one."""
     if was_checked(signature.qualname):
         return
     from opsmith.signature import validity

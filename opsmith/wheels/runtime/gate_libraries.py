@@ -1,7 +1,8 @@
-"""In an installed package, in place of opsmith's ``gate_libraries``: nothing is compiled.
+"""Replaces opsmith's ``gate_libraries`` in an installed package: loads gates, compiles nothing.
 
-Gates bind to one PyTorch. The package has them for those that its wheel was made for; with another,
-calls that may need a derivative pass through Python, with the same results.
+Gates work with one PyTorch release only. The package contains gates for the releases that its wheel
+was built for; with another, calls that may need a derivative pass through Python, with the same
+results.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ _FOLDER = Path(__file__).parents[2]
 
 
 def load(name: str) -> ctypes.CDLL | None:
-    """The library of the gates for this PyTorch, if the package has one that loads."""
-    del name  # all are in one
+    """Return the library of the gates for this PyTorch, if the package has one that loads."""
+    del name  # one library contains all gates
     return _found()[0]
 
 
 def loaded_beside(loaders: Sequence[Callable[[], object]]) -> AbstractContextManager[None]:
-    """Nothing takes so long that it had to be done beside something else."""
+    """Do nothing: the gates need no building, so they are loaded when first needed."""
     del loaders
     return nullcontext()
 
 
 def say() -> str:
-    """A sentence on how calls outside ``torch.inference_mode`` run here."""
+    """Describe in a sentence how calls outside ``torch.inference_mode`` run here."""
     return _found()[1]
 
 

@@ -1,4 +1,4 @@
-"""In an installed package, in place of ``opsmith.kernels``: nothing is compiled."""
+"""Replaces ``opsmith.kernels`` in an installed package: nothing is compiled."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = [
 
 
 def forget_definition(qualname: str) -> None:
-    """No source defines operators."""
+    """Do nothing: no source defines operators here."""
     del qualname
 
 
 class _Language:
-    """What `NativeKernel` asks of a language."""
+    """The attributes of a language that `NativeKernel` needs."""
 
     has_entry = True
 
@@ -47,13 +47,13 @@ class _Language:
         self.api = api
 
     def emulated(self, source: KernelSource) -> None:
-        """Nothing is compiled for the CPU in place of its device."""
+        """Return `None`: a kernel of another device cannot be compiled for the CPU here."""
         del source
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel whose library came with the package; its attributes are those of opsmith's."""
+    """A kernel whose library came with the package; its attributes are those of opsmith's class."""
 
     signature: Signature
     device: str
@@ -65,20 +65,20 @@ class KernelSource:
 
     @property
     def what(self) -> str:
-        """The kernel, for messages."""
+        """Return the kernel's name for messages."""
         return f"{self.signature.qualname} ({self.device})"
 
     def shares_library(self, other: KernelSource) -> bool:
-        """Each has its own."""
+        """Return False: each kernel has a library of its own."""
         del other
         return False
 
     def build(self) -> Path:
-        """The path of the library.
+        """Return the path of the library.
 
         Raises:
-            BuildError: none came for this kernel.
-            MissingDependencyError: none of them runs on this machine.
+            BuildError: the package has no library for this kernel.
+            MissingDependencyError: none of its libraries runs on this machine.
         """
         from opsmith.kernels import prebuilt
 
@@ -111,6 +111,6 @@ def kernel_source(
     asked: str = "",
     **options: Any,
 ) -> KernelSource:
-    """Return a kernel's source; of its language, only the api is known here."""
+    """Return a kernel's source; its language has only the `api`."""
     del asked
     return KernelSource(signature, device, path, _Language(api), **options)

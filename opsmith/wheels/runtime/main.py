@@ -1,4 +1,4 @@
-"""``python -m <package>._opsmith`` says how calls run, where opsmith is not installed."""
+"""Print how calls run without opsmith, as ``python -m <package>._opsmith``."""
 
 from .operators.dispatch import gate_libraries
 

@@ -1,6 +1,6 @@
-"""What operators of an installed package import as opsmith: opsmith itself, or what came with them.
+"""The module that an installed package imports as opsmith: opsmith itself, or the package's copy.
 
-With opsmith installed its checks and exports know the operators; without it they need none of it.
+If opsmith is installed, its checks and exports see the operators; otherwise the copy suffices.
 """
 
 import sys
@@ -9,12 +9,12 @@ from types import ModuleType
 
 
 def _installed() -> ModuleType | None:
-    """The installed opsmith, if it is one that reads what this was written for."""
+    """Return the installed opsmith if its version matches the copy's, else `None`."""
     try:
         import opsmith
     except ImportError:
         return None
-    # To Python a folder of that name is a package too, where one lies beside the program.
+    # Python also imports a mere folder of that name beside the program as a package.
     version = getattr(opsmith, "__version__", "")
     return opsmith if version.split(".")[:2] == VERSION.split(".")[:2] else None
 
@@ -25,14 +25,14 @@ _opsmith = _installed()
 if _opsmith is not None:
     from opsmith.kernels import prebuilt
 
-    # Its gates come with it.
+    # The package brings its own gates.
     prebuilt.served.append(Path(__file__).parent)
     sys.modules[__name__] = _opsmith
 else:
     from .compat.gc_pause import uncollected
 
     with uncollected():
-        # What a declaration imports; more of it than that does no harm here.
+        # The names that a declaration may import; additional names do no harm here.
         from .errors import *
         from .operators.core.operator import Operator
         from .operators.decorator import op
@@ -40,7 +40,7 @@ else:
 
 
 def __getattr__(name: str) -> object:
-    # Few packages need them to be imported.
+    # Few packages use these names, so import them on demand.
     if name == "Cost":
         from .operators.core.cost import Cost as found
     elif name == "onnx_translations":

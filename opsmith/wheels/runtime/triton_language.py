@@ -1,6 +1,7 @@
-"""In an installed package, in place of ``opsmith.kernels.languages.triton.language``.
+"""Replaces ``opsmith.kernels.languages.triton.language`` in an installed package.
 
-What Triton compiled ahead of time came along, and the rest Triton compiles where it is called.
+The package contains the kernels that Triton compiled ahead of time; Triton compiles the others when
+they are called.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class Triton:
-    """The language of a source in Triton, as far as an installed package asks for it."""
+    """The attributes of Triton's language that an installed package needs."""
 
     api = "opsmith"
     has_entry = True

@@ -1,8 +1,8 @@
-"""In an installed package, in place of ``opsmith.kernels.build.version``."""
+"""Replaces ``opsmith.kernels.build.version`` in an installed package."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """The version of the opsmith that this came from."""
+    """Return the version of the opsmith that built the package."""
     return "{version}"

@@ -1,5 +1,5 @@
-// Templates of the C++ library that it exports are compiled in all the same: each release of it
-// exports more of them, and an older system's does not have those.
+// Compile templates into the gate even if the C++ library exports them: each of its releases
+// exports more templates, which an older system's library lacks.
 #pragma once
 
 #include_next <bits/c++config.h>

@@ -1,5 +1,5 @@
-// In place of the C library's, which came with 2.32: a gate that always counts atomically needs
-// nothing of it.
+// Replaces the C library's header, new in glibc 2.32. With the constant 0, a gate always counts
+// atomically, and needs nothing of the C library.
 #pragma once
 
 static constexpr char __libc_single_threaded = 0;
