@@ -1,4 +1,4 @@
-"""Builds the C++ program that runs artifacts."""
+"""Build the C++ program that runs artifacts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def build_runner(sources: Path = SOURCES) -> Path:
         The program's path, in the cache.
 
     Raises:
-        BuildError: it does not compile; the message is the compiler's.
-        MissingDependencyError: there is no compiler or no PyTorch.
+        BuildError: the program does not compile; the message is the compiler's.
+        MissingDependencyError: the compiler or PyTorch is missing.
     """
     paths = torch_paths()
     if paths is None:
         raise MissingDependencyError(
             f"{PROGRAM}: needs PyTorch's libraries. Get them: pip install torch"
         )
-    # The version stands for what the folder holds.
+    # The version represents the contents of PyTorch's folder.
     settings = {"TORCH_DIR": str(paths.library.parent), "TORCH_VERSION": paths.version}
     return build_program(PROGRAM, sources, settings)

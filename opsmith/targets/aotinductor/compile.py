@@ -1,4 +1,4 @@
-"""From an ExportedProgram to ``model.pt2``, remembered by everything that decides the result."""
+"""Compile an ExportedProgram to ``model.pt2``, cached by everything that affects the result."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from opsmith.kernels.build.version import version
 from opsmith.targets.aotinductor.libraries import Plan
 from opsmith.targets.aotinductor.variables import environment
 
-_LARGEST_REMEMBERED = 64 << 20  # bytes; larger models are compiled each time, not kept twice
+_LARGEST_REMEMBERED = 64 << 20  # bytes; a cached model is stored a second time
 _LOCK = threading.Lock()
 _VECTOR_BITS = {"x86-64-v3": 256, "x86-64-v4": 512}
-#: Inductor can compile two headers before a model's two files. That takes longer than it saves, and
-#: the next model hardly ever finds them: the command that they belong to names the operators'
-#: libraries. Each pair would stay on the disk, at 130 MB.
+#: Inductor can precompile two headers before a model's two files. That takes longer than it saves,
+#: and the next model hardly ever reuses them: the key includes the compiler's command, which names
+#: the operators' libraries. Each pair would stay on the disk, at 130 MB.
 _NO_HEADERS_IN_ADVANCE = {"aot_inductor.precompile_headers": False}
 
 
 def compile_model(
     program: ExportedProgram, plans: Sequence[Plan], settings: Mapping[str, Any], out: Path
 ) -> None:
-    """Compile and package.
+    """Compile and package a program.
 
     Args:
-        program: what is compiled.
-        plans: its custom operators, built.
+        program: the program to compile.
+        plans: its custom operators, already built.
         settings: further settings of inductor, by their names in ``torch_inductor.settings()``.
         out: the ``.pt2`` file to write.
 
     Raises:
-        ExportError: inductor cannot compile the model; in its words.
+        ExportError: inductor cannot compile the model; the message is inductor's.
         MissingDependencyError: there is no compiler.
     """
     compiler = toolchain.find_compiler("AOTInductor")
@@ -60,7 +60,7 @@ def compile_model(
     folder = cache_folder() / "aotinductor" / (key or "")
     if direct:
         configs["aot_inductor.custom_ops_to_c_shims"] = direct
-        # By the file's whole name: `-l:libname.so`.
+        # Link by the exact file name: `-l:libname.so`.
         files = [path for item in plans if not item.proxy for path, _ in item.files]
         configs["aot_inductor.custom_op_libs"] = [f":{path.name}" for path in files]
         search = [str(path.parent) for path in files]
@@ -96,7 +96,7 @@ def _compile(
     program: ExportedProgram, configs: dict[str, Any], search: Sequence[str], out: Path
 ) -> None:
     with _LOCK, _environment(search), _sign_of_life(), warnings.catch_warnings():
-        # PyTorch's own deprecations.
+        # Ignore PyTorch's own deprecations.
         warnings.simplefilter("ignore")
         try:
             torch_inductor.compile_and_package(program, str(out), configs)
@@ -105,7 +105,7 @@ def _compile(
 
 
 def machine_settings() -> dict[str, Any]:
-    """What inductor is told so that it compiles for the processor that kernels are built for."""
+    """Return the settings that make inductor compile for the processor that kernels are built for."""
     chosen = machine.architecture()
     if chosen == "native":
         return {}
@@ -118,9 +118,9 @@ def machine_settings() -> dict[str, Any]:
 
 @contextmanager
 def _environment(folders: Sequence[str]) -> Iterator[None]:
-    """Have the compilers that inductor runs look for libraries in `folders`, and end with this.
+    """Make the compilers that inductor runs find libraries in `folders`, and end with this process.
 
-    Inductor has a setting for libraries, and none for where they are.
+    Inductor has a setting for libraries, but not for their folders.
     """
     before = os.environ.get("LIBRARY_PATH")
     search = ":".join([*folders, *([before] if before else [])])
@@ -142,7 +142,7 @@ def _sign_of_life() -> Iterator[None]:
 def _key(
     program: ExportedProgram, plans: Sequence[Plan], settings: Mapping[str, Any]
 ) -> str | None:
-    """A digest of all that decides what is compiled; `None` where the model is not remembered."""
+    """Return a digest of everything that affects the result; `None` if the model is not cached."""
     weights = [*program.state_dict.values(), *program.constants.values()]
     tensors = [value for value in weights if isinstance(value, torch.Tensor)]
     if sum(value.nbytes for value in tensors) > _LARGEST_REMEMBERED:
@@ -167,20 +167,21 @@ def _key(
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         with zipfile.ZipFile(buffer) as archive:
             for name in sorted(archive.namelist()):
-                # The example's values decide nothing, nor does what PyTorch computes from them.
+                # The example's values do not affect the result, nor does what PyTorch computes from
+                # them.
                 if "/data/sample_inputs/" not in name and not name.endswith("/serialization_id"):
                     data = archive.read(name)
                     digest.update(name.encode())
                     digest.update(_without_origins(data) if name.endswith(".json") else data)
-    except Exception:  # what cannot be written down is compiled each time
+    except Exception:  # A program that cannot be saved is compiled each time.
         return None
     return digest.hexdigest()[:24]
 
 
 def _inductor_settings() -> str:
-    """A digest of what inductor is set to, equal in every working directory."""
+    """Return a digest of inductor's settings that is equal in every working directory."""
     config = torch_inductor.settings()
-    # For a device of no concern here; it is the working directory unless it is set.
+    # This setting is for another device, and defaults to the working directory.
     depends = hasattr(getattr(config, "xpu", None), "cutlass_dir")
     with config.patch({"xpu.cutlass_dir": ""} if depends else {}):
         return config.get_hash().hex()
@@ -190,7 +191,7 @@ _ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "fr
 
 
 def _without_origins(data: bytes) -> bytes:
-    """JSON without what it says of the lines that the model was written in."""
+    """Return JSON without the source lines that the model's nodes come from."""
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""What libraries define when they are loaded, found out in a process of its own.
+"""Find out what libraries define when they are loaded, in a process of its own.
 
-Nothing in a file says it for sure, and a process that has the operators already cannot load the
-file again: PyTorch admits one definition, and ends the process at the second.
+No file states it reliably, and a process that already has the operators cannot load the file again:
+PyTorch allows one definition of an operator, and ends the process at the second.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from opsmith.kernels.build.watchdog import watched
 
 @dataclass(frozen=True)
 class Definitions:
-    """What loading one library adds to a process.
+    """The definitions that loading one library adds to a process.
 
     Attributes:
-        operators: the schemas of the operators by ``namespace::name`` (``.overload``, if it has
-            one).
-        namespaces: those that the library takes for itself, by a ``TORCH_LIBRARY`` block.
+        operators: the schemas of the operators by ``namespace::name`` (with ``.overload``, if any).
+        namespaces: namespaces that the library claims by a ``TORCH_LIBRARY`` block.
     """
 
     operators: dict[str, str]
@@ -36,11 +35,11 @@ class Definitions:
 
 
 def definitions(libraries: Sequence[Path], needed: Iterable[str]) -> list[Definitions]:
-    """What each of `libraries` adds when a process with PyTorch alone loads them one by one.
+    """Return what each library adds when a process with PyTorch alone loads them one by one.
 
     Args:
-        libraries: the files, in the order in which they are loaded.
-        needed: operators that must be there afterwards.
+        libraries: paths of the libraries, in loading order.
+        needed: operators that must exist afterwards.
 
     Raises:
         ExportError: a library does not load, or an operator is still missing.

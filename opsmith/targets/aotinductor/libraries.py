@@ -1,4 +1,4 @@
-"""The operator libraries of an artifact: how compiled code reaches each kernel."""
+"""Build the operator libraries of an artifact, and decide how compiled code calls each kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from opsmith.targets.exporting.artifact import OperatorUse
 FOLDER = "libraries"
 DEFINITION = Path(__file__).with_name("definition.cpp.j2")
 
-# What stands in a C++ string literal for itself.
+# Characters that need no escape in a C++ string literal.
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]*')
 
 
@@ -42,14 +42,14 @@ class Entry:
 
     Attributes:
         file: its path within the artifact.
-        operator: the operator that it is for; empty for one that the user passed.
-        schema: the operator's schema.
-        call: ``"direct"``: compiled code links it; ``"proxy"``: it registers kernels with
-            PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it
-            defines the custom class ``operator``, or is what such a library links.
-        defines: the schemas of the operators that it is for, by name; for one that the user
-            passed, of those that it defines.
-        namespaces: for one that the user passed, the namespaces that it takes for itself.
+        operator: the operator that it serves; empty for a library that the user passed.
+        schema: schema of the operator.
+        call: ``"direct"``: compiled code links the library; ``"proxy"``: it registers kernels with
+            PyTorch's dispatcher; ``"definition"``: it defines the operator; ``"class"``: it defines
+            the custom class ``operator``, or is linked by a library that does.
+        defines: the schemas, by name, of the operators that it serves; for a library that the user
+            passed, of the operators that it defines.
+        namespaces: for a library that the user passed, the namespaces that it claims.
     """
 
     file: str
@@ -62,15 +62,15 @@ class Entry:
 
 @dataclass
 class Plan:
-    """One operator of the model on one device.
+    """The plan for one operator of the model on one device.
 
     Attributes:
         operator: the operator.
-        source: what its kernel is compiled from.
-        calls: the calls of the model.
-        proxy: why compiled code must go through the dispatcher; empty where it calls directly.
-        tag: what sets this build apart; see `shims.symbol`.
-        files: the libraries, in the order in which they are loaded.
+        source: source of the operator's kernel.
+        calls: nodes of the model that call it.
+        proxy: why compiled code must call through the dispatcher; empty for a direct call.
+        tag: identifier of this build of the kernel; see `shims.symbol`.
+        files: the libraries with their `Entry.call`, in loading order.
     """
 
     operator: Operator
@@ -82,18 +82,18 @@ class Plan:
 
     @property
     def device(self) -> str:
-        """The device type."""
+        """Return the device type."""
         return self.source.device
 
     @property
     def use(self) -> OperatorUse:
-        """The line of the report and the manifest."""
+        """Return the entry for the report and the manifest."""
         how = f"through the dispatcher: {self.proxy}" if self.proxy else "directly"
         return OperatorUse(self.operator.name, "library", len(self.calls), f"called {how}")
 
     @property
     def declaration(self) -> str:
-        """The C declaration of the shim."""
+        """Return the C declaration of the shim."""
         return shims.declaration(self.operator.signature, self.device, self.tag)
 
     def build(self) -> None:
@@ -127,7 +127,7 @@ class Plan:
             )
             self.files.append((path, "proxy"))
             return
-        # A library is told apart by what was built from the same sources before.
+        # The digest distinguishes this build from earlier builds of the same sources.
         self.tag = hashlib.sha256(own.read_bytes() + _shim_digest()).hexdigest()[:12]
         path = source.build_beside(
             f"{name}__{self.tag}",
@@ -153,10 +153,10 @@ class Plan:
 
 
 def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -> list[Plan]:
-    """How each operator is called, found out before anything is built.
+    """Decide how each operator is called, before anything is built.
 
     Args:
-        operators: the model's, with their calls.
+        operators: the model's operators, with their calls.
         direct: whether compiled code may call kernels directly.
 
     Raises:
@@ -179,7 +179,7 @@ def plan(operators: Mapping[Operator, Sequence[Node]], *, direct: bool = True) -
 
 
 def plan_methods(owner: CustomClass, methods: Sequence[MethodModel], device: str) -> list[Plan]:
-    """The operators behind the methods of an object that the package carries.
+    """Plan the operators behind the methods of an object that the package carries.
 
     Raises:
         ExportError: a method has no compiled kernel.
@@ -239,7 +239,7 @@ def _why_proxy(item: Plan) -> str:
         return "this PyTorch compiles no direct calls"
     for node in item.calls:
         for parameter, value in _arguments(item.operator, node):
-            # Inductor writes a string between quotes as it is.
+            # Inductor writes a string between quotes without escaping it.
             if isinstance(value, str) and not re.fullmatch(
                 r'[^"\\\x00-\x1f\x7f-\U0010ffff]*', value
             ):
@@ -253,7 +253,7 @@ def _why_proxy(item: Plan) -> str:
 
 
 def _arguments(operator: Operator, node: Node) -> list[tuple[str, Any]]:
-    """A call's arguments by the signature's names; through ``auto_functionalized`` too."""
+    """Return a call's arguments by the signature's names, also through ``auto_functionalized``."""
     names = [parameter.name for parameter in operator.signature.parameters]
     args = node.args if node.target is operator.overload else node.args[1:]
     return [
@@ -271,7 +271,7 @@ def _clash(name: str, taken: Mapping[str, str], item: Plan) -> str:
 
 
 def _pytorch_shims(device: str) -> set[str]:
-    """The functions that PyTorch's own operators have, which compiled code includes."""
+    """Return the C functions of PyTorch's own operators, whose headers compiled code includes."""
     import torch
 
     folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
@@ -282,10 +282,10 @@ def _pytorch_shims(device: str) -> set[str]:
 
 
 def refuse_python(library: Path, what: str) -> None:
-    """Make sure that a library runs without an interpreter.
+    """Refuse a library that needs a Python interpreter.
 
     Raises:
-        ExportError: it needs functions of Python.
+        ExportError: the library uses functions of Python.
     """
     needed = [s.name for s in dynamic_symbols(library) if not s.defined and not s.weak]
     found = sorted(name for name in needed if re.match(r"_?Py[A-Z_]|_ZN8pybind11", name))
@@ -313,18 +313,18 @@ def write(
     """Copy the built libraries into the artifact.
 
     Args:
-        plans: the model's operators, built.
+        plans: the model's operators, already built.
         classes: the custom classes whose objects the package carries.
-        more: the user's own libraries, which come first.
-        needed: the operators that these have to define.
-        folder: the artifact.
+        more: the user's own libraries, which are loaded first.
+        needed: the operators that the user's libraries must define.
+        folder: folder of the artifact.
 
     Returns:
-        What the manifest lists, in the order in which the libraries are loaded.
+        The manifest's entries, in loading order.
 
     Raises:
-        ExportError: a library that the user passed is not there, does not load or lacks an
-            operator; or two have one name.
+        ExportError: a library that the user passed is missing, does not load or lacks an operator;
+            or two libraries have the same name.
     """
     entries = [(path, Entry(f"{FOLDER}/{path.name}", "", "", "proxy")) for path in more]
     for item in plans:
@@ -332,7 +332,7 @@ def write(
         defines = {signature.qualname: signature.schema()}
         for path, call in item.files:
             shared = next((entry for other, entry in entries if other == path), None)
-            if shared is not None:  # one source that serves several operators
+            if shared is not None:  # One source serves several operators.
                 shared.defines.update(defines)
                 continue
             file = f"{FOLDER}/{path.name}"
@@ -354,7 +354,7 @@ def write(
         shutil.copyfile(path, folder / entry.file)
     listed = [entry for _, entry in entries]
     if more:
-        # The copies, since they are what has to load.
+        # Load the copies, since the artifact consists of them.
         copies = [folder / entry.file for entry in listed[: len(more)]]
         for place, found in enumerate(definitions(copies, needed)):
             listed[place] = replace(

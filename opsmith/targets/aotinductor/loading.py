@@ -1,4 +1,4 @@
-"""Loading an artifact's libraries into this process, next to what it has already."""
+"""Load an artifact's libraries into this process, beside the operators that it already has."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from opsmith.targets.exporting.artifact import Artifact, file_digest
 
 
 def load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
-    """Load what the package needs.
+    """Load the libraries that the package needs.
 
-    PyTorch admits one definition of an operator. So a library whose operators the process has,
-    from a declaration, from another artifact or from a copy of the same file, is left out.
+    PyTorch allows one definition of an operator. A library is therefore skipped if the process
+    already has its operators, from a declaration, from another artifact or from a copy of the same
+    file.
 
     Raises:
-        ArtifactError: a library does not load, or what it defines clashes with what the process
-            has.
+        ArtifactError: a library does not load, or its definitions clash with the process's.
     """
     details = artifact.manifest.details
-    # Asked before anything is loaded: an operator's definition and its kernel are two libraries.
+    # Check before loading anything: an operator's definition and its kernel are two libraries.
     here = [_is_here(artifact, entry) for entry in details["libraries"]]
     handles = []
     for entry, present in zip(details["libraries"], here, strict=True):
@@ -46,12 +46,12 @@ def load_libraries(artifact: Artifact) -> list[ctypes.CDLL]:
 
 
 def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
-    """Whether this process has what a library would bring."""
+    """Return whether this process already has the definitions of a library."""
     if entry["call"] == "direct":
         return False
     if entry["call"] == "class":
         return _has_class(entry["operator"])
-    if not entry["operator"]:  # the user passed it
+    if not entry["operator"]:  # A library that the user passed.
         return _is_loaded(artifact, entry["file"]) or _has_operators(artifact, entry)
     operators = _operators(entry)
     if not all(map(is_known, operators)):
@@ -62,7 +62,7 @@ def _is_here(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
 
 
 def _operators(entry: Mapping[str, Any]) -> Mapping[str, str]:
-    """The schemas of the operators that a library is for, by name."""
+    """Return the schemas, by name, of the operators that a library serves."""
     if entry["call"] == "class" or not entry["operator"]:
         return {}
     found: Mapping[str, str] = entry.get("defines") or {entry["operator"]: entry["schema"]}
@@ -70,7 +70,7 @@ def _operators(entry: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _has_operators(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
-    """Whether another library brought what one that the user passed would bring."""
+    """Return whether another library has already defined the operators of a user's library."""
     defines: Mapping[str, str] = entry.get("defines", {})
     missing = [name for name in defines if not is_known(name)]
     taken = [namespace for namespace in entry.get("namespaces", ()) if is_taken(namespace)]
@@ -91,13 +91,13 @@ def _has_operators(artifact: Artifact, entry: Mapping[str, Any]) -> bool:
 
 
 def _is_loaded(artifact: Artifact, file: str) -> bool:
-    """Whether this process has loaded the same library, from wherever a copy of it lies."""
+    """Return whether this process has loaded the same library, possibly from another path."""
     known = artifact.manifest.files[file]
     for path in _mapped_files():
         try:
             if path.stat().st_size == known.size and file_digest(path).sha256 == known.sha256:
                 return True
-        except OSError:  # deleted since
+        except OSError:  # The file was deleted in the meantime.
             continue
     return False
 
@@ -119,7 +119,7 @@ def _has_class(name: str) -> bool:
 
 
 def _require_defined(library: ctypes.CDLL, name: str) -> None:
-    """Ask a library that defines a class whether it could."""
+    """Raise the problem, if any, that a library had in defining its class."""
     function = getattr(library, f"opsmith_class_problem__{name.replace('::', '__')}", None)
     if function is not None:
         function.restype = ctypes.c_char_p

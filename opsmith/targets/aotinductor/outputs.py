@@ -1,4 +1,4 @@
-"""A program that returns tensors and nothing else, which is what compiled code can return."""
+"""Restrict a program to returning tensors, since compiled code cannot return other values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from opsmith.compat import torch_pytree as pytree
 
 
 def only_tensors(program: ExportedProgram) -> ExportedProgram:
-    """`program` without the returned values that the export fixed: None, numbers, texts.
+    """Return `program` without the returned values that the export fixed: None, numbers, texts.
 
-    They are in the manifest, where callers in Python find them.
+    The manifest records them for callers in Python.
     """
     specs = program.graph_signature.output_specs
     keep = [not _is_fixed(spec) for spec in specs]

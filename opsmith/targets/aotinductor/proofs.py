@@ -1,4 +1,4 @@
-"""How `opsmith check` runs packages: from Python, and by the C++ program."""
+"""Define how `opsmith check` runs packages: from Python, and by the C++ program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _obstacle_in_cpp(operator: Operator, kernel: Kernel) -> str | None:
 
 
 def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
-    """Run the program; what it returned, with what it wrote into its inputs written into ours."""
+    """Run the program, copy its changed inputs back into ours, and return its results."""
     from opsmith.targets.aotinductor.build_runner import build_runner
 
     inputs = model.flatten(arguments)
@@ -61,9 +61,9 @@ def _in_cpp(model: LoadedModel, arguments: Sequence[Any]) -> Any:
         return model.unflatten(torch.load(results))
 
 
-#: The code around a call of a kernel is compiled as it is fastest to compile: nothing is asked of
-#: the processor, of which inductor would first find out with a compilation for each kind of vector.
-#: The kernel is compiled as ever.
+#: Compile the code around a kernel's call in the quickest way, without vector instructions: to
+#: detect them, inductor would first compile a test for each kind. The kernel itself is compiled as
+#: usual.
 _QUICKLY_COMPILED = {
     "cpp.vec_isa_ok": False,
     "aot_inductor.compile_wrapper_opt_level": "O0",
@@ -73,7 +73,7 @@ _QUICKLY_COMPILED = {
 def _options(operator: Operator) -> Mapping[str, Any]:
     del operator
     settings = dict(_QUICKLY_COMPILED)
-    # Lines for profilers, which later versions of PyTorch ask for.
+    # Line tables for profilers, which later versions of PyTorch write by default.
     if hasattr(inductor_settings().aot_inductor, "enable_line_tables"):
         settings["aot_inductor.enable_line_tables"] = False
     return {"inductor": settings}

@@ -1,4 +1,4 @@
-"""Running an artifact from Python."""
+"""Run an artifact from Python."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from opsmith.targets.aotinductor.variables import environment
 from opsmith.targets.exporting.artifact import Artifact
 from opsmith.targets.exporting.protocol import Runner
 
-#: One load at a time has its variables.
+#: The environment variables of a load affect the whole process, so only one load runs at a time.
 _LOCK = threading.Lock()
 
 
 def load(artifact: Artifact) -> Runner:
-    """See `ModelTarget.load_model`."""
+    """Load a package and its libraries, and return its runner."""
     details = artifact.manifest.details
     facts = details["machine"]
     machine.require(
@@ -40,7 +40,7 @@ def load(artifact: Artifact) -> Runner:
     )
     libraries = load_libraries(artifact)
     path = artifact.path(details["model"])
-    # PyTorch unpacks it into a temporary folder, which it removes with the loader only.
+    # PyTorch unpacks the package into a temporary folder, and removes it only with the loader.
     folder = make_scratch("model")
     try:
         with _LOCK, environment({"TMPDIR": str(folder)}):
@@ -56,7 +56,7 @@ def load(artifact: Artifact) -> Runner:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not a fork, whose parent goes on with it
+    if os.getpid() == owner:  # A forked child must not remove its parent's folder.
         remove(folder)
 
 
@@ -76,7 +76,7 @@ class AOTInductorRunner(Runner):
         self.written = [place for place, item in enumerate(details["inputs"]) if item["written"]]
 
     def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """See `Runner.run`."""
+        """Run the package once."""
         given = list(inputs)
         passed = []
         for spec, tensor, order in zip(
@@ -100,14 +100,14 @@ class AOTInductorRunner(Runner):
 
 
 def _ordered(tensor: Tensor, order: Sequence[int]) -> Tensor:
-    """`tensor` with its dimensions in memory from the outermost to the innermost as `order` says.
+    """Copy `tensor` if needed so that `order` lists its dimensions from the outermost in memory.
 
-    Compiled code reads memory as the example had it.
+    Compiled code assumes the memory layout of the example.
     """
     back = [order.index(axis) for axis in range(len(order))]
     return tensor.permute(list(order)).contiguous().permute(back)
 
 
 def _words(error: RuntimeError) -> str:
-    """The message without PyTorch's C++ backtrace."""
+    """Return the message without PyTorch's C++ backtrace."""
     return str(error).split("\nException raised from ")[0].rstrip()

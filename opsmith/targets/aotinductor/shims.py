@@ -1,9 +1,11 @@
-"""C shims: the functions through which compiled code calls a kernel without the dispatcher.
+"""Generate C shims: functions through which compiled code calls a kernel without the dispatcher.
 
-Inductor calls an operator that is in ``aot_inductor.custom_ops_to_c_shims`` by a C function whose
-declaration it is given as text. It fixes the function's name, ``aoti_torch_<device>_<operator>``
-without the namespace, and how each argument is passed. The declarations here bind that name to a
-symbol of our own, which no other operator, and no other build of this one, has.
+Inductor calls an operator in ``aot_inductor.custom_ops_to_c_shims`` by a C function whose
+declaration
+is given as text. Inductor defines the function's name, ``aoti_torch_<device>_<operator>`` without
+the
+namespace, and how each argument is passed. The declarations here bind that name to a symbol of
+opsmith's own, which is unique to this operator and this build of it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from opsmith.signature import Signature
 TEMPLATE = Path(__file__).with_name("shim.cpp.j2")
 INCLUDE = Path(__file__).with_name("include")
 
-# How inductor passes what the kernel's struct has as this type; a count follows a sequence.
+# How inductor passes an argument, by its type in the kernel's struct. A sequence is followed by its
+# count.
 _PASSED = {
     "const opsmith::DLTensor*": "AtenTensorHandle",
     "opsmith::DLTensor*": "AtenTensorHandle",
@@ -37,24 +40,24 @@ _PASSED = {
 
 
 def symbol(signature: Signature, device: str, tag: str) -> str:
-    """The symbol that the shim's library exports.
+    """Return the symbol that the shim's library exports.
 
     Args:
-        signature: the operator's.
+        signature: signature of the operator.
         device: the device type.
-        tag: what sets this build of the kernel apart from every other.
+        tag: identifier of this build of the kernel.
     """
     return f"opsmith_shim__{signature.namespace}__{signature.name}__{device}__{tag}"
 
 
 def declaration(signature: Signature, device: str, tag: str) -> str:
-    """The C declaration for ``custom_ops_to_c_shims``."""
+    """Return the C declaration for ``custom_ops_to_c_shims``."""
     types = [
         type_ for argument in adapters.arguments_of(signature) for type_, _ in _passed(argument)
     ]
     types += ["AtenTensorHandle*"] * len(signature.results)
     if not signature.results:
-        types.append("void*")  # inductor passes a null for the result that is not there
+        types.append("void*")  # Inductor passes a null pointer in place of the result.
     function = function_name(signature.qualname, device)
     return (
         f"AOTITorchError {function}({', '.join(types)}) "
@@ -63,13 +66,13 @@ def declaration(signature: Signature, device: str, tag: str) -> str:
 
 
 def source(signature: Signature, device: str, strided: bool | tuple[str, ...], tag: str) -> str:
-    """The C++ source that defines the shim around the kernel's entry point.
+    """Generate the C++ source that defines the shim around the kernel's entry point.
 
     Args:
-        signature: the operator's.
+        signature: signature of the operator.
         device: the device type of the kernel.
-        strided: whether the kernel takes tensors as they are, all or those named.
-        tag: see `symbol`.
+        strided: whether the kernel accepts tensors of any strides: all, or those named.
+        tag: identifier of this build of the kernel; see `symbol`.
     """
     passed = {a.name: _passed(a) for a in adapters.arguments_of(signature)}
     given = [pair for pairs in passed.values() for pair in pairs]
@@ -89,7 +92,7 @@ def source(signature: Signature, device: str, strided: bool | tuple[str, ...], t
 
 
 def _passed(argument: Argument) -> list[tuple[str, str]]:
-    """The C types and names by which compiled code passes an argument."""
+    """Return the C types and names by which compiled code passes an argument."""
     type_, given = _PASSED[argument.type], f"in_{argument.name}"
     if argument.optional:
         type_ = f"{type_}*" if type_.startswith("const ") else f"const {type_}*"

@@ -1,4 +1,4 @@
-"""The target itself: what an export does, and how Python runs what it left."""
+"""Target ``aotinductor``: export a model to a compiled package, and load it in Python."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AOTInductor(ModelTarget):
     page = "docs/reference/aotinductor.md"
 
     def available(self) -> str | None:
-        """See `Target.available`."""
+        """Return why this system or this PyTorch cannot use AOTInductor, or `None` if it can."""
         if platform.system() != "Linux":
             return f"opsmith packages for AOTInductor on Linux only, this is {platform.system()}"
         if not torch_inductor.has_loader():
@@ -69,14 +69,14 @@ class AOTInductor(ModelTarget):
         return None
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `ModelTarget.export_model`."""
+        """Write the compiled package, its operator libraries and the sources of the C++ program."""
         with warnings.catch_warnings():
-            # What PyTorch says of its own code whenever a program is copied.
+            # Ignore the warnings that PyTorch raises about its own code when a program is copied.
             warnings.filterwarnings("ignore", ".*treespec", FutureWarning)
             return self._export(model, folder, options)
 
     def _export(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        # Late, so that loading an artifact imports no compiler.
+        # Import late, so that loading an artifact does not import the compiler.
         from opsmith.targets.aotinductor import libraries
         from opsmith.targets.aotinductor.compile import compile_model
         from opsmith.targets.aotinductor.outputs import only_tensors
@@ -86,7 +86,8 @@ class AOTInductor(ModelTarget):
         buffers, written = _mutated(model)
         _refuse_state(buffers)
         layouts, device = _inputs(model, written)
-        # Methods become operators; objects that a method changes stay, and the package holds them.
+        # Methods become operators; an object that a method changes is kept, and the package carries
+        # it.
         model = dataclasses.replace(
             model, program=lower_torchbind(model.program, keep_mutating=True)
         )
@@ -133,13 +134,13 @@ class AOTInductor(ModelTarget):
             shutil.copy2(build_runner.build_runner(), folder / RUNNER / build_runner.PROGRAM)
 
     def load_model(self, artifact: Artifact) -> Runner:
-        """See `ModelTarget.load_model`."""
+        """Load the package and its libraries."""
         from opsmith.targets.aotinductor.runtime import load
 
         return load(artifact)
 
     def proofs(self) -> Sequence[Route]:
-        """See `Target.proofs`."""
+        """Return the routes through packages."""
         from opsmith.targets.aotinductor.proofs import PROOFS
 
         return PROOFS
@@ -170,10 +171,11 @@ def _how(device: str) -> list[str]:
 
 
 def _chooser(wanted: str | Mapping[str, str]) -> Chooser:
-    """Chooses between an operator's own kernel and its reference.
+    """Return the chooser between an operator's own kernel and its reference.
 
-    Left to itself it takes the kernel only: the reference where a kernel is missing would be
-    something else than what was asked for.
+    ``"auto"`` only tries the kernel: to replace a missing kernel by the reference would not be what
+    the
+    user requested.
     """
 
     def library(operator: Operator, nodes: Sequence[Node]) -> Choice:
@@ -212,21 +214,22 @@ def _settings(option: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mutated(model: Model) -> tuple[list[str], list[str]]:
-    """The buffers and the inputs that a call writes into."""
+    """Return the buffers and the inputs that a call writes into."""
     schemas = [getattr(node.target, "_schema", None) for node in model.calls()]
     if not any(schema is not None and schema.is_mutable for schema in schemas):
         return model.mutated_buffers(), model.mutated_inputs()
-    # What torch.export gives writes in place; only a functional program's signature says where.
+    # A program of torch.export writes in place; only a functional program's signature lists the
+    # writes.
     functional = dataclasses.replace(model, program=model.program.run_decompositions({}))
     return functional.mutated_buffers(), functional.mutated_inputs()
 
 
 def _inputs(model: Model, written: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """How each input lies in memory, whether it is written, and the device that all are on.
+    """Return each input's memory layout and whether it is written, and the device of all inputs.
 
     Raises:
-        ExportError: an input is not a dense tensor, they are on several devices, or on one for
-            which Inductor makes no code.
+        ExportError: an input is not a dense tensor, the inputs are on several devices, or Inductor
+            does not support their device.
     """
     example = model.flatten(model.args, model.kwargs)
     found = []
@@ -264,13 +267,14 @@ def _refuse_state(buffers: Sequence[str]) -> None:
 
 
 def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
-    """The model's operators that opsmith did not declare, those that were adopted too.
+    """Return the model's operators that opsmith did not declare, including adopted ones.
 
     Returns:
         Their calls, by name.
 
     Raises:
-        ExportError: one cannot run without Python, or no library was passed that could define it.
+        ExportError: an operator cannot run without Python, or no library was passed that could
+            define it.
     """
     found = model.foreign_operators()
     adopted = {
@@ -303,7 +307,7 @@ def _foreign(model: Model, libraries: Sequence[Path]) -> dict[str, list[Node]]:
 
 
 def _called(node: Node) -> str:
-    """The operator that a node calls, with its overload; through ``auto_functionalized`` too."""
+    """Return the operator and overload that a node calls, also through ``auto_functionalized``."""
     target: Any = node.target if isinstance(node.target, OpOverload) else node.args[0]
     schema = target._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
@@ -315,7 +319,7 @@ def _paths(option: str | Sequence[str | Path]) -> list[Path]:
 
 
 def _postfix(model: Model) -> dict[str, list[str]]:
-    """The sizes that are expressions, in postfix notation for the C++ runner."""
+    """Return sizes that are expressions in postfix notation, for the C++ runner."""
     found: dict[str, list[str]] = {}
     for spec in model.inputs:
         for size in spec.shape:

@@ -1,4 +1,4 @@
-"""Environment variables for a while: PyTorch's C++ and its compilers are told by them."""
+"""Set environment variables temporarily: PyTorch's C++ and its compilers read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process, for the length of the block."""
+    """Set environment variables of this process during the block."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

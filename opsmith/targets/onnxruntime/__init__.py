@@ -23,7 +23,7 @@ _PROVIDER = Option(
 
 
 class OnnxRuntimeTarget(ModelTarget):
-    """ONNX Runtime, by its execution providers for the CPU and for CUDA."""
+    """ONNX Runtime with its execution providers for the CPU and for CUDA."""
 
     name = "onnxruntime"
     title = "ONNX Runtime"
@@ -34,19 +34,19 @@ class OnnxRuntimeTarget(ModelTarget):
     page = PAGE
 
     def export_model(self, model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-        """See `ModelTarget.export_model`."""
+        """Write the ONNX model, the operator libraries and a program that runs them."""
         from opsmith.targets.onnxruntime.bundle import bundle
 
         return bundle(model, folder, options)
 
     def load_model(self, artifact: Artifact) -> Runner:
-        """See `ModelTarget.load_model`."""
+        """Start an ONNX Runtime session."""
         from opsmith.targets.onnxruntime.session import Session
 
         return Session(artifact)
 
     def proofs(self) -> Sequence[Route]:
-        """See `Target.proofs`."""
+        """Return the routes through ONNX Runtime."""
         from opsmith.targets.onnxruntime.proofs import PROOFS
 
         return PROOFS

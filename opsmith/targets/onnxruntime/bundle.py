@@ -1,4 +1,4 @@
-"""What an ONNX Runtime artifact holds: the model, operator libraries, a program that runs them."""
+"""Write an ONNX Runtime artifact: model, operator libraries, and a program that runs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARIES = "operators"
 
 
 def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
-    """Write everything that running `model` takes.
+    """Write every file that running `model` needs.
 
     Raises:
         ExportError: see `opsmith.targets.exporting.protocol.ModelTarget.export_model`.
@@ -60,14 +60,14 @@ def bundle(model: Model, folder: Path, options: Mapping[str, Any]) -> Outcome:
         "platform": machine.platform_name(),
         "processor": machine.needed() if operators else [],
     }
-    # Its package has another name where it has CUDA.
+    # The package that provides CUDA has another name, so take the version from the module.
     versions = {name: metadata.version(name) for name in ("onnx", "onnxscript")}
     versions["onnxruntime"] = onnxruntime.__version__
     return Outcome(exported.uses, versions, details, unverified=provider.missing())
 
 
 def _make(operator: Operator, provider: Provider) -> Made:
-    """The operator's libraries: for the provider, and for the CPU's where it has such a kernel."""
+    """Build the operator's libraries: for the provider, and for the CPU if it has a CPU kernel."""
     devices = [provider.device]
     kernel = operator.kernels.get(HOST)
     if provider.device != HOST and kernel is not None and kernel.entry is not None:
@@ -78,7 +78,7 @@ def _make(operator: Operator, provider: Provider) -> Made:
 
 
 def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Each operator's library by its name, and the libraries that a session registers."""
+    """Copy the libraries; return each operator's file by name, and the files to register."""
     operators: dict[str, str] = {}
     domains: dict[str, dict[str, Signature]] = {}
     for choice in choices:
@@ -95,7 +95,7 @@ def _write_libraries(choices: Sequence[Choice], folder: Path) -> tuple[dict[str,
         if len(files) == 1:
             entries += files
             continue
-        # ONNX Runtime takes a domain from one library only.
+        # ONNX Runtime accepts a domain from one library only.
         names = [Path(file).name for file in files]
         path = library.build_domain(list(files.values()), names)
         entries.append(f"{LIBRARIES}/{namespace}{path.suffix}")
@@ -110,7 +110,7 @@ def _write_program(
     libraries: Mapping[str, str],
     provider: Provider,
 ) -> None:
-    """``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
+    """Write ``run.py`` and ``README.md``, for a machine that has neither torch nor opsmith."""
     import onnxruntime
 
     shutil.copyfile(_HERE / "standalone.py", folder / "run.py")
@@ -142,7 +142,7 @@ def _write_program(
 
 
 def _refuse_foreign(foreign: Sequence[str]) -> None:
-    """Refuse nodes that ONNX Runtime does not know and no library of the artifact defines.
+    """Refuse nodes that neither ONNX Runtime nor a library of the artifact defines.
 
     Raises:
         ExportError: naming them.

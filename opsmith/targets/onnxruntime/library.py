@@ -1,4 +1,4 @@
-"""An operator's library for ONNX Runtime: its kernel and a generated adapter, nothing else."""
+"""Build an operator's library for ONNX Runtime: its kernel and a generated adapter."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ INCLUDE = _HERE / "include"
 
 
 def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
-    """The kernel that ONNX Runtime can run.
+    """Return the operator's kernel that ONNX Runtime can run.
 
     Args:
-        operator: whose.
+        operator: the operator.
         device: the device type, one of `PROVIDERS`.
 
     Raises:
-        ExportError: there is none, or it needs PyTorch; says what to add.
+        ExportError: the kernel is missing, or needs PyTorch; the message says which to add.
     """
     kernel = operator.kernels.get(device)
     name, provider = operator.signature.name, PROVIDERS[device]
@@ -55,10 +55,10 @@ def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
 
 
 def build(source: KernelSource) -> Path:
-    """The library that registers a kernel with ONNX Runtime; built, or from the cache.
+    """Build the library that registers a kernel with ONNX Runtime, or find it in the cache.
 
     Raises:
-        BuildError: it does not compile, or needs PyTorch.
+        BuildError: the kernel does not compile, or needs PyTorch.
         MissingDependencyError: there is no compiler.
     """
     return adapters.build(
@@ -72,14 +72,14 @@ def build(source: KernelSource) -> Path:
 
 
 def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
-    """The library that registers several operators of one domain, or one on several devices.
+    """Build a library that registers several operators of a domain, or one on several devices.
 
     Args:
-        signatures: the operators'.
-        files: the file names of their libraries, which will lie beside it.
+        signatures: signatures of the operators.
+        files: file names of the operators' libraries, which will lie beside the new library.
 
     Raises:
-        BuildError: it does not compile.
+        BuildError: the library does not compile.
         MissingDependencyError: there is no compiler.
     """
     first = signatures[0]
@@ -101,7 +101,7 @@ def build_domain(signatures: Sequence[Signature], files: Sequence[str]) -> Path:
 
 
 def dtypes(library: Path, signature: Signature, device: str = HOST) -> tuple[str, ...]:
-    """The generic dtypes that the library's kernel has; none where it is not generic."""
+    """Return the generic dtypes of the library's kernel; empty if it is not generic."""
     function = ctypes.CDLL(str(library))[kernels.dtypes_symbol(signature, device)]
     function.restype = ctypes.c_char_p
     names = function().decode()
@@ -109,13 +109,13 @@ def dtypes(library: Path, signature: Signature, device: str = HOST) -> tuple[str
 
 
 def calls(library: Path, signature: Signature, device: str = HOST) -> int:
-    """How often the library's kernel ran in this process."""
+    """Return how often the library's kernel ran in this process."""
     symbol = kernels.calls_symbol(signature, device)
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(library)), symbol).value
 
 
 def adapter(source: KernelSource) -> str:
-    """The generated source that stands between ONNX Runtime and a kernel."""
+    """Generate the source that connects ONNX Runtime with a kernel."""
     signature = source.signature
     layout = NodeLayout(signature)
     inference = _Inference(layout)
@@ -137,7 +137,7 @@ def adapter(source: KernelSource) -> str:
 
 
 def _inputs_of(layout: NodeLayout) -> dict[str, str]:
-    """Where each tensor argument comes from, as C++; the others are attributes."""
+    """Return the C++ expression for each tensor argument; the other arguments are attributes."""
     found = {}
     for position, parameter in enumerate(layout.tensors):
         name = adapters.quote(parameter.name)
@@ -152,7 +152,7 @@ def _inputs_of(layout: NodeLayout) -> dict[str, str]:
 
 
 def _element(owner: Any) -> int:
-    """The ONNX element type, 0 where a call decides."""
+    """Return the ONNX element type, or 0 if each call decides it."""
     type_ = owner.tensor_type
     if type_.shape is None or type_.dtypes.generic:
         return 0
@@ -173,20 +173,20 @@ def _input_ports(layout: NodeLayout) -> list[dict[str, Any]]:
 
 
 class _Inference:
-    """The statements of shape inference: bind what is known, compute what follows from it."""
+    """Generates the statements of shape inference: bind known sizes, compute sizes from them."""
 
     def __init__(self, layout: NodeLayout) -> None:
         self.layout = layout
         self.signature = layout.signature
 
     def inputs(self) -> list[dict[str, Any]]:
-        """For each input that says something, what it binds."""
+        """Return the binding statements of each input that determines a size or dtype."""
         found = []
         for position, parameter in enumerate(self.layout.tensors):
             lines = self._bind(parameter)
             if lines:
                 found.append({"position": position, "lines": lines, "given": ""})
-        # Of a list the first element says what the others agree with.
+        # The first element of a list binds the sizes; the other elements must agree.
         first = str(len(self.layout.tensors))
         for number, parameter in enumerate(self.layout.lists):
             given = f"counts.size() > {number} && counts[{number}] > 0 && "
@@ -223,7 +223,7 @@ class _Inference:
         return lines
 
     def attributes(self) -> list[str]:
-        """The int arguments that decide sizes of results."""
+        """Return the int arguments that determine sizes of results."""
         return sorted(
             {
                 scalar.parameter
@@ -242,7 +242,7 @@ class _Inference:
         ]
 
     def outputs(self) -> list[dict[str, Any]]:
-        """Type, shape and characteristic of each output."""
+        """Return type, shape and characteristic of each output."""
         found = []
         for result in self.signature.results:
             lines = ["known = false;"]

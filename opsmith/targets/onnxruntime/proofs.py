@@ -1,4 +1,4 @@
-"""How `opsmith check` runs operators in ONNX Runtime: each form, by both exporters."""
+"""Define how `opsmith check` runs operators in ONNX Runtime: each form, by both exporters."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _FORMS = {
 }
 _EXPORTERS = {"dynamo": "torch.onnx", "torchscript": "its TorchScript exporter"}
 _LACKS = frozenset(COMPLEX)
-#: ONNX Runtime computes it by a quotient of polynomials, off by up to 1.4 units of 1 (1.31, CPU).
+#: ONNX Runtime computes the sigmoid as a quotient of polynomials; its error is up to 1.4 units in
+#: the last place of 1 (1.31 measured on a CPU).
 _BESIDE_ONE = {"aten::sigmoid": 1.4}
-#: One form runs as fast by either exporter.
+#: Name in ``opsmith bench``, for one exporter only: a form is equally fast with either.
 _TIMED = {
     ("library", "dynamo"): "onnxruntime",
     ("standard", "dynamo"): "onnxruntime, standard operators",
@@ -105,9 +106,9 @@ def _proof(form: str, exporter: str) -> ModelProof:
         about=about,
         remark=remark,
         functional=True,
-        # What ONNX has no operators for, or what inlining fixes, is not anyone's fault.
+        # If ONNX lacks an operator, or inlining fixes a size, the author is not at fault.
         may_refuse=form == "inline",
-        # Attributes of ONNX's operators may follow from sizes.
+        # Attributes of ONNX's operators may depend on sizes.
         may_fix=form in ("standard", "inline"),
         lacks=_LACKS,
         timed=_TIMED.get((form, exporter), ""),
@@ -122,7 +123,7 @@ def _writer(exporter: str) -> Any:
 
 
 def _opset(operator: Operator, exporter: str) -> int:
-    """The exporter's own, unless the standard form holds from a later one only."""
+    """Return the exporter's default opset, or a later one if the standard form requires it."""
     return max(_first_opset(operator), _writer(exporter).DEFAULT_OPSET)
 
 

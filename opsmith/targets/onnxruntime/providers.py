@@ -1,4 +1,4 @@
-"""ONNX Runtime's execution providers, as far as opsmith makes operator libraries for them."""
+"""ONNX Runtime's execution providers for which opsmith builds operator libraries."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from opsmith.kernels import HOST
 
 @dataclass(frozen=True)
 class Provider:
-    """One of them.
+    """One execution provider.
 
     Attributes:
-        device: the device type of the kernels that it runs; also what the option calls it.
-        name: ONNX Runtime's name of it.
-        title: how people say the device.
-        suffix: of a kernel's source, for messages.
-        package: what pip installs to have it.
+        device: the device type of the kernels that it runs; also its name in the option.
+        name: its name in ONNX Runtime.
+        title: name of the device in messages.
+        suffix: suffix of a kernel's source, for messages.
+        package: the pip package that contains it.
     """
 
     device: str
@@ -28,7 +28,7 @@ class Provider:
     package: str
 
     def missing(self) -> str:
-        """Why this ONNX Runtime does not have it; empty where it has."""
+        """Return why this ONNX Runtime lacks the provider; empty if it has it."""
         try:
             import onnxruntime
         except ImportError:
@@ -49,20 +49,20 @@ PROVIDERS = {
         Provider("cuda", "CUDAExecutionProvider", "CUDA", ".cu", "onnxruntime-gpu"),
     )
 }
-"""By device type."""
+"""The providers by device type."""
 
 
 def open_session(model: str | bytes, options: Any, names: list[str]) -> Any:
-    """A session whose first provider is the one that was asked for.
+    """Return a session whose first provider is the requested one.
 
     Args:
-        model: the file, or its bytes.
+        model: path of the model file, or its bytes.
         options: an ``onnxruntime.SessionOptions``.
-        names: the providers, the one that is asked for first.
+        names: names of the providers, the requested one first.
 
     Raises:
-        ArtifactError: ONNX Runtime does not have it, or could not start it. By itself it would
-            warn, and go on without.
+        ArtifactError: ONNX Runtime does not have the provider, or could not start it. ONNX Runtime
+            itself would only warn, and continue without it.
     """
     import onnxruntime
 

@@ -1,4 +1,4 @@
-"""Running an artifact in ONNX Runtime."""
+"""Run an artifact in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsmith.targets.onnx.node import ELEMENT_TYPES
 from opsmith.targets.onnxruntime.providers import PROVIDERS, open_session
 
 _SILENT = 4
-# NumPy has none of these: their bits travel as integers.
+# NumPy lacks these dtypes, so their bits are passed as integers.
 _BITS = {
     "bfloat16": torch.uint16,
     "float8_e4m3fn": torch.uint8,
@@ -30,7 +30,7 @@ _BITS = {
 
 
 class Session(Runner):
-    """An ONNX Runtime session; see `Runner`.
+    """An artifact in an ONNX Runtime session.
 
     Attributes:
         session: the ``onnxruntime.InferenceSession``.
@@ -59,10 +59,10 @@ class Session(Runner):
             ) from error
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """See `Runner.run`."""
+        """Run the session once."""
         named = dict(zip(self._inputs, inputs, strict=True))
         if self._plain:
-            # Cheaper than its own values, whose results are copied.
+            # NumPy arrays are cheaper than OrtValues, whose results are copied.
             arrays = {name: tensor.cpu().numpy() for name, tensor in named.items()}
             with as_runtime_errors():
                 found = self.session.run(self._outputs, arrays)
@@ -72,14 +72,14 @@ class Session(Runner):
             with as_runtime_errors():
                 values = self.session.run_with_ort_values(self._outputs, feeds)
             results = [from_ort(value) for value in values]
-        # ONNX Runtime takes and gives memory of the host, whatever its provider.
+        # ONNX Runtime's inputs and outputs here are in host memory, whatever the provider.
         device = inputs[0].device if inputs else torch.device(HOST)
         return results if device.type == HOST else [result.to(device) for result in results]
 
 
 @contextmanager
 def as_runtime_errors() -> Iterator[None]:
-    """Raise what ONNX Runtime raises as a `RuntimeError`, which its own exceptions are not."""
+    """Convert exceptions of ONNX Runtime to `RuntimeError`, from which its own do not derive."""
     try:
         yield
     except RuntimeError:
@@ -92,7 +92,7 @@ def require_this_machine(artifact: Artifact) -> None:
     """Refuse libraries that were compiled for another kind of machine.
 
     Raises:
-        ArtifactError: saying what they were compiled for.
+        ArtifactError: naming the machine that they were compiled for.
     """
     details = artifact.manifest.details
     if not details["libraries"]:
@@ -107,7 +107,7 @@ def require_this_machine(artifact: Artifact) -> None:
 
 
 def silent_options() -> Any:
-    """Options of a session that prints nothing: what it has to say is in its exceptions."""
+    """Return options of a session that logs nothing: its exceptions contain the messages."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -116,7 +116,7 @@ def silent_options() -> Any:
 
 
 def to_ort(tensor: Tensor) -> Any:
-    """A contiguous tensor as an ``OrtValue`` in memory of the host."""
+    """Return a contiguous tensor as an ``OrtValue`` in host memory."""
     import onnxruntime
 
     tensor, name = tensor.cpu(), dtype_name(tensor.dtype)
@@ -128,7 +128,7 @@ def to_ort(tensor: Tensor) -> Any:
 
 
 def from_ort(value: Any) -> Tensor:
-    """An ``OrtValue`` as a tensor of its own memory."""
+    """Return an ``OrtValue`` as a tensor; dtypes that NumPy lacks are copied."""
     name = next((name for name in _BITS if ELEMENT_TYPES[name] == value.element_type()), None)
     if name is None:
         return torch.from_numpy(value.numpy())

@@ -1,4 +1,4 @@
-"""One call of an operator in ONNX Runtime, without an exporter: a model of one node."""
+"""Call one operator in ONNX Runtime, without an exporter: a model of one node."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from opsmith.targets.onnxruntime.session import (
 
 
 class SingleNode:
-    """A session whose model is one call of an operator, with its attributes fixed.
+    """A session whose model is one call of an operator, with fixed attributes.
 
     Args:
-        operator: which.
-        library: its library for ONNX Runtime.
+        operator: the operator to call.
+        library: path of its library for ONNX Runtime.
         device: the device type of the library's kernel.
-        arguments: by name; what is not a tensor stays as it is here.
+        arguments: arguments by name; those that are not tensors become the fixed attributes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SingleNode:
                 for name, value in zip(self._names, inputs, strict=True)
                 if name
             ],
-            # The library's own shape inference says what comes out.
+            # The library's own shape inference determines the outputs' types.
             [helper.make_empty_tensor_value_info(name) for name in self._outputs],
         )
         domains = [
@@ -70,7 +70,7 @@ class SingleNode:
         self._session = open_session(model.SerializeToString(), options, names)
 
     def __call__(self, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """Run; the results, then the new contents of mutated arguments."""
+        """Run the node; return the results, then the new contents of mutated arguments."""
         inputs = self._layout.inputs(arguments)
         feeds = {
             name: to_ort(value.contiguous())

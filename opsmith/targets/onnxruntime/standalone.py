@@ -1,4 +1,4 @@
-"""Runs this artifact with onnxruntime and NumPy alone.
+"""Run this artifact with onnxruntime and NumPy alone.
 
 python run.py inputs.npz outputs.npz        # arrays by the names of inputs and outputs
 
@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-VERSIONS = (1, 2)  # of the manifest
-#: ONNX Runtime's words for an index outside of the tensor that it selects from.
+VERSIONS = (1, 2)  # Versions of the manifest.
+#: ONNX Runtime's messages for an index out of bounds.
 OUT_OF_BOUNDS = re.compile("invalid indice|out of (data )?bounds|within bounds", re.IGNORECASE)
 
 
 def check(folder: Path = HERE) -> Any:
-    """Compare every file with the manifest, and the machine with the one that compiled.
+    """Compare every file with the manifest, and this machine with the one that compiled.
 
-    Raises RuntimeError, naming the file, where `opsmith.load` would refuse the folder too.
+    Raises RuntimeError, naming the file, in the cases in which `opsmith.load` would refuse the
+    folder.
     """
     path = folder / "manifest.json"
     try:
@@ -78,10 +79,11 @@ def _check_machine(details: Any) -> None:
 
 
 def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any:
-    """Give an onnxruntime session, after checking the files.
+    """Return an onnxruntime session, after checking the files.
 
-    `options` are its SessionOptions; `providers` are others than those that it was exported for.
-    Its `run` takes arrays of any byte order, and raises IndexError for an index out of bounds.
+    `options` are its SessionOptions; `providers` replace the ones that it was exported for. The
+    session's `run` accepts arrays of any byte order, and raises IndexError for an index out of
+    bounds.
     """
     import onnxruntime
 
@@ -97,7 +99,7 @@ def load(folder: Path = HERE, options: Any = None, providers: Any = None) -> Any
     model = str(folder / manifest["details"]["model"])
     session = _session_class()(model, options, providers=providers)
     if session.get_providers()[0] != wanted:
-        # ONNX Runtime has gone on without.
+        # ONNX Runtime has continued without the provider.
         raise RuntimeError(f"{wanted} did not start, as onnxruntime wrote to stderr")
     return session
 
@@ -107,7 +109,7 @@ def _session_class() -> Any:
     import onnxruntime
 
     def native(value: Any) -> Any:
-        # ONNX Runtime reads the bytes of any array as if they were in this machine's order.
+        # ONNX Runtime would read the bytes of any array in this machine's byte order.
         swapped = isinstance(value, np.ndarray) and not value.dtype.isnative
         return value.astype(value.dtype.newbyteorder("=")) if swapped else value
 
@@ -129,7 +131,7 @@ def _session_class() -> Any:
 
 
 def _problem(expected: Any, feed: Any) -> Any:
-    """Return why ONNX Runtime cannot take an input, as the end of a sentence; `None` if it can."""
+    """Return why ONNX Runtime cannot accept an input, as the end of a sentence, else `None`."""
     if expected.name not in feed:
         return f"is missing; there are {', '.join(feed) or 'none'}"
     value = feed[expected.name]
@@ -158,7 +160,7 @@ def _read(path: str) -> Any:
 
 
 def main() -> None:
-    """Read inputs from one .npz file, run once, write the outputs to another."""
+    """Read inputs from one .npz file, run once, and write the outputs to another."""
     import numpy as np
 
     if len(sys.argv) != 3:

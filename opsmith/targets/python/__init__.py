@@ -1,4 +1,4 @@
-"""Target ``python``: operators as functions of a Python module, for whatever has DLPack."""
+"""Target ``python``: operators as functions of a Python module, for any library with DLPack."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class PythonTarget(OperatorTarget):
     def export_operators(
         self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
     ) -> Outcome:
-        """See `OperatorTarget.export_operators`."""
+        """Write the Python package."""
         from opsmith.targets.python.export import export
 
         return export(operators, folder, options)
 
     def load_operators(self, artifact: Artifact) -> OperatorRunner:
-        """See `OperatorTarget.load_operators`."""
+        """Import the package."""
         from opsmith.targets.python.runner import Loaded
 
         return Loaded(artifact)
 
     def proofs(self) -> Sequence[Route]:
-        """See `Target.proofs`."""
+        """Return the routes through Python modules."""
         from opsmith.targets.python.proofs import PROOFS
 
         return PROOFS

@@ -1,4 +1,4 @@
-"""Writes the Python package: the extension, the operators' libraries, and what ties them."""
+"""Write the Python package: the extension, the operators' libraries, and Python modules."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Exported:
     """One operator of the package.
 
     Attributes:
-        signature: the operator's.
+        signature: signature of the operator.
         attribute: its name in the package.
-        path: the library that was built.
+        path: path of its library.
     """
 
     signature: Signature
@@ -46,7 +46,7 @@ class Exported:
 
 
 def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]) -> Outcome:
-    """See `OperatorTarget.export_operators`."""
+    """Write the package with its metadata and README."""
     name = package_name(operators, options["package"], "python")
     shared = options["backend"] == "shared"
     kernels = [kernel_of(operator, library.obstacle) for operator in operators]
@@ -85,7 +85,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
 
 
 def _modules() -> dict[str, str]:
-    """The modules that every package has; they import each other by their places in it."""
+    """Return the modules that every package has, with their imports made relative."""
     files = [*sorted(_PACKAGE.glob("_[a-z]*.py")), Path(errors.__file__), Path(runtime.__file__)]
     return {path.name: _IMPORT.sub(_relocated, path.read_text("utf-8")) for path in files}
 
@@ -95,7 +95,7 @@ def _relocated(match: re.Match[str]) -> str:
 
 
 def _serves(shared: bool) -> str:
-    """The Pythons that the extension is for, for messages."""
+    """Describe the Pythons that the extension is for, for messages."""
     oldest = extension.stable(shared)
     if oldest is not None:
         return f"CPython {oldest[0]}.{oldest[1]} and later on {platform.machine()}"

@@ -1,4 +1,4 @@
-"""The extension of every exported package, made with nanobind: the same for all operators."""
+"""Build the extension of exported packages with nanobind: the same for all operators."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opsmith.targets.python.library import INCLUDE
 
 _SOURCE = Path(__file__).parent / "native" / "module.cpp"
 MODULE = "_native"
-#: What nanobind's own build passes, but for its macOS and Windows parts.
+#: Flags of nanobind's own build, except for macOS and Windows.
 _FLAGS = ("-fno-strict-aliasing", "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden")
-#: The oldest Python whose stable ABI nanobind can keep to: its own code, and that of extensions.
+#: The oldest Python whose stable ABI nanobind supports: with its code in the extension, or shared.
 _OWN_STABLE, _SHARED_STABLE = (3, 12), (3, 10)
 
 
 def stable(shared: bool) -> tuple[int, int] | None:
-    """The oldest Python that the extension serves; `None` if only the one that it is built with.
+    """Return the oldest Python that the extension serves, or `None` if only the current one.
 
     Args:
         shared: whether nanobind is in a package of its own.
@@ -32,19 +32,19 @@ def stable(shared: bool) -> tuple[int, int] | None:
 
 
 def file_name(shared: bool) -> str:
-    """What Python looks for."""
+    """Return the file name of the extension module."""
     suffixes = importlib.machinery.EXTENSION_SUFFIXES
     return MODULE + (suffixes[0] if stable(shared) is None else ".abi3.so")
 
 
 def build(shared: bool) -> Path:
-    """The extension; built, or from the cache.
+    """Build the extension, or find it in the cache.
 
     Args:
-        shared: see `stable`.
+        shared: whether nanobind is in a package of its own.
 
     Raises:
-        BuildError: it does not compile.
+        BuildError: the extension does not compile.
         MissingDependencyError: there is no compiler.
     """
     import nanobind
@@ -69,7 +69,7 @@ def build(shared: bool) -> Path:
         generated=kernels.Generated.of(None),
         include_dirs=include_dirs,
         defines=tuple(defines),
-        # As its own build does: nothing in it is a loop.
+        # nanobind's own build uses -Os as well: its code has no loops worth optimizing.
         flags=(*_FLAGS, "-Os"),
     )
     return kernels.Recipe(
@@ -78,7 +78,7 @@ def build(shared: bool) -> Path:
         objects=[] if shared else [nanobind_itself],
         include_dirs=include_dirs,
         defines=defines,
-        # What Python provides is there once Python loads it.
+        # Python's symbols stay undefined until Python loads the extension.
         link_libraries=["-Wl,-z,undefs", "-Wl,--gc-sections", "-Wl,-s"],
         flags=_FLAGS,
         torch="none",

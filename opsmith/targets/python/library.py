@@ -1,4 +1,4 @@
-"""An operator's library for a Python module: its kernel and a generated adapter, nothing else."""
+"""Build an operator's library for a Python module: its kernel and a generated adapter."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ INCLUDE = _HERE / "include"
 
 
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
-    """Why a Python module cannot call the operator by this kernel; `None` if it can."""
+    """Return why a Python module cannot call the operator by this kernel, or `None` if it can."""
     return operator_export.obstacle(operator, kernel, "a Python module")
 
 
 def symbol(signature: Signature) -> str:
-    """The function that the library exports."""
+    """Return the name of the function that the library exports."""
     return f"opsmith_python__{signature.namespace}__{signature.name}"
 
 
 def build(source: KernelSource) -> Path:
-    """The library that the module calls; built, or from the cache.
+    """Build the library that the module calls, or find it in the cache.
 
     Raises:
-        BuildError: it does not compile, or needs PyTorch.
+        BuildError: the kernel does not compile, or needs PyTorch.
         MissingDependencyError: there is no compiler.
     """
     return adapters.build(
@@ -43,7 +43,7 @@ def build(source: KernelSource) -> Path:
 
 
 def adapter(source: KernelSource) -> str:
-    """The generated source that stands between the module and a kernel."""
+    """Generate the source that connects the module with a kernel."""
     return adapters.source(
         _TEMPLATE,
         source.signature,

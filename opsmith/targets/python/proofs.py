@@ -1,4 +1,4 @@
-"""How `opsmith check` runs operators in a Python module."""
+"""Define how `opsmith check` runs operators in a Python module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _called(
 
 
 def _calls(loaded: LoadedOperators, operator: Operator) -> int:
-    """How often the kernel ran: its library, which is loaded, counts."""
+    """Return how often the kernel ran; its library counts the runs."""
     path = loaded.artifact.path(loaded.artifact.manifest.details["libraries"][operator.name])
     symbol = kernels.calls_symbol(operator.signature, HOST)
     return ctypes.c_uint64.in_dll(ctypes.CDLL(str(path)), symbol).value

@@ -1,4 +1,4 @@
-"""An artifact loaded into this process, and PyTorch's tensors taken to NumPy and back."""
+"""Load an artifact into this process, and convert PyTorch's tensors to NumPy and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsmith.targets.exporting.ml_dtypes import tensor_of
 from opsmith.targets.exporting.packages.writer import imported
 from opsmith.targets.exporting.protocol import OperatorRunner
 
-#: NumPy has none of these, so that PyTorch's own tensors are passed.
+#: NumPy lacks these dtypes, so PyTorch's own tensors are passed.
 _ONLY_TORCH = frozenset((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))
 
 
@@ -21,7 +21,7 @@ class Loaded(OperatorRunner):
     """The functions of an artifact.
 
     Args:
-        artifact: opened, so its files are those that were exported.
+        artifact: an open artifact, whose files are verified.
 
     Raises:
         ArtifactError: its package cannot be imported here.
@@ -33,7 +33,7 @@ class Loaded(OperatorRunner):
         self._written: Mapping[str, Sequence[str]] = artifact.manifest.details["written"]
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
-        """See `OperatorRunner.run`."""
+        """Call a function with NumPy arrays, and return its results as tensors."""
         given = {key: to_numpy(value) for key, value in arguments.items()}
         returned = self.functions[name](**given)
         many = returned if isinstance(returned, tuple) else (returned,)
@@ -43,7 +43,7 @@ class Loaded(OperatorRunner):
 
 
 def to_numpy(value: Any) -> Any:
-    """A tensor as an array of the same memory, a list of them as a list; else as it is."""
+    """Convert tensors, also in lists, to arrays that share their memory."""
     if isinstance(value, list | tuple):
         return [to_numpy(item) for item in value]
     if not isinstance(value, Tensor):
@@ -53,5 +53,5 @@ def to_numpy(value: Any) -> Any:
 
 
 def to_torch(value: Any) -> Tensor:
-    """A result as a tensor."""
+    """Return a result as a tensor."""
     return value if isinstance(value, Tensor) else tensor_of(value)

@@ -1,4 +1,4 @@
-"""How an operator reads in Python: its parameters, its docstring, its line of the ``.pyi``."""
+"""Write an operator's Python texts: its signature, its docstring, its part of the ``.pyi``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Array = TypeVar("_Array", bound=Array)
 
 
 def kind(parameter: Parameter) -> str:
-    """Of ``KINDS`` in ``package/_calls.py``."""
+    """Return the parameter's entry in ``KINDS`` of ``package/_calls.py``."""
     match parameter.type:
         case TensorType():
             return "tensor"
@@ -51,13 +51,13 @@ def kind(parameter: Parameter) -> str:
 
 
 def docstring(signature: Signature, attribute: str) -> str:
-    """What ``help`` shows; it begins with the signature as ``inspect`` reads it."""
+    """Return the text for ``help``; it begins with the signature as `inspect` reads it."""
     shown = ", ".join(_in_order(signature, lambda p: _with_default(p.name, p)))
     return f"{attribute}({shown})\n--\n\n{_body(signature)}"
 
 
 def stub(signature: Signature, attribute: str) -> str:
-    """The function's part of the ``.pyi``."""
+    """Return the function's part of the ``.pyi``."""
     shown = ", ".join(
         _in_order(
             signature, lambda p: _with_default(f"{p.name}: {_hint(signature, p)}", p, spaced=True)
@@ -74,7 +74,7 @@ def stub(signature: Signature, attribute: str) -> str:
 
 
 def _in_order(signature: Signature, show: Any) -> list[str]:
-    """The parameters as Python allows them, where a required one may follow one with a default."""
+    """Return the parameters in Python's order: required after a default means keyword-only."""
     positional: list[str] = []
     keywords: list[str] = []
     optional = False
@@ -94,7 +94,7 @@ def _with_default(text: str, parameter: Parameter, spaced: bool = False) -> str:
 
 
 def source(value: Any) -> str:
-    """A default as Python source."""
+    """Return a default as Python source."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, list | tuple):
@@ -104,7 +104,7 @@ def source(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A default as `inspect` reads it, which takes literals alone."""
+    """Return a default in the form that `inspect` reads, which accepts only literals."""
     return (
         source(value)
         .replace('float("inf")', "1e999")
@@ -114,7 +114,7 @@ def _literal(value: Any) -> str:
 
 
 def _body(signature: Signature) -> str:
-    """What the author says, which may have sections of any kind, then the declaration."""
+    """Return the author's docstring, which may have any sections, then the declaration."""
     lines = [
         signature.doc.strip() or f"The operator {signature.qualname}.",
         "",
@@ -157,7 +157,7 @@ def _hint(signature: Signature, parameter: Parameter) -> str:
 
 
 def _source(signature: Signature) -> Parameter | None:
-    """The parameter whose library the results are of, if a stub can say so."""
+    """Return the parameter whose array type the results share, if a stub can express that."""
     first = next(iter(signature.tensors), None)
     if first is None or first.optional or not any(_alike(first, r) for r in signature.results):
         return None
@@ -165,7 +165,7 @@ def _source(signature: Signature) -> Parameter | None:
 
 
 def _alike(parameter: Parameter, result: Result) -> bool:
-    """Whether a result has the parameter's dtype, and so perhaps its type."""
+    """Return whether a result has the parameter's dtype, and so possibly its array type."""
     ours, theirs = parameter.tensor_type, result.tensor_type
     if ours is None or ours.shape is None or theirs.shape is None:
         return False

@@ -1,4 +1,4 @@
-"""What an exported Python module runs by: copied into it.
+"""Run the functions of an exported Python module, which carries a copy of this package.
 
-These modules import Python's own and NumPy.
+These modules import only Python's own modules and NumPy.
 """

@@ -1,4 +1,4 @@
-"""Arrays of every library that has DLPack: how results become theirs, and why one is not taken."""
+"""Support arrays of any library with DLPack: convert results, and explain refused arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = (
 
 
 def _key(dtype: np.dtype[Any]) -> int:
-    """A dtype as DLPack has it, in one number."""
+    """Return a dtype in DLPack's encoding, as one number."""
     bits = 8 * dtype.itemsize
     return _CODES[dtype.name.rstrip("0123456789")] << 8 | bits
 
@@ -25,7 +25,7 @@ _ML_DTYPES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
 _FIXED = ("jax", "jaxlib", "tensorflow")
 
 DTYPES = {_key(np.dtype(name)): np.dtype(name) for name in _NAMES}
-"""NumPy's dtypes by DLPack's."""
+"""NumPy's dtypes by DLPack's encoding."""
 
 _TRACED = (
     "is a {}, which has no values, as in torch.export and other tracing. Call this function "
@@ -36,27 +36,27 @@ empty = np.empty
 ndarray = np.ndarray
 
 Importer = Callable[[Any], Any]
-"""Makes an array from one that offers its memory by ``__dlpack__``."""
+"""Makes an array from an object that provides its memory by ``__dlpack__``."""
 
 
 def importer(array: Any) -> Importer | None:
-    """How a result becomes an array of the library that `array` is of; `None` for NumPy."""
+    """Return a function that converts results to the library of `array`; `None` for NumPy."""
     if isinstance(array, np.ndarray | np.generic):
         return None
     if _library(array) == "torch":
         return importlib.import_module("torch").from_dlpack
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().from_dlpack
-    return None  # a memoryview, or whatever else offers its memory
+    return None  # A memoryview, or another object that provides its memory.
 
 
 def writable(array: Any) -> bool:
-    """Whether what arrays of this library hold may change, for all that DLPack says of them."""
+    """Return whether the library's arrays are mutable, which DLPack does not tell reliably."""
     return _library(array) not in _FIXED
 
 
 def viewed(array: Any) -> tuple[Any, int] | None:
-    """An array of a dtype that NumPy has from ml_dtypes: one of its memory, and DLPack's code."""
+    """Return an ml_dtypes array as integers in the same memory, and DLPack's type code."""
     name = array.dtype.name if isinstance(array, np.ndarray) else None
     if name not in _ML_DTYPES:
         return None
@@ -64,10 +64,10 @@ def viewed(array: Any) -> tuple[Any, int] | None:
 
 
 def empty_of(shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
-    """An array of a dtype that NumPy does not have, and one of the same memory.
+    """Return an array of a dtype of ml_dtypes, and an integer array of the same memory.
 
     Raises:
-        ImportError: ml_dtypes, which has them, is not installed.
+        ImportError: ml_dtypes is not installed.
     """
     import ml_dtypes
 
@@ -76,10 +76,10 @@ def empty_of(shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
 
 
 def why_not(value: Any, written: bool) -> str | None:
-    """Return why an array cannot be taken, as the end of a sentence; `None` where it is none."""
+    """Return why an array is refused, as the end of a sentence; `None` if `value` is no array."""
     try:
         return _why_not(value, written)
-    except Exception as error:  # a class may raise whatever it is asked
+    except Exception as error:  # A class may raise anything here.
         return f"shares no memory: {_said(error)}"
 
 
@@ -112,7 +112,7 @@ def _why_not(value: Any, written: bool) -> str | None:
 
 
 def called(array: Any) -> str:
-    """What arrays of its library are called, with an article."""
+    """Return the library's word for its arrays, with an article."""
     return "a tensor" if _library(array) == "torch" else "an array"
 
 

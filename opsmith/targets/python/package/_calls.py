@@ -1,4 +1,4 @@
-"""What a function takes, and the words for calls that it does not."""
+"""Describe a function's parameters, and write the messages of refused calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.targets.python.package import _arrays
 
 KINDS = "tensor tensors integer floating boolean text integers floats booleans".split()
-"""In the order of ``Kind`` in the extension."""
+"""The kinds, in the order of ``Kind`` in the extension."""
 _ITEMS = {"integers": "int", "floats": "float", "booleans": "bool"}
 _KINDS_OF_ITEMS = {
     "tensors": "tensor",
@@ -20,7 +20,7 @@ _KINDS_OF_ITEMS = {
 }
 _NO_DEFAULT: Any = object()
 _REFUSED, _OUT_OF_MEMORY = 1, 3
-"""Of ``Status`` in the extension."""
+"""Values of ``Status`` in the extension."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Parameter:
     """One argument of a function.
 
     Attributes:
-        name: its name.
+        name: name of the argument.
         kind: one of `KINDS`.
-        type: as the declaration has it.
+        type: its type in the declaration.
         optional: whether ``None`` may be passed.
         written: whether the function writes into it.
-        keyword_only: whether it is given by name alone.
-        default: what it is where it is not given.
+        keyword_only: whether it can only be passed by name.
+        default: value when it is not passed.
     """
 
     name: str
@@ -47,25 +47,25 @@ class Parameter:
 
     @property
     def index(self) -> int:
-        """Of the kind."""
+        """Return the position of the kind in `KINDS`."""
         return KINDS.index(self.kind)
 
     @property
     def has_default(self) -> bool:
-        """Whether it may be left out."""
+        """Return whether the argument may be left out."""
         return self.default is not _NO_DEFAULT
 
     def item(self) -> str:
-        """The type of an element."""
+        """Return the type of an element."""
         return _ITEMS.get(self.kind) or self.type.removeprefix("list[").removesuffix("]")
 
 
 class Refusal:
-    """The exceptions of calls that fail.
+    """Creates the exceptions of calls that fail.
 
     Args:
-        qualname: the operator.
-        parameters: what it takes.
+        qualname: name of the operator.
+        parameters: parameters of the function.
     """
 
     def __init__(self, qualname: str, parameters: Sequence[Parameter]) -> None:
@@ -73,7 +73,7 @@ class Refusal:
         self._parameters = parameters
 
     def call(self, args: Sequence[Any], keywords: Sequence[str]) -> ArgumentError:
-        """Of a call with too many arguments, too few, or others."""
+        """Return the error for a call with too many, missing or unknown arguments."""
         return ArgumentError(f"{self._qualname}: {self._call(args, keywords)}")
 
     def _call(self, args: Sequence[Any], keywords: Sequence[str]) -> str:
@@ -94,12 +94,12 @@ class Refusal:
         return f"argument {missing[0]!r} is missing."
 
     def argument(self, index: int, value: Any, item: int) -> ArgumentError:
-        """Of an argument that is not what the declaration says.
+        """Return the error for an argument that does not fit the declaration.
 
         Args:
-            index: of the parameter.
-            value: what came.
-            item: the position of the element in question, -1 for the whole.
+            index: position of the parameter.
+            value: the value that was passed.
+            item: position of the offending element, -1 for the whole value.
         """
         parameter = self._parameters[index]
         name, wanted = parameter.name, parameter.type
@@ -116,19 +116,19 @@ class Refusal:
         return ArgumentError(f"{self._qualname}: argument {name!r} {problem}")
 
     def failed(self, status: int, message: str) -> Exception:
-        """Of a call that an operator's library did not carry out."""
+        """Return the error for a call that failed in the operator's library."""
         kind = {_REFUSED: ArgumentError, _OUT_OF_MEMORY: MemoryError}.get(status, OpsmithError)
         return kind(message)
 
     def no_result(self, shape: str, reason: str) -> MemoryError:
-        """Of a call whose result could not be allocated."""
+        """Return the error for a call whose result could not be allocated."""
         return MemoryError(
             f"{self._qualname}: a result of shape {shape} could not be allocated: {reason}"
         )
 
 
 def _shown(value: Any) -> str:
-    """What came, short enough for a message."""
+    """Describe the value that was passed, briefly enough for a message."""
     if value is None:
         return "None"
     if hasattr(value, "__dlpack__"):

@@ -1,4 +1,4 @@
-"""The libraries of operators: loaded if they are what was exported."""
+"""Load the libraries of operators, after verifying that they are the exported files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _HERE = Path(__file__).parent
 
 
 def entry(name: str, sha256: str, symbol: str) -> int:
-    """The address of the function that a library exports.
+    """Return the address of the function that a library exports.
 
     Raises:
-        ArtifactError: the library is not what was exported, or does not load here.
+        ArtifactError: the library was changed after the export, or does not load here.
     """
     library = runtime.load(_HERE / name, sha256)
     address = ctypes.cast(library[symbol], ctypes.c_void_p).value
@@ -28,17 +28,17 @@ def entry(name: str, sha256: str, symbol: str) -> int:
 
 
 def extension(package: str, name: str, sha256: str, serves: str) -> Any:
-    """The package's extension module.
+    """Import the package's extension module.
 
     Args:
-        package: its name.
-        name: of the extension's file.
-        sha256: of the file that was exported.
-        serves: the Pythons that it is for.
+        package: name of the package.
+        name: name of the extension's file.
+        sha256: digest of the exported file.
+        serves: the Pythons that the extension is for.
 
     Raises:
-        ArtifactError: the file is not what was exported.
-        ImportError: this is another Python, or the extension does not load.
+        ArtifactError: the file was changed after the export.
+        ImportError: the extension is for another Python, or does not load.
     """
     here = f"Python {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()}"
     if name not in {f"_native{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES}:
