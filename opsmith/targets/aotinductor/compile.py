@@ -105,7 +105,7 @@ def _compile(
 
 
 def machine_settings() -> dict[str, Any]:
-    """Return the settings that make inductor compile for the processor that kernels are built for."""
+    """Return the settings that make inductor compile for the processor of the kernels."""
     chosen = machine.architecture()
     if chosen == "native":
         return {}

@@ -1,11 +1,9 @@
 """Generate C shims: functions through which compiled code calls a kernel without the dispatcher.
 
 Inductor calls an operator in ``aot_inductor.custom_ops_to_c_shims`` by a C function whose
-declaration
-is given as text. Inductor defines the function's name, ``aoti_torch_<device>_<operator>`` without
-the
-namespace, and how each argument is passed. The declarations here bind that name to a symbol of
-opsmith's own, which is unique to this operator and this build of it.
+declaration is given as text. Inductor defines how each argument is passed, and the function's name:
+``aoti_torch_<device>_<operator>``, without the namespace. The declarations here bind that name to a
+symbol of opsmith's own, which is unique to this operator and this build of it.
 """
 
 from __future__ import annotations
