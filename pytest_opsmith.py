@@ -1,7 +1,7 @@
 """The pytest plugin: collects `opsmith.testing.suite`, one test for each check of each kernel.
 
-It is not inside the package, since pytest imports it in every project where opsmith is installed:
-importing it must cost nothing, and above all not import PyTorch.
+It is outside the package, since pytest imports it in every project of an environment with opsmith.
+So importing it must be cheap, and must not import PyTorch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from opsmith.testing import OneTest, Suite
 
-#: Which check of which operator a test ran, among what its report carries between processes.
+#: The property of a test report that names the check and its operator; it passes between processes.
 _PROPERTY = "opsmith-check"
 _MARKS = (
     "opsmith: a check of an operator, from opsmith.testing.suite",
@@ -25,7 +25,7 @@ _MARKS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what decides how thoroughly suites check."""
+    """Add the options that decide how thoroughly suites check."""
     group = parser.getgroup("opsmith", "opsmith's checks of operators")
     group.addoption(
         "--opsmith-seed", type=int, metavar="N", help="decides every sampled case; 0 by default"
@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> pytest.Collector | None:
-    """Collect a suite that a test module or class holds under a test's name."""
-    # Said by the type, so that no odd object is asked anything.
+    """Collect a suite that a test module or class assigns to a test's name."""
+    # Look at the type, so that attribute access on unusual objects runs none of their code.
     if not getattr(type(obj), "_is_opsmith_suite", False):
         return None
     prefixes = collector.config.getini("python_functions")
@@ -70,7 +70,7 @@ class SuiteCollector(pytest.Collector):
         self._suite = suite
 
     def collect(self) -> Iterator[CheckItem]:
-        """One item for each check of each kernel of each operator."""
+        """Yield an item for each check of each kernel of each operator."""
         option = self.config.getoption
         given = {
             "seed": option("--opsmith-seed"),
@@ -83,7 +83,7 @@ class SuiteCollector(pytest.Collector):
 
 
 class CheckItem(pytest.Item):
-    """One check of one kernel."""
+    """A check of a kernel."""
 
     def __init__(self, *, test: OneTest, **options: Any) -> None:
         super().__init__(**options)
@@ -94,7 +94,7 @@ class CheckItem(pytest.Item):
             self.add_marker("slow")
 
     def runtest(self) -> None:
-        """Run the check; skip it where it says nothing about the kernel."""
+        """Run the check; skip it if it does not apply to the kernel."""
         row = self._test.run()
         self.user_properties.append((_PROPERTY, f"{row.operator} {row.check}"))
         if row.status in ("not applicable", "not run"):
@@ -105,13 +105,13 @@ class CheckItem(pytest.Item):
             raise CheckFailedError(row.explain())
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What failed, in the check's own words, and no traceback of opsmith's."""
+        """Show the check's own message, without a traceback into opsmith."""
         if isinstance(excinfo.value, CheckFailedError):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the operator is declared."""
+        """Return the place where the operator is declared."""
         file, line = self._test.where
         name = f"{self.parent.name}::{self.name}" if self.parent is not None else self.name
         return Path(file) if file else self.path, line, name
@@ -122,20 +122,21 @@ class CheckFailedError(Exception):
 
 
 class _Unchecked:
-    """Ends a test run with pytest's code for "no test ran", if of an operator nothing was checked.
+    """Ends a test run with pytest's exit code for "no tests ran" if an operator was not checked.
 
-    Each check that does not apply is a test that is skipped; where all are, nothing would say so.
+    A check that does not apply is a skipped test; if all checks of an operator are skipped, nothing
+    else reports it.
     """
 
     def __init__(self) -> None:
         self._ran: dict[str, dict[str, bool]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note whether a check ran; called by the process that reports, for all others."""
+        """Note whether a check ran; with pytest-xdist, only the reporting process calls this."""
         for name, value in report.user_properties if report.when == "call" else ():
             if name == _PROPERTY:
                 operator, check = str(value).split()
-                # A kernel that was built and never called is not checked.
+                # An operator whose only check that ran is the build has not been checked.
                 self._ran.setdefault(operator, {})[check] = not report.skipped
 
     def _operators(self) -> list[str]:
@@ -151,6 +152,6 @@ class _Unchecked:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say of which operators nothing was checked."""
+        """Print the operators that were not checked."""
         for operator in self._operators():
             terminalreporter.write_line(f"{operator}: nothing was checked", yellow=True)

@@ -1,4 +1,4 @@
-"""`monitor`: a sampled share of real calls, compared with the reference in the background."""
+"""`monitor`: compare a sampled share of real calls with the reference, in the background."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOGGER = logging.getLogger("opsmith.monitor")
-#: How long the end of the program waits for the comparison that is being made.
+#: Seconds that the end of the program waits for the comparison in progress.
 _LAST_SECONDS = 2.0
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A call whose result is not what the reference gives.
+    """A call whose result differs from the reference's.
 
     Attributes:
         operator: ``namespace::name``.
-        problem: what is wrong with which result, in the words of `opsmith check`.
-        arguments: by name, as they were before the call; tensors on the CPU.
-        results: what the call gave, and the new contents of what it wrote into; on the CPU.
-        path: where arguments and results were saved; `None` where they were not.
+        problem: the difference, and the result that has it, in the words of `opsmith check`.
+        arguments: the arguments by name, as they were before the call; tensors on the CPU.
+        results: the results of the call, and the new contents of mutated arguments; on the CPU.
+        path: the file of the saved arguments and results; `None` if they were not saved.
     """
 
     operator: str
@@ -62,16 +62,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the calls since the monitor began.
+    """The numbers of calls since the monitor began.
 
     Attributes:
-        calls: how many there were.
-        compared: how many were compared with the reference.
-        different: how many of those differ.
-        dropped: how many were to be compared, and came when too many waited, or were too large.
-        passed_over: how many could not be compared: under a transform of torch.func, under
-            autocast, while tracing, with tensor subclasses, in a forked process.
-        refused: for how many the reference refused the arguments, or failed.
+        calls: number of calls.
+        compared: number of calls that were compared with the reference.
+        different: number of compared calls that differ.
+        dropped: number of sampled calls that were not compared, since too many calls were waiting
+            or the call was too large.
+        passed_over: number of sampled calls that cannot be compared: under a transform of
+            torch.func, under autocast, while tracing, with tensor subclasses, in a forked process.
+        refused: number of sampled calls for which the reference refused the arguments, or failed.
     """
 
     calls: int = 0
@@ -94,25 +95,27 @@ def monitor(
 ) -> Monitor:
     """Compare a sampled share of an operator's calls with its reference, in the background.
 
-    What is monitored are calls of the operator object, as Python code makes them. Compiled graphs,
-    packages and ``torch.ops`` call the dispatcher, where nothing is changed.
+    Only calls of the operator object from Python are monitored. Compiled graphs, packages and
+    ``torch.ops`` call the dispatcher, which is not changed.
 
     Args:
-        operator: whose calls.
-        fraction: the share of calls that is compared, each chosen at random.
+        operator: the operator to monitor.
+        fraction: the share of calls to compare; each call is chosen at random.
         on_difference: called in the background thread with each `Difference`; by default it is
             logged as a warning of the logger ``opsmith.monitor``.
         save: a folder in which to save arguments and results of calls that differ, as files for
             ``torch.load``.
-        most_saved: how many files to save.
-        most_waiting: how many calls may wait to be compared; further ones are dropped, and counted.
-        most_bytes: how many bytes of arguments and results may wait.
+        most_saved: number of files to save.
+        most_waiting: number of calls that may wait to be compared; further calls are dropped, and
+            counted.
+        most_bytes: number of bytes of arguments and results that may wait.
 
     Returns:
-        A `Monitor`, which is a context manager, too: the end of its block stops it.
+        A `Monitor`. It is also a context manager, which stops it at the end of the block.
 
     Raises:
-        OpsmithError: `operator` is not one, or is monitored already; `fraction` is not in (0, 1].
+        OpsmithError: `operator` is no operator, or is monitored already; `fraction` is not in (0,
+            1].
 
     Example:
         >>> import opsmith
@@ -144,10 +147,10 @@ class _Call:
 
 
 class Monitor:
-    """A monitor on an operator; see `monitor`.
+    """A monitor of an operator; see `monitor`.
 
-    While it lasts, the operator object is of a class whose ``__call__`` counts down to the next
-    call to sample. Kernels, dispatcher and other operators stay as they are.
+    While it runs, the class of the operator object has a ``__call__`` that counts down to the next
+    call to sample. Kernels, the dispatcher and other operators are not changed.
     """
 
     def __init__(
@@ -205,15 +208,15 @@ class Monitor:
 
     @property
     def counts(self) -> Counts:
-        """What became of the calls so far."""
+        """The numbers of calls so far."""
         with self._lock:
             return replace(self._counts, calls=max(0, self._counted - self._until))
 
     def stop(self, wait: bool = True) -> None:
-        """End the monitor: calls are as they were before.
+        """End the monitor, and restore the operator's own calls.
 
         Args:
-            wait: whether to wait until all that was sampled is compared.
+            wait: whether to wait until all sampled calls are compared.
         """
         if type(self._operator).__dict__.get("_opsmith_monitor") is self:
             self._operator.__class__ = self._own
@@ -226,7 +229,7 @@ class Monitor:
         atexit.unregister(self._end)
 
     def _end(self) -> None:
-        """Stop as the program ends, which must not wait long."""
+        """Stop at the end of the program, without waiting long."""
         self.stop(wait=False)
         self._thread.join(_LAST_SECONDS)
 
@@ -246,15 +249,15 @@ class Monitor:
     # --- in the thread that calls ------------------------------------------------------------
 
     def _gap(self) -> int:
-        """How many calls from here to the next that is sampled: each has the same chance."""
+        """Return the number of calls up to the next sampled one; each call has the same chance."""
         if self._fraction >= 1:
             return 1
-        # The inverse of the geometric distribution, without a loop over the calls.
+        # The inverse of the geometric distribution avoids a random number for each call.
         exponential = self._random.expovariate(1.0)
         return 1 + int(exponential / -math.log1p(-self._fraction))
 
     def _sample(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Make a call, and keep what it takes to compare it."""
+        """Make a call, and queue its arguments and results for the comparison."""
         gap = self._gap()
         self._until, self._counted = gap, self._counted - self._until + gap
         obstacle = self._obstacle(args, kwargs)
@@ -265,7 +268,7 @@ class Monitor:
         try:
             arguments = self._operator.arguments(args, kwargs)
         except Exception:
-            return call(*args, **kwargs)  # which says what is wrong
+            return call(*args, **kwargs)  # which raises the error about the arguments
         before = {name: _copied(value) for name, value in arguments.items()}
         returned = call(*args, **kwargs)
         results = [_copied(result) for result in flatten(signature, returned, arguments)]
@@ -280,9 +283,9 @@ class Monitor:
         return returned
 
     def _obstacle(self, args: Any, kwargs: Any) -> str:
-        """The count that a call goes to in place of being compared; empty where it is compared."""
+        """Return the counter of a call that is not compared; empty if the call can be compared."""
         if self._process != os.getpid():
-            return "passed_over"  # the thread stayed in the other process
+            return "passed_over"  # the thread runs in the parent process only
         tensors = _tensors((*args, *kwargs.values()))
         if any(type(tensor) not in _PLAIN for tensor in tensors):
             return "passed_over"
@@ -292,7 +295,7 @@ class Monitor:
             return "passed_over"
         if any(_captured(tensor) for tensor in tensors):
             return "passed_over"
-        # Results are not there yet; that they are about as large is a guess.
+        # The results do not exist yet; assume that they are as large as the arguments.
         size = 2 * sum(tensor.nbytes for tensor in tensors)
         if self._waiting.full() or self._bytes + size > self._most_bytes:
             return "dropped"
@@ -357,7 +360,7 @@ class Monitor:
 
 
 def _monitored(own: type[Operator], monitor: Monitor) -> type[Operator]:
-    """A class like an operator's own, whose calls count down to the next that is sampled."""
+    """Return a subclass of an operator's class whose calls count down to the next sampled one."""
     call = own.__call__
     compiling = torch.compiler.is_compiling
 
@@ -379,7 +382,7 @@ def _log(found: Difference) -> None:
 
 
 def _copied(value: Any) -> Any:
-    """A copy on the CPU; from a device that waits for it, so that nothing is read too early."""
+    """Copy to the CPU; the copy from another device waits for that device's work."""
     if isinstance(value, Tensor):
         own = value.detach()
         return own.clone() if own.device.type == HOST else own.cpu()
@@ -399,19 +402,19 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def _captured(tensor: Tensor) -> bool:
-    """Whether a call is being recorded to be played again, when nothing may wait for it."""
+    """Return whether the device records a graph of calls, when nothing may wait for it."""
     device = find_device(tensor.device.type)
     return device is not None and device.is_capturing()
 
 
 def _give_way() -> None:
-    """Let this thread run where no other wants to."""
+    """Give this thread the lowest priority."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 def _shown(value: Any) -> str:
-    """An argument as one line: of a tensor, what it is and not what is in it."""
+    """Describe an argument in one line; of a tensor, dtype and shape without its values."""
     if isinstance(value, Tensor):
         return f"{dtype_name(value.dtype)} {show_sizes(value.shape)}"
     if isinstance(value, list):

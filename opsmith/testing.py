@@ -1,4 +1,4 @@
-"""opsmith's checks in a test suite of one's own.
+"""Run opsmith's checks in a test suite.
 
 ::
 
@@ -35,7 +35,7 @@ __all__ = ["Suite", "cases", "check", "parametrize", "suite"]
 
 
 Checkable = Operator | CustomClass | Method
-"""What can be checked: an operator, a custom class (all its methods), or one of its methods."""
+"""An object that can be checked: an operator, a custom class (all its methods), or a method."""
 
 
 def check(
@@ -52,23 +52,25 @@ def check(
     """Run every check, and raise if one fails.
 
     Args:
-        operators: what to check: operators, custom classes, methods of custom classes.
+        operators: the operators, custom classes, or methods of custom classes to check.
         select: names of checks; all by default.
         seed: decides every sample.
-        examples: how many cases a check samples, shared among the dtypes.
+        examples: number of cases that a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one call may take, with `isolate`.
-        isolate: whether kernels run in another process, so that one that crashes fails the test
-            and does not end the test run. The first such check takes a few seconds to start; it
-            needs operators that a file declares at its top level.
-        allow_cut_short: whether a check has passed that ran out of time before it had tried enough.
+        isolate: whether kernels run in another process, so that a crash fails the test instead of
+            ending the test run. The first such check takes a few seconds to start. The operators
+            must be declared at the top level of a file.
+        allow_cut_short: whether a check passes if it ran out of time before it had tried enough
+            cases.
 
     Returns:
         The report.
 
     Raises:
-        CheckError: a check failed or was cut short, or of an operator nothing was checked; the
-            message names operator, check and the smallest failing case, and says how to repeat it.
+        CheckError: a check failed or was cut short, or nothing was checked for an operator. The
+            message names the operator, the check and the smallest failing case, and tells how to
+            repeat it.
 
     Example:
         >>> import opsmith, opsmith.testing
@@ -97,24 +99,24 @@ def check(
 
 def _run(operators: Sequence[Operator], **options: Any) -> Report:
     if options.get("isolate"):
-        # Where there is one such test, there are more.
+        # A process that runs one isolated test usually runs more of them.
         keep_workers()
     report: Report = checks.run(operators, **options)
     return report
 
 
 def operators_of(what: Any) -> list[Operator]:
-    """The operators that checks of `what` run.
+    """Return the operators to run for checks of `what`.
 
     Raises:
-        OpsmithError: it cannot be checked.
+        OpsmithError: `what` cannot be checked.
     """
     if isinstance(what, Operator):
         return [what]
     if isinstance(what, Method):
         return [what.operator]
     if isinstance(what, CustomClass):
-        # A method that only returns a field has no operator, and nothing to check.
+        # A method that only returns a field has no operator, and is not checked.
         return [m.operator for m in what.methods.values() if m.model.operator is not None]
     if isinstance(what, Iterable) and not isinstance(what, str):
         return [operator for one in what for operator in operators_of(one)]
@@ -127,16 +129,16 @@ def operators_of(what: Any) -> list[Operator]:
 def cases(
     operator: Operator | Method, *, dtype: str | None = None, seed: int = 0, examples: int = 20
 ) -> Iterator[dict[str, Any]]:
-    """Arguments that fit the declaration: those of `register_cases`, then sampled ones.
+    """Yield arguments that fit the declaration: those of `register_cases`, then sampled ones.
 
     Args:
-        operator: whose; a method of a custom class takes its fields first.
-        dtype: the generic dtype (``"float32"``); float32 by default if the operator takes it.
+        operator: the operator; a method of a custom class takes the fields of the class first.
+        dtype: the generic dtype (``"float32"``); float32 by default if the operator supports it.
         seed: decides the samples.
-        examples: how many are sampled; none for ``register_cases(only=True)``.
+        examples: number of samples; with ``register_cases(only=True)`` nothing is sampled.
 
     Yields:
-        The arguments by name; tensors on the CPU, of which some are not contiguous.
+        The arguments by name; tensors on the CPU, some of which are not contiguous.
     """
     from opsmith.checks.cases.layouts import LAYOUTS
     from opsmith.checks.cases.sampling import Wanted
@@ -159,19 +161,19 @@ def cases(
 
 @dataclass(frozen=True)
 class _OneCheck:
-    """One check of one operator, as a function without arguments."""
+    """A check of an operator, as a function without arguments."""
 
     operator: Operator
     name: str
     options: dict[str, Any]
     unbuilt: set[str]
-    """The operators whose build failed in another of these tests: it is not tried again."""
+    """Operators whose build failed in another of these tests; the build is not tried again."""
 
     def __call__(self) -> Report:
-        """Run it; skip the test where the check says nothing about the operator.
+        """Run the check; skip the test if the check does not apply to the operator.
 
         Raises:
-            CheckError: it failed, or the operator was not built.
+            CheckError: the check failed, or the operator was not built.
         """
         import pytest
 
@@ -199,12 +201,12 @@ def parametrize(
     argument: str = "check",
     **options: Any,
 ) -> Any:
-    """A pytest decorator that makes one test for each check of each operator.
+    """Return a pytest decorator that makes one test for each check of each operator.
 
     Args:
-        operators: what to check.
+        operators: the operators, custom classes, or methods of custom classes to check.
         select: names of checks; all by default.
-        argument: the test's parameter that gets the check, a function to call.
+        argument: the test's parameter that receives the check, a function to call.
         options: further options of `check`.
     """
     import pytest
@@ -235,27 +237,27 @@ def suite(
     flags: Sequence[str] = (),
     **options: Any,
 ) -> Suite:
-    """One pytest test for each check of each kernel of some operators.
+    """Make one pytest test for each check of each kernel of some operators.
 
-    The result, under a test's name in a test module, is collected by the plugin that is installed
-    with opsmith; ``test_my_op[cpu-reference]`` is one of its tests. They have the marks
-    ``opsmith``, ``device(name="cpu")``, and ``slow`` where they compile. What does not apply to a
-    kernel is skipped, with the reason.
+    Assign the result to a test's name in a test module; the plugin installed with opsmith collects
+    it. One of its tests is ``test_my_op[cpu-reference]``. The tests have the marks ``opsmith``,
+    ``device(name="cpu")``, and ``slow`` if they compile. A check that does not apply to a kernel is
+    skipped, with the reason.
 
     Args:
-        operators: what to check: operators, custom classes, methods of custom classes.
+        operators: the operators, custom classes, or methods of custom classes to check.
         select: names of checks; all by default.
         skip: names of checks to leave out.
-        flags: asks for further checks, such as ``"sanitize_address"``.
+        flags: turn on further checks, such as ``"sanitize_address"``.
         options: further options of `check`: seed, examples, seconds, time_limit, isolate,
             allow_cut_short.
 
     Returns:
-        What pytest collects.
+        A suite for pytest to collect.
 
     Raises:
         OpsmithError: `operators` cannot be checked.
-        UnknownCheckError: there is no such check.
+        UnknownCheckError: a name or a flag belongs to no check.
     """
     return Suite(tuple(operators_of(operators)), select, tuple(skip), tuple(flags), options)
 
@@ -265,11 +267,11 @@ class Suite:
     """Tests for the pytest plugin to collect; see `suite`.
 
     Attributes:
-        operators: what is checked.
+        operators: the operators to check.
         select: names of checks; all by default.
         skip: names of checks to leave out.
-        flags: asks for further checks.
-        options: those of `check`.
+        flags: turn on further checks.
+        options: options of `check`.
     """
 
     operators: tuple[Operator, ...]
@@ -278,7 +280,7 @@ class Suite:
     flags: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
 
-    # What the plugin, which does not import this module, knows a suite by.
+    # Lets the plugin recognize a suite without importing this module.
     _is_opsmith_suite = True
 
     def __post_init__(self) -> None:
@@ -287,10 +289,10 @@ class Suite:
         selected([*(self.select or ()), *self.skip] or None, self.flags)
 
     def tests(self, **chosen: Any) -> Iterator[OneTest]:
-        """Every test, in the order in which `opsmith check` runs them.
+        """Yield every test, in the order in which `opsmith check` runs them.
 
         Args:
-            chosen: options that go before the suite's own.
+            chosen: options that override the suite's own.
         """
         from opsmith.checks.runner import planned
 
@@ -305,14 +307,14 @@ class Suite:
 
 @dataclass(frozen=True)
 class OneTest:
-    """One check of one kernel.
+    """A check of a kernel.
 
     Attributes:
         subject: the operator and the kernel.
-        check: what is run.
-        options: those of `check`.
+        check: the check to run.
+        options: options of `check`.
         unbuilt: operators and kernels whose build failed in another test of the suite.
-        several: whether the suite has other operators, so that this one is named.
+        several: whether the suite has several operators, so that the test's name includes this one.
     """
 
     subject: Subject
@@ -323,7 +325,7 @@ class OneTest:
 
     @property
     def id(self) -> str:
-        """``cpu-reference``, after the operator's name where there are several."""
+        """The test's id: ``cpu-reference``, after the operator's name if there are several."""
         name = f"{self.subject.operator.name}-" if self.several else ""
         return f"{name}{self.subject.kernel}-{self.check.name}"
 
@@ -334,20 +336,20 @@ class OneTest:
 
     @property
     def slow(self) -> bool:
-        """Whether it compiles, or is slow otherwise."""
+        """Whether the check compiles, or is slow for another reason."""
         return self.check.time_limit > 1 or bool(self.check.flag)
 
     @property
     def where(self) -> tuple[str, int | None]:
-        """The file and the line, from 0, that declare the operator."""
+        """The file of the operator's declaration, and its line, counted from 0."""
         code = getattr(self.subject.operator.reference, "__code__", None)
         return ("", None) if code is None else (code.co_filename, code.co_firstlineno - 1)
 
     def run(self) -> Row:
-        """Run it; what came out, or why the kernel does not build.
+        """Run the check; return its row, or the row of the kernel's failed build.
 
-        The first test of a kernel that does not build fails, whatever it checks, and the others
-        are not run: without the test of the build, a suite would else skip all that it has.
+        If a kernel does not build, its first test fails, whatever it checks, and its other tests
+        are not run. Otherwise a suite without the test of the build would skip all its tests.
         """
         from opsmith.checks.runner import NOT_BUILT, not_run
 

@@ -1,11 +1,11 @@
-"""How fast an operator is: every kernel and runtime beside the reference, on the served sizes.
+"""Benchmark operators: time every kernel and runtime against the reference, on registered sizes.
 
 ::
 
     benchmark = opsmith.bench.run([my_op])
     print(benchmark.figures[1].speedup)
 
-The clock is in this process, what is timed in another.
+The clock is in this process, and the timed calls are in another process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `opsmith` command: parses, calls, prints, and knows nothing else."""
+"""The `opsmith` command: parses arguments, calls the library, and prints results."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`opsmith adopt`: parses, calls, prints."""
+"""The command `opsmith adopt`: parse, draft, print the declaration."""
 
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,7 @@ from opsmith.errors import OpsmithError
 
 
 class AdoptError(OpsmithError):
-    """There is nothing to adopt of this name."""
+    """The name belongs to nothing that can be adopted."""
 
     exit_code = 2
 
@@ -94,7 +94,7 @@ def _drafted(name: str, example: str | None, modules: list[str]) -> str:
 
 
 def _functions(module: ModuleType) -> dict[str, type]:
-    """The Functions of a module, by their names and by those of their ``apply``."""
+    """Return the Functions of a module, by their names and by the names of their ``apply``."""
     import torch
 
     owners = {key: getattr(value, "__self__", value) for key, value in vars(module).items()}

@@ -1,6 +1,6 @@
-"""The commands. Each parses its arguments, calls one function and prints what that returns.
+"""The commands. Each parses its arguments, calls one function and prints the result.
 
-Whatever imports torch is imported inside a command, so that `opsmith --help` answers at once.
+Modules that import torch are imported inside a command, so that `opsmith --help` answers at once.
 """
 
 import errno
@@ -16,7 +16,7 @@ from opsmith.cli import adopt, artifacts, bench, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, MissingDependencyError, OpsmithError
 
-#: What disks and permissions are the reason of.
+#: Error numbers of failures that disks and permissions cause.
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 

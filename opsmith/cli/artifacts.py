@@ -1,4 +1,4 @@
-"""The commands on artifacts: export, run, view."""
+"""The commands for artifacts: export, run, view."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EPILOG = "Beside these, the options of the target: see opsmith export --list."
 
 class _Export(extra.ExtraOptions):
     def extra(self) -> dict[str, bool]:
-        """The options of every target: `opsmith.export` says if one is not this target's."""
+        """Return the options of every target; `opsmith.export` rejects options of other targets."""
         from opsmith.targets import all_targets
 
         options = [option for target in all_targets() for option in target.options]
@@ -128,7 +128,7 @@ def run(
         outputs = model.run(tensors)
     except OpsmithError:
         raise
-    except RuntimeError as error:  # the runtime's words, or a kernel's
+    except RuntimeError as error:  # an error of the runtime, or of a kernel
         raise OpsmithError(f"{artifact}: {error}") from error
     for spec, tensor in zip(manifest.outputs, outputs, strict=True):
         print(f"{spec.name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}")
@@ -175,10 +175,10 @@ def view(
 
 
 def _viewable(path: Path) -> Path:
-    """The file that netron reads.
+    """Return the file that netron can show.
 
     Raises:
-        ArtifactError: there is none.
+        ArtifactError: the artifact holds no such file.
     """
     if path.is_file():
         return path
@@ -192,7 +192,7 @@ def _viewable(path: Path) -> Path:
 
 
 def _options(target: Target, given: extra.Found) -> dict[str, Any]:
-    """The target's options by name, their texts turned into values."""
+    """Return the target's options by name, with their texts converted to values."""
     known = {option.name: option for option in target.options}
     chosen: dict[str, Any] = {}
     texts: dict[str, list[str]] = {}
@@ -204,7 +204,7 @@ def _options(target: Target, given: extra.Found) -> dict[str, Any]:
 
 
 def _values(option: Option, texts: list[str]) -> Any:
-    """The value of an option that was given as often as there are `texts`."""
+    """Return the value of an option that was given once for each of `texts`."""
     flag = f"--{option.name.replace('_', '-')}"
     named = [text for text in texts if "=" in text] if option.by_operator else []
     plain = [text for text in texts if text not in named]

@@ -1,4 +1,4 @@
-"""`opsmith bench`: parses, calls, prints."""
+"""The command `opsmith bench`: parse, run, print the figures."""
 
 import json
 from pathlib import Path
@@ -11,10 +11,10 @@ from opsmith.cli.options import AsJson, Debug, Files
 
 
 def parse_size(text: str) -> dict[str, int]:
-    """``N=4096,C=768`` as a mapping.
+    """Parse ``N=4096,C=768`` into a mapping.
 
     Raises:
-        BadParameter: it is something else.
+        BadParameter: the text has another form.
     """
     found = {}
     for part in text.split(","):
@@ -125,6 +125,6 @@ def register(app: typer.Typer) -> None:
 
 
 def show(console: Any, lines: Any) -> None:
-    """Print lines as they come."""
+    """Print lines as soon as they are ready."""
     for line in lines:
         console.print(line)

@@ -1,4 +1,4 @@
-"""`opsmith check` and `opsmith judge`: parse, run, print the report."""
+"""The commands `opsmith check` and `opsmith judge`: parse, run, print the report."""
 
 import json
 import os
@@ -36,14 +36,14 @@ def _print_checks(value: bool) -> None:
 
 
 def _require_folders(report: Path | None, junit: Path | None) -> None:
-    """Refuse files that cannot be written, before anything runs."""
+    """Refuse report files in folders that do not exist, before anything runs."""
     for path, option in ((report, "--report"), (junit, "--junit")):
         if path is not None and not path.parent.is_dir():
             raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
 
 
 def _write(result: Any, report: Path | None, junit: Path | None) -> None:
-    """Write a report into the files that were asked for."""
+    """Write a report into the requested files."""
     for path, write in ((report, result.to_html), (junit, result.to_junit)):
         if path is not None:
             write(path)
@@ -51,7 +51,7 @@ def _write(result: Any, report: Path | None, junit: Path | None) -> None:
 
 
 def _sanitizers(names: str) -> list[str]:
-    """The flags of checks for what ``--sanitize`` names."""
+    """Return the flags of the checks that ``--sanitize`` names."""
     from opsmith.checks.harness import SANITIZERS
 
     asked = [name.strip() for name in names.split(",") if name.strip()]
@@ -65,7 +65,7 @@ def _sanitizers(names: str) -> list[str]:
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -78,14 +78,14 @@ class _Check(extra.ExtraOptions):
         return super().parse_args(ctx, args)
 
     def extra(self) -> dict[str, bool]:
-        """The options that checks ask for which are too slow to run always."""
+        """Return the options that turn on slow checks."""
         from opsmith import checks
 
         return {one.flag: False for one in checks.all_checks() if one.flag}
 
 
 def _checked(files: list[str], spec: str | None, modules: list[str]) -> list[Any]:
-    """The operators that `opsmith check` is asked for."""
+    """Return the operators that `opsmith check` is to check."""
     from opsmith.operators.importing import import_all
     from opsmith.operators.spec_file import is_name, specified
 
@@ -241,9 +241,9 @@ def check(
     from opsmith.compat.gc_pause import uncollected
 
     jobs = jobs or _cores()
-    # Few of what is selected or quick compile, so that one process runs them.
+    # Few of the selected or quick checks compile, so one process is enough.
     with prestart.begun(1 if quick or select else min(jobs, 2)):
-        with uncollected():  # they import torch
+        with uncollected():  # these modules import torch
             from opsmith import checks
             from opsmith.checks.protocol import selected as checks_of
             from opsmith.checks.report.table import Table, end
@@ -251,7 +251,7 @@ def check(
         operators = _checked(files, spec, import_ or [])
         names = [name.strip() for listed in select or () for name in listed.split(",")]
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
-        # What stdout holds is JSON alone, so rows are shown elsewhere then.
+        # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
         flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
         table = Table(console.print, [one.name for one in checks_of(selected, flags)])

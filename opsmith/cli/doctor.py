@@ -1,4 +1,4 @@
-"""What `opsmith doctor` finds out: which compilers, tools and runtimes are here and work."""
+"""Find the compilers, tools and runtimes that are present and work, for `opsmith doctor`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.language_registry import LANGUAGES
 
-#: A program that needs what every kernel needs of a compiler: C++20 and its standard library.
+#: A program that needs the same of a compiler as every kernel: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
 
 _OLDEST_PYTHON = (3, 10)
@@ -30,16 +30,16 @@ _OLDEST_TORCH = (2, 10)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for.
+    """The result of looking for one compiler, tool or runtime.
 
     Attributes:
-        name: what was looked for.
-        ok: it is here and works.
-        essential: opsmith can do nothing useful without it.
-        version: its version; empty where there is none.
-        used_for: what opsmith does with it.
+        name: its name.
+        ok: whether it is present and works.
+        essential: whether opsmith is useless without it.
+        version: its version; empty if there is none.
+        used_for: what opsmith uses it for.
         note: where it is, or why it does not work; may be empty.
-        remedy: how to get it; empty where it is here.
+        remedy: how to get it; empty if it is present.
     """
 
     name: str
@@ -68,7 +68,7 @@ def examine() -> Iterator[Finding]:
 
 
 def healthy(findings: list[Finding]) -> bool:
-    """Whether everything essential is here."""
+    """Return whether everything essential is present and works."""
     return all(finding.ok for finding in findings if finding.essential)
 
 
@@ -78,7 +78,7 @@ def to_json(findings: list[Finding]) -> dict[str, object]:
 
 
 def table(findings: list[Finding]) -> Table:
-    """Draw the findings; a missing thing's row says how to get it."""
+    """Draw the findings; the row of a missing tool tells how to get it."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("")
     drawn.add_column("what", no_wrap=True)
@@ -156,7 +156,7 @@ def _tool(name: str) -> Finding:
 
 
 def _compilers() -> Iterator[Finding]:
-    """The compilers that one kernel language alone needs."""
+    """Look for the compilers that only one kernel language needs."""
     for language in LANGUAGES:
         used_for = f"{language.name} kernels"
         for name, find in language.compilers.items():
@@ -175,7 +175,7 @@ def _remedy(error: MissingDependencyError, used_for: str) -> str:
 
 
 def _devices() -> Iterator[Finding]:
-    """Each device type for which kernels are compiled by another compiler than the host's."""
+    """Look for each device type whose kernels need a compiler other than the host's."""
     for device in DEVICES.values():
         if not device.title:
             continue
@@ -192,14 +192,14 @@ def _devices() -> Iterator[Finding]:
 
 
 def _targets() -> Iterator[Finding]:
-    """Each target as it speaks of itself, those of other packages too."""
+    """Examine each target with its own methods, including targets of other packages."""
     try:
         from opsmith.targets import all_targets
         from opsmith.targets.exporting.registry import broken_targets
     except Exception:
-        return  # without torch, which has its own row
+        return  # torch is missing, which has a row of its own
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is broken gets a row
+        warnings.simplefilter("ignore")  # a broken target gets a row
         targets = all_targets()
     for target in targets:
         used_for = f"target {target.title}"
@@ -223,7 +223,7 @@ def _import_problem(packages: Iterable[str]) -> str:
 
 
 def _gates() -> Finding:
-    """Build what binds to one PyTorch, once for each, as the first call of an operator would."""
+    """Build the libraries that depend on the PyTorch release, as an operator's first call would."""
     name, used_for = "gates in C++", "gradients, calls without Python"
     try:
         from opsmith.operators.dispatch import gate_libraries
@@ -236,7 +236,7 @@ def _gates() -> Finding:
 
 
 def _package(name: str, used_for: str, remedy: str) -> Finding:
-    """Import an optional package, for one that is installed may still not load."""
+    """Import an optional package, since an installed package may still fail to load."""
     version = _installed_version(name)
     if not version:
         return Finding(name, False, False, "", used_for, "", remedy)
@@ -259,7 +259,7 @@ def _first_line(said: object) -> str:
 
 def _first_version(text: str) -> str:
     """Return the version in a line such as `g++ (Debian 12.2.0-14) 12.2.0`."""
-    release = re.search(r"release (\S+),", text)  # as nvcc says it, in its fourth line
+    release = re.search(r"release (\S+),", text)  # the format of nvcc, in its fourth line
     first_line = re.sub(r"\(.*?\)", "", text.partition("\n")[0])
     found = release or re.search(r"(\d+(?:\.\d+)+)", first_line)
     return found[1] if found else ""

@@ -1,4 +1,4 @@
-"""What ``opsmith explain`` prints."""
+"""Print the explanations of ``opsmith explain``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rich.text import Text
 
 from opsmith.checks.report.failure_codes import catalogue, explanation
 
-#: Prose is easier to read in lines that are no longer.
+#: Prose is easier to read in lines of at most this width.
 _WIDTH = 80
 _BLOCK = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`]+)`")
 
 
 def show(console: Console, code: str) -> None:
-    """Print cause, example and remedy of a code.
+    """Print the cause, the example and the remedy of a code.
 
     Raises:
         UnknownCodeError: there is no such code.
@@ -32,7 +32,7 @@ def show(console: Console, code: str) -> None:
     ):
         console.print()
         console.print(Text(heading, style="bold"))
-        # Prose and blocks of code take turns; a line of code is never wrapped.
+        # Prose and code blocks alternate; a line of code is never wrapped.
         for position, part in enumerate(_BLOCK.split(text)):
             if position % 2:
                 console.print()
@@ -43,7 +43,7 @@ def show(console: Console, code: str) -> None:
 
 
 def show_all(console: Console) -> None:
-    """Print every code with what is wrong, family by family."""
+    """Print every code with its title, family by family."""
     width = max(map(len, catalogue()))
     for family, entries in groupby(catalogue().values(), key=lambda entry: entry.family):
         console.print(Text(family, style="bold"))
@@ -54,7 +54,7 @@ def show_all(console: Console) -> None:
 
 
 def _prose(console: Console, text: str, indent: str, first: str = "") -> None:
-    """Print wrapped text, each line but perhaps the first one indented."""
+    """Print wrapped text with `indent` before each line; `first` replaces it in the first line."""
     styled = Text()
     for position, part in enumerate(_CODE.split(text)):
         styled.append(part, style="cyan" if position % 2 else "")

@@ -1,4 +1,4 @@
-"""Options that a command gets from elsewhere: from targets, and from the checks they bring."""
+"""Add options to a command that come from targets, and from the checks of targets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from opsmith.errors import OptionError
 _FOUND = "opsmith.extra"
 
 Found = list[tuple[str, str | None]]
-"""Options by name, in the order given, with their texts; `None` where one takes none."""
+"""Options by name, in the order given, with their texts; `None` for an option without a value."""
 
 
 class ExtraOptions(TyperCommand, ABC):
-    """A command with options beside its own, which are known only once torch is imported."""
+    """A command with further options, which are known only after torch is imported."""
 
     @abstractmethod
     def extra(self) -> Mapping[str, bool]:
-        """The names of the options, and whether each takes a value."""
+        """Return the names of the options, and whether each takes a value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the extra options out, and leave the rest to the parser."""
@@ -33,20 +33,20 @@ class ExtraOptions(TyperCommand, ABC):
 
 
 def found(ctx: typer.Context) -> Found:
-    """The extra options that the command was given."""
+    """Return the extra options that the command was given."""
     return list(ctx.meta.get(_FOUND, []))
 
 
 def take(args: Sequence[str], extra: Mapping[str, bool], own: set[str]) -> tuple[list[str], Found]:
-    """Part a command line into what the command knows itself, and extra options.
+    """Split a command line into the command's own words and extra options.
 
     Args:
         args: the command line.
         extra: the names of extra options, and whether each takes a value.
-        own: the command's own options, which come first.
+        own: the command's own options, which have precedence.
 
     Raises:
-        OptionError: the value of an extra option is missing, or one was given that takes none.
+        OptionError: an extra option is missing its value, or has a value and takes none.
     """
     rest: list[str] = []
     taken: Found = []
@@ -70,7 +70,7 @@ def take(args: Sequence[str], extra: Mapping[str, bool], own: set[str]) -> tuple
 
 
 def _name(word: str) -> str | None:
-    """The option's name as Python has it; `None` for what is not a long option."""
+    """Return an option's name as a Python identifier; `None` for a word that is no long option."""
     if not word.startswith("--") or word == "--":
         return None
     return word[2:].partition("=")[0].replace("-", "_")

@@ -1,4 +1,4 @@
-"""What `opsmith new` writes: a small working operator to edit."""
+"""Write a small working operator to edit, for `opsmith new`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _DEFAULT_NAMESPACE = "my_ops"
 _DEFAULT_OPERATOR = "scale_rows"
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-#: Namespaces that PyTorch or C++ uses for itself.
+#: Namespaces that PyTorch, C++ or opsmith uses itself.
 _TAKEN = frozenset({"aten", "at", "c10", "opsmith", "prim", "prims", "quantized", "std", "torch"})
 
 
 class NewError(OpsmithError):
-    """An operator of this name cannot be written here."""
+    """An operator of this name cannot be written."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class OperatorName:
-    """`namespace::name`, both good identifiers in Python and in C++."""
+    """A name `namespace::name`, of which both parts are valid identifiers in Python and in C++."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ def _set_debug(ctx: typer.Context, value: bool) -> None:
 
 
 def wants_tracebacks(ctx: typer.Context) -> bool:
-    """Whether ``--debug`` was given."""
+    """Return whether ``--debug`` was given."""
     return bool(ctx.meta.get(_DEBUG))
 
 

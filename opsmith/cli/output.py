@@ -1,4 +1,4 @@
-"""How the command line speaks: results to stdout, everything else to stderr."""
+"""Print results to stdout, and everything else to stderr."""
 
 import importlib
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-#: Tables are drawn to fit here, also where stdout is a file and has no width of its own.
+#: The width of tables is limited to this, also if stdout is a file, which has no width of its own.
 MAX_WIDTH = 100
 
 
@@ -27,7 +27,7 @@ def stderr() -> Console:
 
 
 def say(message: str, **style: Any) -> None:
-    """Print one line of progress to stderr, as it is: brackets are not markup, nothing wraps."""
+    """Print one line of progress to stderr literally: without markup and without wrapping."""
     stderr().print(message, markup=False, soft_wrap=True, **style)
 
 
@@ -40,14 +40,15 @@ def say_error(message: str) -> None:
 
 @contextmanager
 def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str], None]]:
-    """Show how far a long task is, on a terminal only.
+    """Show the progress of a long task, on a terminal only.
 
     Args:
-        shared: the console that results go to meanwhile; where it is a terminal, it shows this
-            too, so that neither writes over the other.
+        shared: the console that results are printed to meanwhile. If it is a terminal, it shows the
+            progress too, so that neither overwrites the other.
 
     Yields:
-        A function that takes how many steps are done, how many there are, and what is being done.
+        A function that receives the number of finished steps, the number of all steps, and the
+        current step.
     """
     console = shared if shared is not None and shared.is_terminal else stderr()
     if not console.is_terminal:
@@ -71,7 +72,7 @@ def progress(shared: Console | None = None) -> Iterator[Callable[[int, int, str]
 
 
 def schema_printer(module: str) -> Callable[[bool], None]:
-    """What an option does that prints the JSON Schema of a module, its `SCHEMA_FILE`, and ends."""
+    """Return the callback of an option that prints a module's JSON Schema, its `SCHEMA_FILE`."""
 
     def show(wanted: bool) -> None:
         if wanted:
@@ -83,12 +84,12 @@ def schema_printer(module: str) -> Callable[[bool], None]:
 
 
 def picture(recorded: Console, title: str) -> str:
-    """What a console recorded, as SVG that fetches nothing when it is viewed.
+    """Return the text that a console recorded as SVG, which loads nothing when it is viewed.
 
     Args:
         recorded: a console with ``record=True``.
-        title: what stands above it.
+        title: the title above the text.
     """
     text = recorded.export_svg(title=title, unique_id="opsmith")
-    # Rich names a font on the net; the viewer's own fixed-width font will do.
+    # Rich refers to a font on the web; use the viewer's own fixed-width font instead.
     return re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""`opsmith show`: what follows from a declaration, as a tree."""
+"""The command `opsmith show`: draw what opsmith derives from a declaration, as a tree."""
 
 import io
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tree(operator: "Operator") -> "Tree":
-    """What follows from one declaration: its schema, kernels, derivatives and runtimes."""
+    """Return the tree of one operator: its schema, kernels, derivatives and runtimes."""
     from rich.markup import escape
     from rich.tree import Tree
 

@@ -1,4 +1,4 @@
-"""From what the user typed (`x.py:model`, `module:model`, `x.pt2`) to what is exported."""
+"""Turn the command line's SOURCE (`x.py:model`, `module:model`, `x.pt2`) into what is exported."""
 
 from __future__ import annotations
 
@@ -13,19 +13,7 @@ _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 
 
 def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
-    """What `opsmith.export` wants of a model: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``.
-
-    Args:
-        source: ``FILE.py:NAME`` or ``MODULE:NAME``, where NAME is an ExportedProgram, or
-            ``(model, args)``, or a function without arguments that returns these or a dictionary
-            of the above, or an operator, or a list of operators; or a ``.pt2`` file that
-            ``torch.export.save`` wrote.
-        operators: whether ``FILE.py`` or ``MODULE`` alone stands for the operators that it
-            declares, and ``FILE.py::OPERATOR`` for one of them.
-
-    Raises:
-        LoadError: there is no such thing, or it is something else.
-    """
+    """Return arguments of `opsmith.export`: ``model``, ``args``, ``kwargs``, ``dynamic_shapes``."""
     import torch
 
     if source.endswith(".pt2"):
@@ -67,7 +55,7 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
 
 
 def _candidates(module: Any) -> list[str]:
-    """Functions without arguments, and programs."""
+    """List the module's functions without arguments, and its programs."""
     from torch.export import ExportedProgram
 
     return [

@@ -1,4 +1,4 @@
-"""Reading and writing the inputs and outputs of `opsmith run`."""
+"""Read the inputs and write the outputs of `opsmith run`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tensor]:
-    """One tensor per input of an artifact, in its order.
+    """Return one tensor for each input of an artifact, in the order of the inputs.
 
     Args:
-        files: one ``.npz`` with arrays, or one ``.pt`` with a dictionary of tensors, by the inputs'
-            names; or a ``.npy`` or ``.pt`` with one tensor for each input, in order, or as
+        files: one ``.npz`` with arrays, or one ``.pt`` with a dictionary of tensors, by the names
+            of the inputs; or a ``.npy`` or ``.pt`` with one tensor for each input, in order, or as
             ``name=file``.
         specs: the inputs.
 
     Raises:
-        ArgumentError: a file cannot be read, or an input is missing, named.
+        ArgumentError: a file cannot be read, or an input is missing; the message names it.
     """
     named: dict[str, Any] = {}
     for position, given in enumerate(files):
@@ -56,10 +56,10 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
 
 
 def write_outputs(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
-    """Write outputs: ``.npz`` or ``.pt`` by name, ``.npy`` where there is one.
+    """Write outputs: ``.npz`` or ``.pt`` by name, or ``.npy`` for a single output.
 
     Raises:
-        ArgumentError: the format cannot hold them.
+        ArgumentError: the format cannot hold the outputs.
     """
     import numpy as np
     import torch

@@ -1,4 +1,4 @@
-"""``opsmith check --watch``: the same check in a new process, whenever a file changes."""
+"""Implement ``opsmith check --watch``: run the check in a new process whenever a file changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsmith.kernels.build.watchdog import watched
 from opsmith.operators import Operator
 from opsmith.operators.importing import user_files
 
-#: How often files are looked at, and how long none must change before the check runs again:
+#: Seconds between two looks at the files, and seconds without a change before the check runs again:
 #: editors write a file in several steps.
 _LOOK_SECONDS, _QUIET_SECONDS = 0.25, 0.1
 _HEADERS = ("*.h", "*.hpp", "*.hh", "*.inl", "*.cuh")
@@ -25,10 +25,10 @@ Stamps = Mapping[Path, int]
 
 
 def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
-    """Check, and again after every change, until Ctrl-C.
+    """Check, and check again after every change, until Ctrl-C.
 
     Args:
-        arguments: those of ``opsmith check``, without ``--watch``.
+        arguments: the arguments of ``opsmith check``, without ``--watch``.
         given: the files or modules among them, watched even if they cannot be imported.
     """
     named = [Path(name.partition("::")[0]) for name in given]
@@ -49,7 +49,7 @@ def watch(arguments: Sequence[str], given: Sequence[str]) -> None:
 
 
 def _check(arguments: Sequence[str]) -> set[Path]:
-    """Run a check; the files that decide what it finds, none where importing them failed."""
+    """Run a check, and return the files that its result depends on; empty if importing failed."""
     with scratch_folder("watch") as folder:
         listed = Path(folder, "files.json")
         command = [sys.executable, "-m", "opsmith", "check", *arguments]
@@ -63,7 +63,7 @@ def _check(arguments: Sequence[str]) -> set[Path]:
 
 
 def files_of(operators: Iterable[Operator]) -> list[Path]:
-    """The user's files that decide what operators do: modules, kernels, and their headers."""
+    """Return the user's files that operators depend on: modules, kernels, and their headers."""
     found = set(user_files())
     for operator in operators:
         for kernel in operator.kernels.values():
@@ -75,7 +75,7 @@ def files_of(operators: Iterable[Operator]) -> list[Path]:
 
 
 def stamps(files: Iterable[Path]) -> Stamps:
-    """When each file was changed last; 0 for one that is not there."""
+    """Return the time of the last change of each file; 0 for a missing file."""
     found = {}
     for path in files:
         try:
@@ -86,18 +86,19 @@ def stamps(files: Iterable[Path]) -> Stamps:
 
 
 def _changed(now: Stamps, before: Stamps, started: int) -> list[Path]:
-    """What was changed while a check ran."""
+    """Return the files that changed while a check ran."""
     latest = time.time_ns()
     return [
         path
         for path, stamp in now.items()
-        # One that was not known then; a time in the future is a clock that is wrong.
+        # A file that was not known before counts if it changed since the start; a time in the
+        # future means a wrong clock.
         if (stamp != before[path] if path in before else started < stamp <= latest)
     ]
 
 
 def _wait(before: Stamps) -> list[Path]:
-    """Wait for a change, and for its end; what changed."""
+    """Wait for a change and for its end, and return the changed files."""
     while (after := stamps(before)) == before:
         time.sleep(_LOOK_SECONDS)
     while True:

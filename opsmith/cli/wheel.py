@@ -1,4 +1,4 @@
-"""`opsmith wheel`: parses, calls, prints."""
+"""The command `opsmith wheel`: parse, build, print the file."""
 
 from pathlib import Path
 from typing import Annotated
