@@ -1,7 +1,7 @@
 """One declaration of a PyTorch operator, taken to every runtime and proved to agree everywhere.
 
-What is here is imported when it is first used: the command line, which is a part of this package,
-answers without PyTorch, and starts the processes of a check while PyTorch is being imported.
+Names of this package are imported on first use: the command line, which is part of the package,
+works without PyTorch, and starts the processes of a check while PyTorch is being imported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ __all__ = [
     "op",
 ]
 
-#: The modules that these come from.
+#: The modules that define these names.
 _HOMES = {
     name: module
     for module, names in {

@@ -1,7 +1,7 @@
-"""The exceptions that opsmith raises: one small family, below every other module."""
+"""The exceptions that opsmith raises: one small family, which every other module may import."""
 
-#: The exit code where nothing failed, and yet not all that was asked for was checked, judged or
-#: built: the one that pytest has for a run in which no test ran.
+#: The exit code if nothing failed, but not all that was requested was checked, judged or built.
+#: pytest has the same exit code for a run without any test.
 INCOMPLETE = 5
 
 
@@ -10,27 +10,27 @@ class OpsmithError(RuntimeError):
 
 
 class DeclarationError(OpsmithError, TypeError):
-    """A declaration says something that opsmith cannot take; raised while declaring."""
+    """A declaration is not supported; raised while declaring."""
 
 
 class ArgumentError(OpsmithError, ValueError):
     """An argument of a call does not fit the declaration.
 
-    C++ kernels raise the same words as a plain ``RuntimeError``, which this class is too, so
-    ``except RuntimeError`` catches both.
+    C++ kernels raise a plain ``RuntimeError`` with the same message. This class is a
+    ``RuntimeError`` too, so ``except RuntimeError`` catches both.
     """
 
 
 class OutOfBoundsError(OpsmithError, IndexError):
-    """An index in a loaded model lies outside of the tensor that it selects from."""
+    """An index in a loaded model lies outside the tensor that it selects from."""
 
 
 class BuildError(OpsmithError):
-    """A kernel did not compile or link; the message holds the compiler's own words."""
+    """A kernel did not compile or link; the message has the compiler's output."""
 
 
 class MissingDependencyError(OpsmithError):
-    """Something needed is not on this machine; the message says what, and how to get it."""
+    """A program or package that is needed is missing; the message says which, and how to get it."""
 
 
 class StorageError(OpsmithError, OSError):
@@ -38,7 +38,7 @@ class StorageError(OpsmithError, OSError):
 
 
 class DifferentiationError(OpsmithError):
-    """A derivative was asked for that the operator does not have."""
+    """An operator does not have the requested derivative."""
 
 
 class CheckError(OpsmithError, AssertionError):
@@ -50,20 +50,20 @@ class ArtifactError(OpsmithError):
 
 
 class ExportError(OpsmithError):
-    """A target cannot carry something that a model needs; the message says what, and what to do."""
+    """A target does not support part of a model; the message says which part, and what to do."""
 
 
 class OptionError(ExportError):
-    """An option of a target or of a command has a name or a value that it does not take."""
+    """A target or a command does not support an option of this name or value."""
 
     exit_code = 2
 
 
 class FormError(ExportError):
-    """An operator cannot be exported in the form that was chosen for it.
+    """An operator cannot be exported in the chosen form.
 
     Attributes:
-        operator: its name.
+        operator: the operator's name.
         why: the rest of the message.
     """
 

@@ -1,6 +1,6 @@
-"""Tensors inside the transforms of `torch.func`, about which PyTorch answers by private names.
+"""Tensors inside the transforms of `torch.func`, which only private names of PyTorch describe.
 
-They are in each release from 2.10 on.
+The names exist in each release from 2.10 on.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 #: Private: ``torch._C._functorch``. Without it, an index that is out of bounds is not found under
-#: ``vmap`` or ``jvp``, and a tensor whose transform has ended is not named.
+#: ``vmap`` or ``jvp``, and the error for a tensor whose transform has ended does not name it.
 _functorch = torch._C._functorch
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
     """Return the tensor that transforms wrapped to make this one, which may be itself."""
-    if torch.compiler.is_compiling():  # Dynamo traces none of these functions
+    if torch.compiler.is_compiling():  # Dynamo cannot trace these functions
         return tensor
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
@@ -31,7 +31,7 @@ def outlived_its_transform(tensor: Tensor) -> bool:
         level = _functorch.maybe_get_level(tensor)
         if not 0 < level <= len(active):
             return True
-        # Another transform may have the level by now.
+        # Another transform may use the same level now.
         batches = active[level - 1].key() == _functorch.TransformType.Vmap
         if _functorch.is_batchedtensor(tensor) != batches:
             return True

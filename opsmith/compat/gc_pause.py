@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the cyclic garbage collector while objects are created that live on.
+    """Pause the cyclic garbage collector while long-lived objects are created.
 
-    Python collects after so many new objects, at times among all that there are. PyTorch has so
+    Python collects after a number of new objects, sometimes among all objects. PyTorch creates so
     many that one such collection takes 60 ms, more than importing a package of operators does.
     """
     collects = gc.isenabled()

@@ -1,6 +1,6 @@
-"""onnxscript: how its optimizer, which torch.onnx calls, compares constants.
+"""onnxscript: the comparison of constants in its optimizer, which torch.onnx calls.
 
-The name is in each release from 0.5 on.
+The name exists in each release from 0.5 on.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from opsmith.compat.patch import Patch
 def constants_compared_by(is_close: Callable[..., bool]) -> Patch:
     """Return a block in which the optimizer compares constants by another function.
 
-    Private: ``onnxscript.rewriter._matcher``, which calls ``math.isclose``. Without it, what
-    `opsmith.targets.onnx.optimizer_patch` says of numbers near 0 and 1 is wrong in exported models.
+    Private: ``onnxscript.rewriter._matcher``, which calls ``math.isclose``. Without it, exported
+    models have the errors for numbers near 0 and 1 that `opsmith.targets.onnx.optimizer_patch`
+    describes.
 
     Args:
-        is_close: takes what ``math.isclose`` takes.
+        is_close: has the parameters of ``math.isclose``.
     """
 
     def matcher() -> Any:

@@ -1,4 +1,4 @@
-"""The one way in which opsmith replaces an attribute of another package."""
+"""Replace attributes of other packages, in the one way that opsmith uses."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 class Patch:
     """Replaces an attribute of another package's module, class or object for a block.
 
-    Blocks may overlap, in one thread or in several: the first puts the replacement in place, and
-    the last puts back what was there. The replacement is therefore in place for every thread of the
-    process. Where it must not act in a thread that asked for nothing, it looks up what its own
-    thread asked for (`threading.local`).
+    Blocks may overlap, in one thread or in several: the first installs the replacement, and the
+    last restores the original. So the replacement is in place for every thread of the process. If
+    it must act only in threads that entered the block, it has to check a `threading.local`.
 
     Args:
-        find: imports what has the attribute; an `ImportError` says that this release has none, and
-            then nothing is replaced.
-        name: the attribute. Where there is none of this name, nothing is replaced.
-        make: takes what the attribute is, and returns what it is to be.
+        find: imports and returns the owner of the attribute; if it raises `ImportError`, because
+            this release does not have the owner, nothing is replaced.
+        name: the name of the attribute; if the owner does not have it, nothing is replaced.
+        make: receives the original and returns the replacement.
     """
 
     def __init__(self, find: Callable[[], Any], name: str, make: Callable[[Any], Any]) -> None:
@@ -46,7 +45,7 @@ class Patch:
                     self._put_back()
 
     def _replace(self) -> Callable[[], None] | None:
-        """Put the replacement in place, and return what takes it away."""
+        """Install the replacement, and return a function that restores the original."""
         try:
             owner = self._find()
         except ImportError:
@@ -55,9 +54,11 @@ class Patch:
             return None
         own = vars(owner)
         described = inspect.getattr_static(type(owner), self._name, None)
-        # A descriptor of the owner's class (a setting of PyTorch's, say) is set through it.
+        # Set an attribute that is a descriptor of the owner's class (a setting of PyTorch's, say)
+        # through it.
         if self._name in own or hasattr(described, "__set__"):
-            # A class's own static methods and properties are found as they are in its dictionary.
+            # Read static methods and properties of a class from its dictionary, which has them
+            # unbound.
             before = own[self._name] if self._name in own else getattr(owner, self._name)
             setattr(owner, self._name, self._make(before))
             return lambda: setattr(owner, self._name, before)

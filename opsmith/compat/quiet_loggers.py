@@ -1,4 +1,4 @@
-"""Other packages' loggers, quiet for a while."""
+"""Quiet the loggers of other packages for a while."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def silenced(*names: str, below: int = logging.ERROR) -> Iterator[None]:
-    """Let loggers pass nothing on, in a block whose exceptions say what matters.
+    """Raise the level of loggers in a block whose exceptions say what matters.
 
     Args:
-        names: the loggers'.
-        below: the first level that still passes.
+        names: the names of the loggers.
+        below: the lowest level that still passes.
     """
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]

@@ -1,6 +1,6 @@
-"""PyTorch's derivatives: when one is asked for, and the node that records one.
+"""PyTorch's derivatives: whether one is requested, and the node that records it.
 
-Every name is in each release from 2.10 on.
+Every name exists in each release from 2.10 on.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ _is_grad_enabled = torch.is_grad_enabled
 #: which `SingleLevelFunction` may be applied.
 single_level = enable_single_level_autograd_function
 
-#: Private: ``torch.autograd.function._SingleLevelFunction``. A node for the transform of
-#: `torch.func` that is being computed, and no other. Without it, operators have no gradient under
-#: ``torch.func.vjp``.
+#: Private: ``torch.autograd.function._SingleLevelFunction``. A node for the current transform of
+#: `torch.func` only. Without it, operators have no gradient under ``torch.func.vjp``.
 SingleLevelFunction: Any = _SingleLevelFunction
 
-#: Private: ``torch._C._any_requires_grad``. Without it, each call looks through its arguments in
-#: Python.
+#: Private: ``torch._C._any_requires_grad``. Without it, each call examines its arguments in Python,
+#: which takes longer.
 any_requires_grad: Any = torch._C._any_requires_grad
 
 #: Private: ``torch._C._are_functorch_transforms_active``. Without it, tangents under
 #: ``torch.func.jvp`` are lost.
 in_transform: Any = torch._C._are_functorch_transforms_active
 
-#: Private: ``torch._C.TensorBase``, whose ``data`` takes a tensor out of the graph. Without it, a
-#: reference that uses ``.data`` has a gradient of zeros without a word.
+#: Private: ``torch._C.TensorBase``, whose ``data`` detaches a tensor from the graph. Without it, a
+#: reference that uses ``.data`` silently has a gradient of zeros.
 data_of_tensor: Any = vars(torch._C.TensorBase)["data"].__get__
 
 
@@ -43,16 +42,16 @@ def needs_derivative(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     Private: ``torch.autograd.forward_ad._current_level``. Without it, tangents under
     ``forward_ad.dual_level`` are lost.
     """
-    # As `may_have_tangents`, without another call.
+    # The same as `may_have_tangents`, without another call.
     if forward_ad._current_level >= 0 or in_transform():
         return True
     return _is_grad_enabled() and any_requires_grad(*args, *kwargs.values())
 
 
 def may_have_tangents() -> bool:
-    """Return whether somebody is inside ``dual_level``, ``jvp`` or ``jacfwd``.
+    """Return whether a ``dual_level``, ``jvp`` or ``jacfwd`` is active.
 
-    Private: ``torch.autograd.forward_ad._current_level``, -1 elsewhere. Graphs that are compiled
-    from these enter a transform alone.
+    Private: ``torch.autograd.forward_ad._current_level``, -1 if none is active. In a graph compiled
+    from such code, only a transform is active.
     """
     return forward_ad._current_level >= 0 or in_transform()

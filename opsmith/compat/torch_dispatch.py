@@ -1,4 +1,4 @@
-"""PyTorch's dispatcher: its keys, what is registered with it, and where a call is in it.
+"""PyTorch's dispatcher: its keys, its registrations, and the keys that are active in a call.
 
 Every name is in ``torch._C``, in each release from 2.10 on.
 """
@@ -11,31 +11,32 @@ from typing import Any
 import torch
 
 #: Private: ``torch._C._AutoDispatchBelowAutograd``. A block below the derivatives of PyTorch's own
-#: operators. Without it, a kernel's steps are recorded beside its operator's derivative.
+#: operators. Without it, the steps of a kernel are recorded in addition to its operator's
+#: derivative.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-#: Private: ``torch._C._after_autograd_keyset``. The keys that follow those of derivatives. Without
-#: it, an operator with a derivative cannot call its own kernel.
+#: Private: ``torch._C._after_autograd_keyset``. The keys after those of derivatives. Without it, an
+#: operator with a derivative cannot call its own kernel.
 after_autograd: Any = torch._C._after_autograd_keyset
 
-#: Private: ``torch._C._AutoDispatchBelowADInplaceOrView``. A block below the count of versions.
-#: Without it, that a tensor was written into is not noticed, and gradients are silently wrong.
+#: Private: ``torch._C._AutoDispatchBelowADInplaceOrView``. A block below the counting of versions.
+#: Without it, writes into tensors go unnoticed, and gradients are silently wrong.
 below_versions: Any = torch._C._AutoDispatchBelowADInplaceOrView
 
-#: Private: ``torch._C._after_ADInplaceOrView_keyset``. The keys that follow that of versions. See
+#: Private: ``torch._C._after_ADInplaceOrView_keyset``. The keys after that of versions. See
 #: `below_versions`.
 after_versions: Any = torch._C._after_ADInplaceOrView_keyset
 
-#: Private: ``torch._C._ExcludeDispatchKeyGuard``. A block that passes keys over. Without it, a cast
-#: by autocast calls itself without an end.
+#: Private: ``torch._C._ExcludeDispatchKeyGuard``. A block that skips keys. Without it, a cast by
+#: autocast calls itself endlessly.
 passing_over: Any = torch._C._ExcludeDispatchKeyGuard
 
-#: Private: ``torch._C._dispatch_tls_is_dispatch_key_excluded``. Without it, a kernel may see
-#: tensors whose numbers are conjugated, or negated, when they are read.
+#: Private: ``torch._C._dispatch_tls_is_dispatch_key_excluded``. Without it, a kernel may receive
+#: tensors that are conjugated or negated lazily.
 is_passed_over: Any = torch._C._dispatch_tls_is_dispatch_key_excluded
 
-#: Private: ``torch._C._SetExcludeDispatchKeyGuard``. A block that passes one key over, or no
-#: longer. See `is_passed_over`.
+#: Private: ``torch._C._SetExcludeDispatchKeyGuard``. A block that skips one key, or no longer skips
+#: it. See `is_passed_over`.
 set_passed_over: Any = torch._C._SetExcludeDispatchKeyGuard
 
 #: Private: ``torch._C.DispatchKey.Conjugate``. See `is_passed_over`.
@@ -44,32 +45,32 @@ CONJUGATE: Any = torch._C.DispatchKey.Conjugate
 #: Private: ``torch._C.DispatchKey.Negative``. See `is_passed_over`.
 NEGATIVE: Any = torch._C.DispatchKey.Negative
 
-#: Private: ``torch._C.DispatchKey.Meta``. Without it, an adopted operator with a fake kernel of its
-#: library's is given a second.
+#: Private: ``torch._C.DispatchKey.Meta``. Without it, an adopted operator gets a second fake kernel
+#: besides that of its library.
 META: Any = torch._C.DispatchKey.Meta
 
-#: Private: ``torch._C.DisableTorchFunctionSubclass``. A block in which subclasses of tensors are
-#: asked as tensors. Without it, one that refuses questions has no message of ours.
+#: Private: ``torch._C.DisableTorchFunctionSubclass``. A block in which tensor subclasses are
+#: treated as plain tensors. Without it, opsmith has no message for a subclass that refuses access.
 subclasses_as_tensors: Any = torch._C.DisableTorchFunctionSubclass
 
-#: Private: ``torch._C._any_output_is_alias_to_input_or_output``, `None` where a release lacks it.
-#: Without it, what a Python kernel returned is looked through in Python, which takes longer.
+#: Private: ``torch._C._any_output_is_alias_to_input_or_output``, `None` in a release without it.
+#: Then the results of a Python kernel are examined in Python, which takes longer.
 share_memory: Any = getattr(torch._C, "_any_output_is_alias_to_input_or_output", None)
 
-#: Private: ``torch._C.parse_schema``. Without it, what an author declares is not compared with an
-#: operator that exists.
+#: Private: ``torch._C.parse_schema``. Without it, a declaration is not compared with the operator
+#: that exists.
 parse_schema: Any = torch._C.parse_schema
 
-#: Private: ``torch._C._dispatch_has_kernel_for_dispatch_key``. Without it, opsmith does not know
+#: Private: ``torch._C._dispatch_has_kernel_for_dispatch_key``. Without it, opsmith cannot tell
 #: which devices an adopted operator runs on, nor whether it can be traced.
 has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
 def key_set(*names: str) -> Any:
-    """Return the set of some keys.
+    """Return the set of some dispatch keys.
 
-    Private: ``torch._C.DispatchKeySet``, ``torch._C.DispatchKey``. Without them, autocast casts no
-    argument, and an operator without tensors finds no kernel.
+    Private: ``torch._C.DispatchKeySet``, ``torch._C.DispatchKey``. Without them, autocast does not
+    cast arguments, and an operator without tensors finds no kernel.
     """
     found = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, names[0]))
     for name in names[1:]:
@@ -78,7 +79,7 @@ def key_set(*names: str) -> Any:
 
 
 def is_known(operator: str) -> bool:
-    """Return whether something is registered for an operator, ``namespace::name``.
+    """Return whether anything is registered for an operator, ``namespace::name``.
 
     Private: ``torch._C._dispatch_has_kernel``. Without it, an operator that another library has
     defined is not refused by name.
@@ -87,11 +88,11 @@ def is_known(operator: str) -> bool:
 
 
 def is_defined(operator: str) -> bool:
-    """Return whether an operator has a schema, beyond kernels that wait for one.
+    """Return whether an operator has a schema; kernels may be registered before it.
 
     Private: ``torch._C._dispatch_find_schema_or_throw``. See `is_known`.
     """
-    # Nearly all have none, and each of PyTorch's errors writes down the stack that led to it.
+    # Most operators have none, and each of PyTorch's errors records a stack trace, which is slow.
     if not is_known(operator):
         return False
     try:
@@ -102,30 +103,30 @@ def is_defined(operator: str) -> bool:
 
 
 def schema_of(operator: str) -> Any:
-    """Return the schema of an operator, ``namespace::name`` or one with ``.overload``.
+    """Return the schema of an operator, ``namespace::name``, perhaps with ``.overload``.
 
-    Private: ``torch._C._get_schema``. Without it, an AOTInductor artifact does not say what its
-    libraries define.
+    Private: ``torch._C._get_schema``. Without it, an AOTInductor artifact does not list the
+    operators that its libraries define.
     """
     name, _, overload = operator.partition(".")
     return torch._C._get_schema(name, overload)
 
 
 def is_taken(namespace: str) -> bool:
-    """Return whether a ``TORCH_LIBRARY`` block of this process has a namespace.
+    """Return whether a ``TORCH_LIBRARY`` block in this process owns a namespace.
 
     Private: ``torch._C._dispatch_library``. Without it, two libraries of one namespace end the
     process that loads an artifact.
     """
     try:
-        torch._C._dispatch_library("DEF", namespace, "")  # given back at once
+        torch._C._dispatch_library("DEF", namespace, "")  # released at once
     except RuntimeError:
         return True
     return False
 
 
 def all_operators() -> Iterable[str]:
-    """Return the names of every operator of this process.
+    """Return the names of all operators in this process.
 
     Private: ``torch._C._dispatch_get_all_op_names``. See `schema_of`.
     """
@@ -133,7 +134,7 @@ def all_operators() -> Iterable[str]:
 
 
 def is_watched() -> bool:
-    """Return whether something of PyTorch's sees each operator that is called here: a trace, say.
+    """Return whether a mode of PyTorch's, such as a trace, intercepts the operators called here.
 
     Private: ``torch._C._len_torch_dispatch_stack``, ``torch._C._functorch.maybe_current_level``.
     Without them, `opsmith.monitoring` compares calls that have no values.
@@ -142,9 +143,9 @@ def is_watched() -> bool:
 
 
 def name_of_privateuse1() -> str:
-    """Return what this process calls the device type that PyTorch leaves to others.
+    """Return this process's name for PrivateUse1, PyTorch's device type for extensions.
 
     Private: ``torch._C._get_privateuse1_backend_name``. Without it, kernels for such a device are
-    compiled for one of another name.
+    compiled for a device of another name.
     """
     return str(torch._C._get_privateuse1_backend_name())

@@ -1,6 +1,6 @@
-"""Inductor, PyTorch's compiler, and AOTInductor, which runs what it made without Python.
+"""Inductor, PyTorch's compiler, and AOTInductor, which runs compiled models without Python.
 
-Every name is in each release from 2.10 on.
+Every name exists in each release from 2.10 on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 
 def settings() -> Any:
-    """Return what inductor is set to.
+    """Return the settings of Inductor.
 
     Private: ``torch._inductor.config``. Without it, models are compiled for another processor than
     kernels, and an unknown setting is not refused by name.
@@ -34,7 +34,7 @@ def compile_and_package(program: ExportedProgram, path: str, configs: Mapping[st
 
 
 def has_loader() -> bool:
-    """Return whether PyTorch was built with what loads packages.
+    """Return whether PyTorch was built with the loader of packages.
 
     Private: ``torch._C._aoti``. Without it, there is no AOTInductor.
     """
@@ -45,7 +45,7 @@ def load_package(path: str) -> Any:
     """Load a package.
 
     Private: ``torch._C._aoti.AOTIModelPackageLoader``. Without it, there is no AOTInductor. The
-    public ``torch._inductor.aoti_load_package`` hides whether the package is run by one thread.
+    public ``torch._inductor.aoti_load_package`` hides whether one thread runs the package.
     """
     return torch._C._aoti.AOTIModelPackageLoader(path, "model", False, 1, -1)
 
@@ -54,7 +54,7 @@ def function_name(operator: str, device: str) -> str:
     """Return the name by which compiled code calls an operator.
 
     Private: ``torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.get_c_shim_func_name``. Without
-    it, AOTInductor calls kernels by PyTorch's dispatcher, which takes longer.
+    it, AOTInductor calls kernels through PyTorch's dispatcher, which takes longer.
     """
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
@@ -62,10 +62,10 @@ def function_name(operator: str, device: str) -> str:
 
 
 def compiles_for(device: str) -> bool:
-    """Return whether inductor makes code for a device type.
+    """Return whether Inductor generates code for a device type.
 
-    Private: ``torch._inductor.codegen.common``. Without it, operators are not compiled on devices
-    of others.
+    Private: ``torch._inductor.codegen.common``. Without it, operators are not compiled on device
+    types of other packages.
     """
     from torch._inductor.codegen import common
 

@@ -1,6 +1,6 @@
-"""The types of TorchScript's graphs, which a function that makes ONNX nodes is given.
+"""The types of TorchScript's graphs, whose values are passed to functions that make ONNX nodes.
 
-They are in every release of PyTorch since 1.0, in ``torch._C`` alone.
+They exist in every release of PyTorch since 1.0, in ``torch._C`` only.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-#: Private: ``torch._C.Value``. Tells a value of the graph that is exported by TorchScript from a
-#: number, and is what annotations of such functions would name.
+#: Private: ``torch._C.Value``. Distinguishes a value of the graph that TorchScript exports from a
+#: number, and would be the annotation of such arguments.
 Value: Any = torch._C.Value
 
 
 def dtype_of(value: Any) -> torch.dtype | None:
-    """Return the dtype that a graph records of a value, where it records one.
+    """Return the dtype that a graph records of a value; `None` if it records none.
 
-    Private: ``torch._C.TensorType``. Without it, exports by TorchScript know no dtype.
+    Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know dtypes.
     """
     type_ = value.type()
     return type_.dtype() if isinstance(type_, torch._C.TensorType) else None
 
 
 def sizes_of(value: Any) -> list[int | None] | None:
-    """Return the sizes that a graph records of a value, `None` for what changes.
+    """Return the sizes that a graph records of a value; `None` for each size that varies.
 
-    Private: ``torch._C.TensorType``. Without it, exports by TorchScript know no shape.
+    Private: ``torch._C.TensorType``. Without it, exports by TorchScript do not know shapes.
     """
     type_ = value.type()
     found = type_.varyingSizes() if isinstance(type_, torch._C.TensorType) else None
@@ -36,14 +36,14 @@ def sizes_of(value: Any) -> list[int | None] | None:
 def record(value: Any, dtype: torch.dtype, sizes: Any) -> None:
     """Have a graph record a tensor's dtype, and its sizes unless they are `None`.
 
-    Private: ``torch._C.TensorType.get``. Without it, what an exported model gives has no type.
+    Private: ``torch._C.TensorType.get``. Without it, the outputs of an exported model have no type.
     """
     type_ = torch._C.TensorType.get().with_dtype(dtype)
     value.setType(type_ if sizes is None else type_.with_sizes(sizes))
 
 
 def absent(graph: Any) -> Any:
-    """Make the value of an argument that is not there.
+    """Make the value of an absent argument.
 
     Private: ``torch._C.NoneType.get``. Without it, TorchScript exports no optional inputs.
     """

@@ -1,6 +1,6 @@
-"""torch.library: what it knows of operators and classes that somebody registered with it.
+"""torch.library: its information on operators and classes that were registered with it.
 
-Every name is in each release from 2.10 on.
+Every name exists in each release from 2.10 on.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import torch
 from torch._library import fake_class_registry, simple_registry
 from torch._library.custom_ops import CustomOpDef as _CustomOpDef
 
-#: Private: ``torch._library.custom_ops.CustomOpDef``, what ``torch.library.custom_op`` returns.
-#: Without it, operators are no such definitions, and torch.library's functions refuse them.
+#: Private: ``torch._library.custom_ops.CustomOpDef``, the result of ``torch.library.custom_op``.
+#: Without it, operators are not such objects, and torch.library's functions refuse them.
 CustomOpDef = _CustomOpDef
 
-#: Private: ``torch._library.fake_class_registry``. The logger that says that a class was declared
-#: again; without it, a warning is printed.
+#: Private: ``torch._library.fake_class_registry``. The logger that reports that a class was
+#: declared again; without it, a warning is printed.
 CLASSES_LOGGER: str = fake_class_registry.__name__
 
 
 def has_fake_kernel(operator: str) -> bool:
-    """Return whether ``torch.library.register_fake`` was given a function for an operator.
+    """Return whether ``torch.library.register_fake`` was called for an operator.
 
     Private: ``torch._library.simple_registry.singleton``. Without it, adopting an operator replaces
     the fake kernel of its library.
@@ -42,7 +42,7 @@ def is_written_in_python(operator: str) -> bool:
 
 
 def register_fake_class(name: str, fake: Any) -> None:
-    """Register what traces run in place of a custom class's methods.
+    """Register the class that traces run in place of a custom class.
 
     Private: ``torch._library.register_fake_class``. Without it, models with custom classes are not
     compiled, and not exported.
@@ -51,7 +51,7 @@ def register_fake_class(name: str, fake: Any) -> None:
 
 
 def class_maker(namespace: str, name: str) -> Any:
-    """Return what makes objects of a custom class.
+    """Return the constructor of a custom class.
 
     Private: ``torch._C._get_custom_class_python_wrapper``. Without it, custom classes cannot be
     used from Python.
@@ -64,11 +64,12 @@ def class_maker(namespace: str, name: str) -> Any:
 
 @functools.cache
 def let_an_argument_be_called_mode() -> None:
-    """Let PyTorch compile operators that write into arguments and have one of this name.
+    """Let PyTorch compile operators that write into arguments and have one called ``mode``.
 
-    Private: ``torch._higher_order_ops.auto_functionalize``. What makes such operators functional
-    takes their arguments by name, beside one of its own that PyTorch gives by position alone, but
-    calls ``mode``. It stays so until the process ends, because PyTorch compiles at any time.
+    Private: ``torch._higher_order_ops.auto_functionalize``. Its functions pass an operator's
+    arguments by name, along with an argument of their own, ``mode``, which is always passed by
+    position: make that one positional-only. The change stays until the process ends, because
+    PyTorch may compile at any time.
     """
     from torch._higher_order_ops import auto_functionalize
 

@@ -1,7 +1,7 @@
-"""The names of PyTorch's private modules, as texts: nothing here imports them.
+"""The names of PyTorch's private modules, as texts that are not imported here.
 
-They are in each release from 2.10 on. A process of the checks imports ahead what its rows will
-import, and what somebody's module is called tells whose object a thing is.
+They exist in each release from 2.10 on. A process of the checks imports the modules that its rows
+will need in advance. The name of an object's module tells which package the object belongs to.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ INDUCTOR = "torch._inductor.compile_fx"
 EXPORTER = "torch.export._trace"
 
 #: Private: ``torch._subclasses.fake_tensor``. The module, and the logger, of tensors without
-#: values. Without it, what a trace refuses is also printed, and rows that trace begin later.
+#: values. Without it, refusals of a trace are also printed, and rows that trace begin later.
 FAKES = "torch._subclasses.fake_tensor"
 
-#: Private: ``torch._subclasses``. Where the classes of tensors without values are. Without it, a
-#: loaded model warns of them.
+#: Private: ``torch._subclasses``. The package of the classes of tensors without values. Without it,
+#: a loaded model warns of them.
 WITHOUT_VALUES = "torch._subclasses"
 
-#: Private: ``torch._decomp.decompositions``. Where PyTorch writes operators by others. Without it,
-#: derivatives in JAX need more operators than have a translation.
+#: Private: ``torch._decomp.decompositions``. The module that implements operators of PyTorch by
+#: others. Without it, derivatives in JAX need operators that have no translation.
 DECOMPOSITIONS = "torch._decomp.decompositions"
 
-#: Private: ``torch._refs.nn.functional``. Where PyTorch writes further operators by others. See
-#: `DECOMPOSITIONS`.
+#: Private: ``torch._refs.nn.functional``. The module that implements further operators by others.
+#: See `DECOMPOSITIONS`.
 REFERENCES = "torch._refs.nn.functional"

@@ -1,7 +1,7 @@
-"""torch.onnx: what its exporters know, and how functions that make nodes read their arguments.
+"""torch.onnx: the registrations of its exporters, and how functions that make nodes read arguments.
 
-Every name is in each release from 2.10 on. No function that a call of an operator may come by
-imports torch.onnx: whoever registered something there, or is exporting, has imported it.
+Every name exists in each release from 2.10 on. Functions that run in a call of an operator do not
+import torch.onnx: code that registered something with it, or is exporting, has imported it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _GLOBALS = "torch.onnx._internal.torchscript_exporter._globals"
 
 
 def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
-    """Return what ``torch.onnx.register_custom_op_symbolic`` was given for an operator, by opset.
+    """Return the functions given to ``torch.onnx.register_custom_op_symbolic``, by opset.
 
-    Private: ``registration.registry``, whose groups keep in ``_functions._overrides`` what users
-    registered beside what PyTorch has. Without it, such a registration does not count once the
-    operator is adopted.
+    Private: ``registration.registry``, whose groups store in ``_functions._overrides`` the
+    functions that users registered besides PyTorch's own. Without it, such a registration is
+    ignored once the operator is adopted.
     """
     registration = sys.modules.get(_REGISTRATION)
     group = registration.registry.get_function_group(name) if registration else None
@@ -31,13 +31,13 @@ def registered_symbolics(name: str) -> dict[int, Callable[..., Any]]:
 
 @contextmanager
 def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]) -> Iterator[None]:
-    """Register functions that make nodes for a block, and then what was registered before.
+    """Register functions that make nodes for a block, and restore the earlier ones afterwards.
 
-    Private: ``registration.registry._registry``, whose groups without functions are taken away
-    again, because the exporter stumbles over a node that is named as one of them.
+    Private: ``registration.registry._registry``, from which groups without functions are removed,
+    because the exporter fails at a node with the name of such a group.
 
     Args:
-        functions: each by the operator's name and an opset.
+        functions: each function by the operator's name and an opset.
     """
     import torch
 
@@ -58,10 +58,10 @@ def symbolics_registered(functions: Mapping[tuple[str, int], Callable[..., Any]]
 
 
 def in_torchscript_export() -> bool:
-    """Return whether the TorchScript exporter is at work.
+    """Return whether the TorchScript exporter is running.
 
     Private: ``_globals.GLOBALS``. The public ``torch.onnx.is_in_onnx_export`` does not tell which
-    of the exporters it is.
+    exporter is running.
     """
     found = sys.modules.get(_GLOBALS)
     return found is not None and bool(found.GLOBALS.in_onnx_export)
@@ -71,7 +71,7 @@ def exports_by_torchscript(name: str, opset: int) -> bool:
     """Return whether the TorchScript exporter has a translation of an operator.
 
     Private: ``torch.onnx._internal.torchscript_exporter.registration.registry``. Without it, the
-    exporter itself refuses what it lacks, in its own words.
+    exporter itself refuses operators without one, in its own words.
     """
     try:
         from torch.onnx._internal.torchscript_exporter import registration
@@ -83,8 +83,8 @@ def exports_by_torchscript(name: str, opset: int) -> bool:
 def exports_by_dynamo(overload: Any) -> bool:
     """Return whether the exporter that torch.onnx uses now has a translation of an operator.
 
-    Private: ``torch.onnx._internal.exporter._registration.ONNXRegistry``. Without it,
-    the exporter itself refuses what it lacks, in its own words.
+    Private: ``torch.onnx._internal.exporter._registration.ONNXRegistry``. Without it, the exporter
+    itself refuses operators without one, in its own words.
     """
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
@@ -95,15 +95,15 @@ def exports_by_dynamo(overload: Any) -> bool:
 
 
 def constant(value: Any, kind: str, name: str) -> Any:
-    """Return the number that an argument of a node's function is.
+    """Return the number that an argument of a node's function stands for.
 
-    Private: ``torch.onnx.symbolic_helper._get_const``. Without it, opsmith's
-    translations for the TorchScript exporter read no numbers.
+    Private: ``torch.onnx.symbolic_helper._get_const``. Without it, opsmith's translations for the
+    TorchScript exporter cannot read numbers.
 
     Args:
         value: the argument.
         kind: ``"i"``, ``"f"`` or ``"b"``.
-        name: the argument's, for the exporter's messages.
+        name: the argument's name, for the exporter's messages.
     """
     from torch.onnx import symbolic_helper
 
@@ -111,10 +111,10 @@ def constant(value: Any, kind: str, name: str) -> Any:
 
 
 def parsed(value: Any, kind: Literal["b", "f"]) -> Any:
-    """Return an argument as Python has it, as ``@parse_args`` does.
+    """Return an argument as a Python value, as ``@parse_args`` does.
 
-    Private: ``torch.onnx.symbolic_helper._parse_arg``. Without it, opsmith cannot refuse
-    the modes of ``index_put`` and ``cdist`` that the TorchScript exporter gets wrong.
+    Private: ``torch.onnx.symbolic_helper._parse_arg``. Without it, opsmith cannot refuse the modes
+    of ``index_put`` and ``cdist`` that the TorchScript exporter gets wrong.
     """
     from torch.onnx import symbolic_helper
 
@@ -133,7 +133,7 @@ def is_float(value: Any) -> bool:
 
 
 def is_absent(value: Any) -> bool:
-    """Return whether an argument is not there.
+    """Return whether an argument is absent.
 
     Private: ``torch.onnx.symbolic_helper._is_none``. Without it,
     ``binary_cross_entropy_with_logits`` is not exported by TorchScript.

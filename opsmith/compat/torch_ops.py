@@ -1,22 +1,22 @@
-"""The classes of PyTorch's operators, as graphs hold them.
+"""The classes of PyTorch's operators, as they occur in graphs.
 
-They are in each release from 2.10 on, in ``torch._ops`` alone.
+They exist in each release from 2.10 on, in ``torch._ops`` only.
 """
 
 from __future__ import annotations
 
 import torch
 
-#: Private: ``torch._ops.OpOverload``, what ``torch.ops.namespace.name.default`` is. Without it,
-#: nothing here knows an operator in a graph.
+#: Private: ``torch._ops.OpOverload``, the class of ``torch.ops.namespace.name.default``. Without
+#: it, opsmith cannot recognize an operator in a graph.
 OpOverload = torch._ops.OpOverload
 
-#: Private: ``torch._ops.OpOverloadPacket``, what ``torch.ops.namespace.name`` is. Without it, calls
-#: of operators that write into arguments are not exported.
+#: Private: ``torch._ops.OpOverloadPacket``, the class of ``torch.ops.namespace.name``. Without it,
+#: calls of operators that write into arguments are not exported.
 OpOverloadPacket = torch._ops.OpOverloadPacket
 
-#: Private: ``torch._ops.HigherOrderOperator``, as ``torch.cond`` is. Without it, such steps of a
-#: model are not refused by name.
+#: Private: ``torch._ops.HigherOrderOperator``, the class of ``torch.cond``. Without it, such steps
+#: of a model are not refused by name.
 HigherOrderOperator = torch._ops.HigherOrderOperator
 
 

@@ -1,8 +1,8 @@
-"""Nested arguments as flat lists: what ``torch.export`` describes a model's arguments by.
+"""Nested arguments as flat lists, in the form in which ``torch.export`` describes arguments.
 
 Private: ``torch.utils._pytree``, in each release from 2.10 on. Without it, no model is exported.
-``torch.utils.pytree``, which is public, has another implementation where an environment variable
-says so, and reads no descriptions.
+The public ``torch.utils.pytree`` has another implementation if an environment variable asks for it,
+and cannot read descriptions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sizes that are symbols: what PyTorch asks of them while it traces, noted and not proved.
+"""Symbolic sizes: note the conditions that PyTorch needs while it traces, without proving them.
 
-Every name is in each release from 2.10 on.
+Every name exists in each release from 2.10 on.
 """
 
 from __future__ import annotations
@@ -11,33 +11,34 @@ from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
-# The files in which PyTorch says what its operators do to sizes and strides, and those from which
-# operators in C++ are called, which ask by themselves.
+# The files in which PyTorch implements the sizes and strides of its operators, and those that call
+# operators in C++, which read sizes themselves.
 _INTERNAL = re.compile(
     r"torch/(_prims_common|_prims|_refs|_decomp|_meta_registrations|_subclasses"
     r"|_ops|utils/_stats|fx/experimental/proxy_tensor)\b"
 )
 
-#: What PyTorch prints for numbers that are symbols, and Python has for those that are not.
+#: PyTorch's functions for symbolic numbers, and Python's for plain ones.
 _PLAIN = {"torch.sym_float(": "float(", "torch._sym_sqrt(": "math.sqrt("}
 
 
 class NotingShapeEnv(ShapeEnv):
-    """Answers what is asked of sizes as they are, and notes each question as a condition.
+    """Answers questions about sizes by their current values, and notes each as a condition.
 
-    PyTorch would first try to prove the answer from what was asked before. That takes most of the
-    time where sizes are quotients, and saves conditions only, which are cheap to compare.
+    PyTorch would first try to prove the answer from earlier conditions. For sizes that are
+    quotients, the proofs take most of the time, and only save conditions, which are cheap to
+    compare.
 
     Private: ``ShapeEnv._maybe_evaluate_static``, ``ShapeEnv._maybe_guard_rel``. Without the first,
-    derivatives for JAX take longer to translate; without the second, those of calls with a size of
-    0 have no path, or a wrong one.
+    derivatives for JAX take longer to translate. Without the second, derivatives of calls with a
+    size of 0 have no path, or a wrong one.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._zeros: set[Any] = set()
 
-    # PyTorch clears what this method keeps.
+    # PyTorch clears the cache of this method, so it needs one.
     @functools.lru_cache(maxsize=0)  # noqa: B019
     def _maybe_evaluate_static(self, expr: Any, **how: Any) -> Any:
         if how.get("compute_hint") or not expr.free_symbols or free_unbacked_symbols(expr):
@@ -45,7 +46,7 @@ class NotingShapeEnv(ShapeEnv):
         return None
 
     def create_symbol(self, val: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create a symbol, that of a size of 0 without the assumption that sizes are positive."""
+        """Create a symbol; for a size of 0, do not assume that it is positive."""
         if val != 0:
             return super().create_symbol(val, *args, **kwargs)
         symbol = super().create_symbol(val, *args, **{**kwargs, "positive": None})
@@ -53,17 +54,17 @@ class NotingShapeEnv(ShapeEnv):
         return symbol
 
     def _maybe_guard_rel(self, expr: Any) -> None:  # type: ignore[override]
-        # PyTorch solves for a symbol by dividing by others, which is wrong where they are 0: of
-        # `2*a == 2*a*b` it learns that b is 1.
+        # PyTorch solves for a symbol by dividing by others, which is wrong if they are 0: from `2*a
+        # == 2*a*b` it concludes that b is 1.
         if expr.free_symbols.isdisjoint(self._zeros) or all(part.is_Atom for part in expr.args):
             super()._maybe_guard_rel(expr)
 
 
 def printed(expression: Any) -> str:
-    """Return an expression of sizes as Python, with functions for numbers that are no symbols.
+    """Return an expression of sizes as Python code, with functions for plain numbers.
 
-    Private: ``torch.utils._sympy.printers.PythonPrinter``. Without it, no derivative is taken to
-    JAX.
+    Private: ``torch.utils._sympy.printers.PythonPrinter``. Without it, no derivative is translated
+    to JAX.
     """
     from torch.utils._sympy.printers import PythonPrinter
 
@@ -74,5 +75,5 @@ def printed(expression: Any) -> str:
 
 
 def is_internal(place: str) -> bool:
-    """Return whether a file of PyTorch's own operators asked for a condition on sizes."""
+    """Return whether the file that needs a condition on sizes implements PyTorch's operators."""
     return bool(_INTERNAL.search(place))

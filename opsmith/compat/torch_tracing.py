@@ -1,7 +1,7 @@
-"""How PyTorch traces: tensors without values, functional tensors, what operators are made of.
+"""PyTorch's tracing: tensors without values, functional tensors, decompositions of operators.
 
-Every name is in each release from 2.10 on. Most of these modules import half of a compiler, so they
-are imported where they are used.
+Every name exists in each release from 2.10 on. Most of these modules import half of a compiler, so
+they are imported where they are used.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-#: Private: ``torch.utils._python_dispatch.TorchDispatchMode``. A block that sees each operator that
-#: is called. Without it, checks do not know how far rounding can carry a reference.
+#: Private: ``torch.utils._python_dispatch.TorchDispatchMode``. A block that intercepts each
+#: operator call. Without it, checks cannot estimate the rounding errors of a reference.
 TorchDispatchMode: Any = _TorchDispatchMode
 
 #: Private: ``torch.utils._python_dispatch._disable_current_modes``. A block that no trace sees.
@@ -25,19 +25,19 @@ unseen_by_traces: Any = _disable_current_modes
 
 
 def is_functional(tensor: Tensor) -> bool:
-    """Return whether a tensor is one of those that a trace without mutation has.
+    """Return whether a tensor belongs to a trace without mutation.
 
-    Private: ``torch._is_functional_tensor``. Without it, an exported reference takes what it is
-    given for constants.
+    Private: ``torch._is_functional_tensor``. Without it, an exported reference treats its arguments
+    as constants.
     """
     return bool(torch._is_functional_tensor(tensor))
 
 
 def demand(condition: Any, message: Callable[[], str]) -> None:
-    """Demand a condition of sizes, of which some may be symbols.
+    """Demand a condition on sizes, some of which may be symbols.
 
-    Private: ``torch._check``. Without it, a trace does not know what the declaration promises of
-    sizes, and refuses to decide by them.
+    Private: ``torch._check``. Without it, a trace does not know the conditions on sizes in the
+    declaration, and refuses to branch on them.
     """
     torch._check(condition, message)
 
@@ -46,7 +46,7 @@ def fake_mode(**settings: Any) -> Any:
     """Return a block in which tensors have no values.
 
     Private: ``torch._subclasses.fake_tensor.FakeTensorMode``. Without it, fake kernels are not
-    checked, and no derivative is taken to JAX.
+    checked, and no derivative is translated to JAX.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -65,7 +65,7 @@ def fake_mode_of(tensors: Sequence[Tensor]) -> Any:
 
 
 def named_source(name: str) -> Any:
-    """Return what says that a symbol comes from an input of this name.
+    """Return an object that says that a symbol comes from the input of this name.
 
     Private: ``torch._dynamo.source.ConstantSource``. Without it, conditions on sizes do not name
     the argument.
@@ -76,10 +76,10 @@ def named_source(name: str) -> Any:
 
 
 def asks_for_values(error: BaseException) -> bool:
-    """Return whether an error says that code decides by a tensor's values, or by such sizes.
+    """Return whether an error says that code branches on a tensor's values, or on such sizes.
 
-    Private: ``torch._subclasses.fake_tensor.DataDependentOutputException``. Without it, a reference
-    that reads values is refused in words of PyTorch's.
+    Private: ``torch._subclasses.fake_tensor.DataDependentOutputException``. Without it, PyTorch's
+    own message refuses a reference that reads values.
     """
     from torch._subclasses.fake_tensor import DataDependentOutputException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -88,7 +88,7 @@ def asks_for_values(error: BaseException) -> bool:
 
 
 def functional_mode() -> Any:
-    """Return the class of the block in which traces replace what writes into tensors.
+    """Return the class of the block in which traces replace writes into tensors.
 
     Private: ``torch._subclasses.functional_tensor.FunctionalTensorMode``. Without it, a compiler
     does not see into operators that launch Triton kernels.
@@ -99,10 +99,10 @@ def functional_mode() -> Any:
 
 
 def functionalized(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does the same without writing into tensors, for a trace.
+    """Return a function that computes the same without writing into tensors, for a trace.
 
     Private: ``torch._subclasses.functional_tensor.dispatch_functionalize``. Without it, a reference
-    that writes into what it made is not exported.
+    that writes into its own tensors is not exported.
     """
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 
@@ -111,10 +111,10 @@ def functionalized(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def keeps_triton_operators() -> bool:
-    """Return whether an export is traced, in which operators that launch Triton kernels stay.
+    """Return whether an export is traced, which keeps operators that launch Triton kernels.
 
     Private: ``torch.export._trace.custom_triton_ops_decomposition_disabled``. Without it, exported
-    programs hold steps that nobody else can read.
+    programs hold steps that other programs cannot read.
     """
     from torch.export._trace import custom_triton_ops_decomposition_disabled
 
@@ -154,9 +154,10 @@ def is_fake_object(value: Any) -> bool:
 
 
 def core_decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return how PyTorch takes its operators apart to its core ones, by overload.
+    """Return PyTorch's decompositions to its core operators, by overload.
 
-    Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is taken to JAX.
+    Private: ``torch._decomp.core_aten_decompositions``. Without it, no derivative is translated to
+    JAX.
     """
     from torch._decomp import core_aten_decompositions
 
@@ -164,10 +165,10 @@ def core_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def all_decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """Return how PyTorch takes its operators apart, by overload.
+    """Return PyTorch's decompositions of its operators, by overload.
 
-    Private: ``torch._decomp.decomposition_table``. Without it, checks take more of PyTorch's
-    operators for one rounding than are, and flag right kernels.
+    Private: ``torch._decomp.decomposition_table``. Without it, checks assume for too many of
+    PyTorch's operators that they round once, and flag right kernels.
     """
     from torch._decomp import decomposition_table
 

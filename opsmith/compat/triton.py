@@ -1,6 +1,6 @@
-"""Triton's interpreter, which Triton itself turns on for a whole process alone.
+"""Triton's interpreter, which Triton itself can only turn on for a whole process.
 
-Every name is in each release from 3.6 on. Triton may not be installed, so it is imported late.
+Every name exists in each release from 3.6 on. Triton may not be installed, so it is imported late.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ def autotuned_launches_by(make: Callable[[Any], Any]) -> Patch:
 def _indexed(patch_tensor: Any) -> Any:
     def patched(tensor: Any, scope: Any) -> None:
         patch_tensor(tensor, scope)
-        # A loop's bound is an array with one element, which later releases of NumPy take for no
-        # int.
+        # A loop bound is a one-element array, which newer NumPy refuses to convert to int.
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return patched
 
 
-#: A block in which a number that a kernel computed may be a loop's bound.
+#: A block in which a number that a kernel computed may be the bound of a loop.
 #:
 #: Private: ``triton.runtime.interpreter._patch_lang_tensor``. Without it, kernels with such loops
 #: are not interpreted.
@@ -63,16 +62,16 @@ numbers_as_bounds = Patch(_interpreter, "_patch_lang_tensor", _indexed)
 
 
 def memory_by(make: Callable[[Any], Any]) -> Patch:
-    """Return a block in which interpreted programs access memory by another object.
+    """Return a block in which interpreted programs access memory through another object.
 
     Private: ``triton.runtime.interpreter._interpreter``, which loads and stores. Without it,
-    accesses beside the tensors, and races, are not found.
+    accesses outside the tensors, and races, are not found.
     """
     return Patch(_interpreter, "_interpreter", make)
 
 
 def programs_by(make: Callable[[Any], Any]) -> Patch:
-    """Return a block in which the interpreter is told by another function which program it runs.
+    """Return a block in which another function tells the interpreter which program it runs.
 
     Private: ``interpreter_builder.set_grid_idx``. Without it, programs run in one order.
     """

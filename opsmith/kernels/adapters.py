@@ -84,12 +84,12 @@ class Argument:
 
     @property
     def optional(self) -> bool:
-        """Whether the argument may be ``None``."""
+        """Return whether the argument may be ``None``."""
         return self.parameter.optional
 
     @property
     def written(self) -> bool:
-        """Whether the operator writes into the argument."""
+        """Return whether the operator writes into the argument."""
         return self.parameter.mutated
 
 

@@ -1,4 +1,4 @@
-"""What a declaration says: names, types, symbolic shapes, value ranges. No torch, no compiler."""
+"""The declaration of an operator: names, types, symbolic shapes, value ranges; without torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _OF_CALLS = ("Bindings", "TensorInfo", "bind", "result_shapes")
 
 
 def __getattr__(name: str) -> Any:
-    # No declaration needs them, and importing a package of operators is nothing else.
+    # Declarations do not need these, and importing a package of operators only declares.
     if name not in _OF_CALLS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from opsmith.signature import binding

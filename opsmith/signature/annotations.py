@@ -1,4 +1,4 @@
-"""What an argument's values must be, as a declaration says it with `typing.Annotated`."""
+"""Conditions on an argument's values, which a declaration states with `typing.Annotated`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Index:
-    """Every value is an index into something of `bound` elements: ``0 <= value < bound``.
+    """Require each value to be an index below `bound`: ``0 <= value < bound``.
 
     Example:
         >>> from typing import Annotated
@@ -22,7 +22,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Between:
-    """Every value lies in ``low <= value <= high``; `None` leaves that side open."""
+    """Require each value to be in ``low <= value <= high``; `None` leaves that side open."""
 
     low: str | float | None = None
     high: str | float | None = None
@@ -30,18 +30,18 @@ class Between:
 
 @dataclass(frozen=True)
 class Positive:
-    """Every value is above 0: ``1 <= value`` for integers, ``0 < value`` for floats."""
+    """Require each value to be above 0: ``1 <= value`` for integers, ``0 < value`` for floats."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Every value is the length of a run that begins at the same element of another argument.
+    """Require each value to be the length of a run whose start is in another argument.
 
     ``value >= 0`` and ``start + value <= bound``, element by element.
 
     Attributes:
-        start: the argument (same shape, an integer tensor) that says where each run begins.
-        bound: how many elements there are to run over.
+        start: the argument (same shape, an integer tensor) with the start of each run.
+        bound: the number of elements that the runs are in.
     """
 
     start: str
@@ -50,12 +50,12 @@ class Extent:
 
 @dataclass(frozen=True)
 class Sorted:
-    """No value is below the one before it, along the last dimension.
+    """Require that no value is below the one before it, along the last dimension.
 
     Attributes:
-        first: what the first value is; `None` where it may be any.
-        last: what the last value is; `None` where it may be any.
-        strict: whether each value is above the one before it.
+        first: the required first value; `None` if it may be any.
+        last: the required last value; `None` if it may be any.
+        strict: whether each value must be above the one before it.
 
     Example:
         >>> from typing import Annotated
@@ -71,12 +71,12 @@ class Sorted:
 
 @dataclass(frozen=True)
 class Total:
-    """The values are sizes of parts that have `total` elements together; none is negative.
+    """Require values to be sizes of parts that have `total` elements together; none is negative.
 
     Attributes:
-        total: what the values add up to, along the last dimension.
-        of: ``"shapes"`` where the last dimension holds the shape of a part: its product counts,
-            and the products add up to `total`.
+        total: the required sum of the values, along the last dimension.
+        of: ``"shapes"`` if the last dimension holds the shape of a part. Then the products of the
+        shapes must add up to `total`.
 
     Example:
         >>> from typing import Annotated
@@ -92,7 +92,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Starts:
-    """The values say where the parts begin whose sizes another argument holds.
+    """Require values to be the starts of the parts whose sizes another argument holds.
 
     Each value is the sum of the sizes before it, along the last dimension; the first is 0.
 
@@ -106,10 +106,10 @@ class Starts:
 
 @dataclass(frozen=True)
 class NonDifferentiable:
-    """The operator is not differentiated with respect to this tensor, whatever its dtype.
+    """Leave this tensor out of differentiation, whatever its dtype.
 
-    No gradient reaches such an argument, a tangent on it is left out, and gradient checks take it
-    as it is. Such a result (saved statistics, a table, a mask) requires no gradient.
+    No gradient reaches such an argument, a tangent on it is ignored, and gradient checks do not
+    vary it. Such a result (saved statistics, a table, a mask) requires no gradient.
 
     Example:
         >>> from typing import Annotated

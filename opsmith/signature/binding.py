@@ -1,7 +1,7 @@
-"""The arguments of one call against the signature: sizes bound, everything else compared.
+"""Compare the arguments of a call with the signature, and bind its dimensions.
 
-The generated C++ does the same in the same order with the same words; the fake kernel uses this
-code with symbolic sizes, so nothing here asks for the value of a size except through `Check`.
+The generated C++ does the same in the same order, with the same messages. The fake kernel runs this
+code with symbolic sizes, so it decides by the value of a size in `Check` only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, Te
 from opsmith.signature.shapes import Fixed, Variadic
 
 Check = Callable[[Any, Callable[[], str]], None]
-"""Takes a condition (perhaps symbolic) and, for when it fails, the message."""
+"""Receives a condition (perhaps symbolic), and a function that returns the message if it fails."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What binding looks at in a tensor; `shape` may hold symbolic sizes."""
+    """The properties of a tensor that are compared; `shape` may hold symbolic sizes."""
 
     shape: Sequence[Any]
     dtype: str
@@ -33,13 +33,14 @@ class TensorInfo:
 
 @dataclass
 class Bindings:
-    """What one call fixed.
+    """The dimensions, dtype and device that the arguments of a call fix.
 
     Attributes:
         dims: the size of each named dimension.
         variadic: the sizes that each ``*name`` stands for.
-        dtype: the call's generic dtype, if a tensor fixed one.
-        by: which argument fixed each name (and ``dtype``, ``device``).
+        dtype: the call's generic dtype, if a tensor fixed it.
+        device: the call's device, if a tensor fixed it.
+        by: the argument that fixed each name (and ``dtype``, ``device``).
     """
 
     dims: dict[str, Any] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Bindings:
     by: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """``B=1, N=6``, in the order in which they were bound."""
+        """Return ``B=1, N=6``, in the order in which the dimensions were bound."""
         parts = []
         for name in self.by:
             if name in self.dims:
@@ -60,13 +61,13 @@ class Bindings:
 
 
 def show_sizes(sizes: Sequence[Any]) -> str:
-    """``(1, 6, 16)``; a single one as ``(3,)``, as Python writes tuples."""
+    """Return ``(1, 6, 16)``; a single size as ``(3,)``, as Python writes tuples."""
     inner = ", ".join(str(size) for size in sizes)
     return f"({inner},)" if len(sizes) == 1 else f"({inner})"
 
 
 def require(condition: Any, message: Callable[[], str]) -> None:
-    """The `Check` of a real call.
+    """Raise an error if a condition of a real call does not hold; see `Check`.
 
     Raises:
         ArgumentError: the condition does not hold.
@@ -76,20 +77,20 @@ def require(condition: Any, message: Callable[[], str]) -> None:
 
 
 def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = require) -> Bindings:
-    """Bind every dimension and compare every shape, dtype, device, length and scalar range.
+    """Bind every dimension, and compare every shape, dtype, device, length and scalar range.
 
     Args:
-        signature: the operator's.
+        signature: the operator's signature.
         arguments: every parameter's value by name: `TensorInfo` for tensors (lists of them for
-            lists), `None` where absent, plain values else.
+            lists), `None` if absent, else plain values.
         check: called with each condition; `require` raises.
 
     Returns:
-        What the call fixed.
+        The dimensions, dtype and device that the arguments fix.
 
     Raises:
-        ArgumentError: from `require`, naming the operator, the argument, what was expected with
-            the dimensions bound so far, and what came.
+        ArgumentError: raised by `require`; the message names the operator, the argument, the
+            expected value with the dimensions bound so far, and the value found.
     """
     binder = _Binder(signature, arguments, check)
     for parameter in signature.parameters:
@@ -116,14 +117,14 @@ def result_shapes(
     check: Check = require,
     data_dependent: Mapping[str, Any] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """The shape of each result of a call; only for a signature that is `shaped`.
+    """Return the shape of each result of a call; the signature must be `shaped`.
 
     Args:
-        signature: the operator's.
-        bindings: what `bind` returned for the call.
+        signature: the operator's signature.
+        bindings: the result of `bind` for the call.
         scalars: the call's scalar and sequence arguments.
         check: called with the condition that no size is negative.
-        data_dependent: sizes of the data-dependent dimensions, where known.
+        data_dependent: the sizes of the data-dependent dimensions, if known.
     """
     dims = {**bindings.dims, **(data_dependent or {})}
     found: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""A call's arguments as the signature names them."""
+"""Read a call's arguments by the names in the signature."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from opsmith.signature.parameters import NO_DEFAULT
 
 
 def named(signature: Signature) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
-    """A function from a call's ``(args, kwargs)`` to its arguments by name, defaults filled in.
+    """Return a function that maps ``(args, kwargs)`` of a call to its arguments by name.
 
-    The dispatcher leaves arguments that equal their default out of what it passes on.
+    It fills in defaults: the dispatcher does not pass on arguments that equal their default.
     """
     names = [parameter.name for parameter in signature.parameters]
     defaults = {

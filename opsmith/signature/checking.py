@@ -1,7 +1,7 @@
-"""When a declaration is checked: where it stands.
+"""Check a declaration where it is declared.
 
-A wheel carries ``opsmith/wheels/runtime/checking.py`` in place of this, for what its package
-declares was checked when it was built.
+A wheel has ``opsmith/wheels/runtime/checking.py`` in place of this file, since its declarations
+were checked when it was built.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from opsmith.signature.shapes import Shape
 
 
 def was_checked(qualname: str) -> bool:
-    """Whether an operator of this name needs no look at what it declares."""
+    """Return whether the declaration of an operator of this name needs no check."""
     del qualname
     return False
 
 
 def shape_of(text: str, scalars: Collection[str]) -> Shape:
-    """The shape that a text says; see `shapes.parse`.
+    """Return the shape in a text; see `shapes.parse`.
 
     Raises:
-        ShapeError: with the offending dimension quoted.
+        ShapeError: the message quotes the wrong dimension.
     """
     return shapes.parse(text, scalars)
 
 
 def check(signature: Signature, refuse: Callable[[str], NoReturn]) -> None:
-    """Call `refuse` with the first thing in `signature` that cannot hold."""
+    """Call `refuse` with the first contradiction in `signature`, if there is one."""
     validity.check(signature, refuse)

@@ -1,7 +1,7 @@
-"""What the declaration of a custom class says, as plain data.
+"""The declaration of a custom class, as plain data.
 
-A method is an operator whose first parameters are the class's fields. What else a method does, such
-as giving a field a new value, becomes further results of that operator.
+A method is an operator whose first parameters are the class's fields. Other effects of a method,
+such as a new value of a field, become further results of that operator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opsmith.signature.parameters import Parameter, ScalarType
 from opsmith.signature.schema import _argument
 
 Returned = Literal["tensor", "tensors", "int", "float", "bool"]
-"""What a method returns, or one of several such things; ``tensors`` is a list of them."""
+"""The kinds of a method's results; ``tensors`` is a list of tensors."""
 
 RESULT_DTYPES = {"int": "int64", "float": "float64", "bool": "bool"}
 """The dtype of the 0-dimensional tensor in which an operator returns a method's scalar."""
@@ -25,17 +25,16 @@ DESCRIPTION_VERSION = 1
 
 @dataclass(frozen=True)
 class MethodModel:
-    """One method of a custom class.
+    """A method of a custom class.
 
     Attributes:
         name: its name in the class.
-        parameters: what it takes, without ``self``.
-        returns: what it returns; several are a tuple, none is `None`.
-        mutates: the fields to which it gives new values.
-        getter: the field that it returns, where it does nothing else; such a method has no
-            operator.
-        operator: the operator that does the work: the fields, then `parameters`; the results of
-            `returns`, then ``new_<field>`` for each of `updates`.
+        parameters: its parameters, without ``self``.
+        returns: the kinds of its results; several are returned as a tuple, none as `None`.
+        mutates: the fields that it changes.
+        getter: the field that it returns, if it does nothing else; such a method has no operator.
+        operator: the operator that does the work: its parameters are the fields, then `parameters`;
+            its results are `returns`, then ``new_<field>`` for each of `updates`.
     """
 
     name: str
@@ -57,12 +56,12 @@ class MethodModel:
 
     @property
     def returns_scalars(self) -> bool:
-        """Whether a number is among what it returns."""
+        """Return whether one of its results is a number."""
         return any(kind in RESULT_DTYPES for kind in self.returns)
 
     @property
     def schema(self) -> str:
-        """The method's schema without ``self`` and without what it returns."""
+        """The method's schema without ``self`` and without its results."""
         return f"{self.name}({_parameters(self.parameters)}) -> ()"
 
 
@@ -73,9 +72,9 @@ class ClassModel:
     Attributes:
         namespace: the ``ns`` of ``ns::Name``.
         name: the class's own name.
-        constructor: the signature of making one: its parameters are the fields. (It names no
-            operator that exists.)
-        methods: in the order in which they were declared.
+        constructor: the signature of the constructor, whose parameters are the fields. (It does not
+            name an existing operator.)
+        methods: the methods in the order of their declarations.
         doc: the class's docstring.
     """
 
@@ -92,7 +91,7 @@ class ClassModel:
 
     @property
     def torch_name(self) -> str:
-        """The name by which TorchScript's types know it."""
+        """The name of the class in TorchScript's types."""
         return f"__torch__.torch.classes.{self.namespace}.{self.name}"
 
     @property
@@ -102,7 +101,7 @@ class ClassModel:
 
     @cached_property
     def by_name(self) -> dict[str, MethodModel]:
-        """The methods by their names."""
+        """The methods by name."""
         return {method.name: method for method in self.methods}
 
     @cached_property
@@ -112,9 +111,9 @@ class ClassModel:
         return tuple(field.name for field in self.fields if field.name in changed)
 
     def description(self) -> str:
-        """The text from which the C++ side defines the class; see ``classes/runtime.cpp``.
+        """Return the text from which C++ defines the class; see ``classes/runtime.cpp``.
 
-        Lines of columns that tabs separate: a scheme that C++ can read without a parser.
+        The text is lines of columns separated by tabs, which C++ can read without a parser.
         """
         position = {field.name: index for index, field in enumerate(self.fields)}
         lines = [
@@ -138,14 +137,15 @@ def _parameters(parameters: tuple[Parameter, ...]) -> str:
     for parameter in parameters:
         if parameter.keyword_only and "*" not in texts:
             texts.append("*")
-        # A class's arguments are never symbolic; a default may hold what separates lines here.
+        # A class's arguments are never symbolic. Escape tabs and line breaks, which separate
+        # columns and lines.
         text = _argument(parameter, None).replace("\n", "\\n").replace("\t", "\\t")
         texts.append("int" + text.removeprefix("SymInt") if text.startswith("SymInt") else text)
     return ", ".join(texts)
 
 
 def is_number(parameter: Parameter) -> bool:
-    """Whether a field is one int, float or bool, which an operator can give a new value."""
+    """Return whether a field is one int, float or bool, which an operator can give a new value."""
     return (
         isinstance(parameter.type, ScalarType)
         and parameter.type.kind in RESULT_DTYPES

@@ -1,4 +1,4 @@
-"""Constraints on values with their expressions parsed, and the words for what breaks one."""
+"""Constraints on values, with parsed expressions and the texts for messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from opsmith.signature import expressions
 from opsmith.signature.expressions import Expression, Integer
 
 LARGEST = 2**63 - 1
-"""Where sums and products of sizes stop growing, in C++ too."""
+"""The limit at which sums and products of sizes stop growing, in C++ too."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One side of a range: an integer expression, or a float literal."""
+    """A side of a range: an integer expression, or a float literal."""
 
     value: Expression | float
 
@@ -24,48 +24,48 @@ class Bound:
 
     @property
     def reason(self) -> str | None:
-        """The expression, where it says more than its number."""
+        """The expression as a text; `None` if it is a number."""
         return None if isinstance(self.value, float | Integer) else str(self)
 
     def number(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
-        """What it is in a call."""
+        """Return the value of the bound in a call."""
         if isinstance(self.value, float):
             return self.value
         return expressions.evaluate(self.value, dims, scalars)
 
     def shown(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
-        """The number, and behind it the expression where that says more: ``9 (N)``."""
+        """Return the number, followed by the expression if it is not a number: ``9 (N)``."""
         reason = "" if self.reason is None else f" ({self.reason})"
         return f"{self.number(dims, scalars)}{reason}"
 
 
 class Constraint:
-    """What the values of an argument must be."""
+    """A condition on the values of an argument."""
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """The numbers that it compares with."""
+        """The bounds that values are compared with."""
         return ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The other tensors whose values it depends on."""
+        """The names of other tensors whose values the condition depends on."""
         return ()
 
     @property
     def along(self) -> int:
-        """How many dimensions at the end it looks along; 0 for each value by itself."""
+        """The number of last dimensions that the condition spans; 0 for each value alone."""
         return 0
 
     def expressions(self) -> tuple[Expression, ...]:
-        """The integer expressions that it depends on."""
+        """Return the integer expressions in the bounds."""
         sides = [bound.value for bound in self.bounds]
         return tuple(side for side in sides if not isinstance(side, float))
 
 
 @dataclass(frozen=True)
 class ValueRange(Constraint):
-    """What each value may be by itself.
+    """The range of each value by itself.
 
     ``low <= value`` (``low < value`` if `above`), ``value <= high`` (``value < high`` if
     `exclusive`), and, with `start`, ``start[i] + value[i] <= high`` instead.
@@ -79,12 +79,12 @@ class ValueRange(Constraint):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """See `Constraint`."""
+        """The limits of the range, without an open side."""
         return tuple(side for side in (self.low, self.high) if side is not None)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """See `Constraint`."""
+        """The argument with the starts, if there is one."""
         return () if self.start is None else (self.start,)
 
 
@@ -98,17 +98,17 @@ class Order(Constraint):
 
     @property
     def along(self) -> int:
-        """See `Constraint`."""
+        """The last dimension only: 1."""
         return 1
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """See `Constraint`."""
+        """The required first and last value, if given."""
         return tuple(end for end in (self.first, self.last) if end is not None)
 
     @property
     def text(self) -> str:
-        """What is expected, as messages say it."""
+        """The expected order, for messages."""
         return "strictly increasing values" if self.strict else "sorted values"
 
 
@@ -121,16 +121,16 @@ class Sum(Constraint):
 
     @property
     def along(self) -> int:
-        """See `Constraint`."""
+        """The dimensions that are summed: 1, or 2 for products of rows."""
         return 2 if self.shapes else 1
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """See `Constraint`."""
+        """The required sum."""
         return (self.total,)
 
     def text(self, found: Any) -> str:
-        """What was found, as messages say it."""
+        """Return the sum that was found, for messages."""
         return f"has shapes of {found} elements together" if self.shapes else f"adds up to {found}"
 
 
@@ -143,17 +143,17 @@ class PartStarts(Constraint):
 
     @property
     def along(self) -> int:
-        """See `Constraint`."""
+        """The last dimension only: 1."""
         return 1
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """See `Constraint`."""
+        """The argument with the sizes of the parts."""
         return (self.of,)
 
     @property
     def text(self) -> str:
-        """Where the expected number comes from, as messages say it."""
+        """The source of the expected number, for messages."""
         what = "elements of the shapes in" if self.shapes else "sum of"
         return f"the {what} {self.of!r} before it"
 
@@ -161,7 +161,7 @@ class PartStarts(Constraint):
 def range_limits(
     range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """Lowest and highest allowed value (but see `ValueRange.above`); `None` where open."""
+    """Return the lowest and highest allowed value (but see `ValueRange.above`); `None` if open."""
     low = None if range_.low is None else range_.low.number(dims, scalars)
     if range_.high is None:
         return low, None
@@ -170,7 +170,7 @@ def range_limits(
 
 
 def range_text(range_: ValueRange, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> str:
-    """The condition with its numbers, and its expressions behind them where they say more."""
+    """Return the condition with its numbers, followed by its expressions in parentheses."""
     low, high = range_limits(range_, dims, scalars)
     if range_.start is not None:
         text = f"0 <= value and {range_.start} + value <= {high}"

@@ -1,6 +1,6 @@
-"""From a decorated function's annotations to a `Signature`.
+"""Read a `Signature` from a decorated function's annotations.
 
-Every mistake in a declaration is found here, so that nothing later has to doubt it.
+All mistakes in a declaration are found here, so that later code can rely on it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from opsmith.signature.parameters import (
 
 
 def split_qualname(qualname: str) -> tuple[str, str]:
-    """``"ns::name"`` as a pair.
+    """Return the parts of ``"ns::name"``.
 
     Raises:
-        DeclarationError: it is anything else.
+        DeclarationError: the text has another form.
     """
     parts = qualname.split("::") if isinstance(qualname, str) else []
     if len(parts) != 2 or not all(part.isidentifier() and part.isascii() for part in parts):
@@ -42,7 +42,7 @@ def split_qualname(qualname: str) -> tuple[str, str]:
             f"an operator is named 'namespace::name', both identifiers; got {qualname!r}{hint}"
         )
     for part in parts:
-        # PyTorch reads a schema much as Python would, and stops at these.
+        # PyTorch parses a schema much like Python, and fails at keywords.
         if keyword.iskeyword(part):
             raise DeclarationError(
                 f"{qualname}: {part!r} is a keyword of Python; choose another name"
@@ -58,17 +58,17 @@ def signature_of(
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
 ) -> Signature:
-    """Read `function`'s annotations.
+    """Read a signature from a function's annotations.
 
     Args:
         function: the decorated function; only its signature is read.
         qualname: ``namespace::name``.
         mutates_args: the parameters that the operator writes into.
-        data_dependent: result dimensions that only the data decides.
-        parallel_dims: dimensions along which each slice is computed on its own.
+        data_dependent: the dimensions of results whose sizes depend on data.
+        parallel_dims: the dimensions along which each slice is computed on its own.
 
     Raises:
-        DeclarationError: quoting the annotation, and saying what would be right.
+        DeclarationError: the message quotes the annotation, and says what would be right.
     """
     namespace, name = split_qualname(qualname)
 
@@ -142,7 +142,7 @@ def _list(names: Collection[str]) -> str:
 
 
 def _told_of_each_other(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """`parameters`, where `Starts` of shapes and `Starts` of sizes are told apart."""
+    """Return `parameters` with each `PartStarts` marked as one of shapes or of sizes."""
     if not any(isinstance(c, PartStarts) for p in parameters for c in p.constraints):
         return tuple(parameters)
     rank = {

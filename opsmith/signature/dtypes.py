@@ -1,4 +1,4 @@
-"""The element types that a declaration can name, by their PyTorch names, without PyTorch."""
+"""The element types of declarations, by their PyTorch names, without importing PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
 _COMMON_INTEGRAL = ("uint8", "int8", "int16", "int32", "int64")
 COMMON = ("bool", *_COMMON_INTEGRAL, *FLOATING, *COMPLEX)
-"""What names of several dtypes (``Float``, ``Num``) stand for: PyTorch computes in all of these."""
+"""The dtypes of names such as ``Float`` and ``Num``: PyTorch computes in all of them."""
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 UNSIGNED = ("uint16", "uint32", "uint64")
 INTEGRAL = (*_COMMON_INTEGRAL, *UNSIGNED)
@@ -18,11 +18,11 @@ ALL_DTYPES = (*COMMON, *FLOAT8, *UNSIGNED)
 
 @dataclass(frozen=True)
 class DTypes:
-    """The dtypes that one tensor may have.
+    """The dtypes that a tensor may have.
 
     Attributes:
-        names: PyTorch dtype names in the order of `ALL_DTYPES`.
-        label: what the declaration calls them (``Float``, ``Int32``).
+        names: PyTorch's names of the dtypes, in the order of `ALL_DTYPES`.
+        label: the declaration's name of them (``Float``, ``Int32``).
     """
 
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class DTypes:
 
     @property
     def generic(self) -> bool:
-        """Whether this is the call's one generic dtype, rather than a fixed one."""
+        """Return whether this is the call's one generic dtype, rather than a fixed one."""
         return len(self.names) > 1
 
     def __contains__(self, name: object) -> bool:
@@ -41,6 +41,6 @@ ANY = DTypes(ALL_DTYPES, "Tensor")
 
 
 def known_dtypes(names: Iterable[str]) -> tuple[str, ...]:
-    """The names among `names` that opsmith carries, in the order of `ALL_DTYPES`."""
+    """Return the names in `names` that opsmith supports, in the order of `ALL_DTYPES`."""
     wanted = set(names)
     return tuple(name for name in ALL_DTYPES if name in wanted)

@@ -1,8 +1,8 @@
-"""Integer expressions over dimensions and scalar arguments, as shapes and ranges write them.
+"""Integer expressions of dimensions and scalar arguments, as in shapes and ranges.
 
-One expression serves three readers: Python evaluates it (with `int` or symbolic sizes), generated
-C++ evaluates it (`opsmith.kernels` writes it), and messages show it as the user wrote it. ``//``
-and ``%`` round towards negative infinity in all of them, as Python does.
+An expression has three uses: Python evaluates it (with `int` or symbolic sizes), generated C++
+evaluates it (`opsmith.kernels` writes it), and messages show it as the user wrote it. ``//`` and
+``%`` round towards negative infinity in all of them, as in Python.
 """
 
 from __future__ import annotations
@@ -74,28 +74,28 @@ _EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class ExpressionError(ValueError):
-    """The text is not an expression that opsmith knows; says why."""
+    """Raised for a text that is not an expression of opsmith's; the message says why."""
 
 
 def parse(text: str, scalars: Collection[str] = ()) -> Expression:
-    """Parse `text`.
+    """Parse an integer expression.
 
     Args:
-        text: an integer expression; ``{name}`` and ``{name[0]}`` always mean an argument, a bare
-            name means the scalar argument of that name if `scalars` has it, else a dimension.
-        scalars: names of the operator's int and sequence arguments.
+        text: the expression; ``{name}`` and ``{name[0]}`` always mean an argument, a bare name
+            means the scalar argument of that name if `scalars` has it, else a dimension.
+        scalars: the names of the operator's int and sequence arguments.
 
     Raises:
-        ExpressionError: the text is anything else.
+        ExpressionError: the text is not an integer expression.
     """
     return _parsed(text, frozenset(scalars))
 
 
 @functools.lru_cache(1024)  # operators use the same few names again and again
 def _parsed(text: str, scalars: frozenset[str]) -> Expression:
-    if text.isidentifier() and text.isascii() and not keyword.iskeyword(text):  # as most are
+    if text.isidentifier() and text.isascii() and not keyword.iskeyword(text):  # most are names
         return Scalar(text) if text in scalars else Name(text)
-    # Braces only mark arguments; as parentheses they parse, and the names inside are remembered.
+    # Braces mark arguments. Remember the names inside, and parse the braces as parentheses.
     braced = _braced_names(text)
     source = text.replace("{", "(").replace("}", ")").strip()
     try:
@@ -156,7 +156,7 @@ def _convert(node: ast.expr, text: str, scalars: frozenset[str]) -> Expression:
 
 
 def evaluate(expression: Expression, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Any:
-    """The value of `expression`: an `int`, or a symbolic int where a size is one.
+    """Return the value of `expression`: an `int`, or a symbolic int if a size is symbolic.
 
     Raises:
         KeyError: a dimension has no value in `dims` (an optional tensor that binds it is absent).
@@ -180,7 +180,7 @@ def evaluate(expression: Expression, dims: Mapping[str, Any], scalars: Mapping[s
 
 
 def leaves(expression: Expression) -> tuple[Integer | Name | Scalar, ...]:
-    """Every literal, dimension and argument in `expression`, left to right."""
+    """Return every literal, dimension and argument in `expression`, left to right."""
     match expression:
         case Binary(_, left, right):
             return leaves(left) + leaves(right)
@@ -191,17 +191,17 @@ def leaves(expression: Expression) -> tuple[Integer | Name | Scalar, ...]:
 
 
 def names(expression: Expression) -> frozenset[str]:
-    """The dimensions that `expression` reads."""
+    """Return the dimensions in `expression`."""
     return frozenset(leaf.name for leaf in leaves(expression) if isinstance(leaf, Name))
 
 
 def scalars_of(expression: Expression) -> frozenset[Scalar]:
-    """The arguments that `expression` reads."""
+    """Return the arguments in `expression`."""
     return frozenset(leaf for leaf in leaves(expression) if isinstance(leaf, Scalar))
 
 
 def text(expression: Expression) -> str:
-    """`expression` as a message shows it."""
+    """Return `expression` as messages show it."""
     return _render(
         expression,
         lambda name: name,

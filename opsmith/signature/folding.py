@@ -1,4 +1,4 @@
-"""Where a batch can be laid: into one parallel dimension of every tensor that has it."""
+"""Fold a batch into one parallel dimension of every tensor that has the dimension."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 @dataclass(frozen=True)
 class Fold:
-    """How one call takes the place of one per sample.
+    """A way to replace one call per sample by a single call.
 
     Attributes:
-        axes: for each tensor argument that has the dimension, where it stands.
-        out_axes: the same of each result.
+        axes: the axis of the dimension in each tensor argument that has it.
+        out_axes: the axis of the dimension in each result.
         variadic: whether it stands for any number of dimensions, so that the batch becomes a
             dimension of its own; else its size is multiplied.
     """
@@ -29,14 +29,14 @@ class Fold:
 
 
 def fold(signature: Signature, batched: Collection[str]) -> Fold | None:
-    """The fold along the first of the `parallel_dims` that takes the batch.
+    """Return the fold along the first of the `parallel_dims` that can hold the batch.
 
     Args:
-        signature: the operator's.
+        signature: the operator's signature.
         batched: the names of the arguments that have a batch.
 
     Returns:
-        `None` where no parallel dimension takes it: the operator is called once per sample then.
+        `None` if no parallel dimension can hold the batch: then the operator is called per sample.
     """
     for dim in signature.parallel_dims:
         found = _along(dim.removeprefix("*"), signature, batched)
@@ -61,7 +61,7 @@ def _along(dim: str, signature: Signature, batched: Collection[str]) -> Fold | N
 
 
 def _axis(shape: Shape | None, dim: str) -> int | None:
-    """Where `dim` stands in `shape`, if it stands there once and nothing before it is variadic."""
+    """Return the axis of `dim` in `shape`, if it occurs once and after no variadic dimension."""
     if shape is None:
         return None
     found = [
@@ -76,7 +76,7 @@ def _axis(shape: Shape | None, dim: str) -> int | None:
 
 
 def _read_elsewhere(signature: Signature, dim: str) -> bool:
-    """Whether `dim` also decides something else: a size, which values fit, a tensor in a list."""
+    """Return whether `dim` also decides a size, a constraint, or the shape of a list's tensors."""
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for owner in owners:
         type_ = owner.tensor_type

@@ -1,4 +1,4 @@
-"""Python annotations as opsmith types: jaxtyping arrays, tensors, scalars, sequences, optionals."""
+"""Convert annotations to types: jaxtyping arrays, tensors, scalars, sequences, optionals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KNOWN = (
     'Literal["sum", "mean"], '
     "tuple[int, int], Sequence[int], list[Tensor], and any of these with '| None'"
 )
-# What torch.library.custom_op takes and opsmith does not, each with the way round.
+# Types that torch.library.custom_op accepts and opsmith does not, each with a remedy.
 _REFUSED = {
     "dtype": "a dtype argument would make the result's dtype depend on a value; declare the "
     "result's dtype (Float32, or Float for that of the arguments), and convert outside",
@@ -62,12 +62,12 @@ _REFUSED = {
 
 
 class AnnotationProblem(ValueError):
-    """What is wrong with an annotation; the caller says whose it is."""
+    """Raised for a wrong annotation; the caller adds which parameter or result has it."""
 
 
 @dataclass(frozen=True)
 class Stripped:
-    """An annotation without ``Annotated`` and ``| None``, and what those said."""
+    """An annotation without ``Annotated`` and ``| None``, and the information in these."""
 
     base: Any
     optional: bool
@@ -76,7 +76,7 @@ class Stripped:
 
 
 def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
-    """The annotations of `function`, those that are strings evaluated where it was defined."""
+    """Return the annotations of `function`; strings are evaluated in the function's scope."""
     scope = dict(getattr(function, "__globals__", {}))
     with contextlib.suppress(TypeError, ValueError):
         scope.update(inspect.getclosurevars(function).nonlocals)
@@ -94,7 +94,7 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
 
 
 def strip(annotation: Any) -> Stripped:
-    """Take ``Annotated[...]`` and ``| None`` off, in whichever order they stand."""
+    """Remove ``Annotated[...]`` and ``| None`` from an annotation, in any order."""
     constraints: tuple[Any, ...] = ()
     optional, differentiable = False, True
     while True:
@@ -120,7 +120,7 @@ def strip_result(annotation: Any) -> Stripped:
     """Strip the annotation of a result.
 
     Raises:
-        AnnotationProblem: it says what values are, which nothing would enforce.
+        AnnotationProblem: the annotation constrains the values of a result, which is not supported.
     """
     part = strip(annotation)
     for constraint in part.constraints:
@@ -132,7 +132,7 @@ def strip_result(annotation: Any) -> Stripped:
 
 
 def is_int_sequence(base: Any) -> bool:
-    """Whether `base` is ``tuple[int, int]``, ``Sequence[int]`` or ``list[int]``."""
+    """Return whether `base` is ``tuple[int, int]``, ``Sequence[int]`` or ``list[int]``."""
     arguments = get_args(base)
     return (
         get_origin(base) in _SEQUENCES
@@ -142,10 +142,10 @@ def is_int_sequence(base: Any) -> bool:
 
 
 def type_of(base: Any, scalars: Collection[str]) -> Type:
-    """The opsmith type of an annotation that `strip` went over.
+    """Return the opsmith type of an annotation without ``Annotated`` and ``| None``.
 
     Raises:
-        AnnotationProblem: it is something else.
+        AnnotationProblem: opsmith does not support the type.
     """
     if base in _KINDS if isinstance(base, collections.abc.Hashable) else False:
         return ScalarType(_KINDS[base])
@@ -178,12 +178,12 @@ def _choices(base: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _is_array(base: Any) -> bool:
-    # By what it says, since this package imports jaxtyping late.
+    # Look at the attributes, since this package imports jaxtyping late.
     return isinstance(base, type) and hasattr(base, "array_type") and hasattr(base, "dim_str")
 
 
 def _is_tensor(base: Any) -> bool:
-    # By name, since this package does not import torch.
+    # Compare names, since this package does not import torch.
     return (
         isinstance(base, type)
         and base.__name__ == "Tensor"
@@ -206,12 +206,13 @@ def _tensor_type(base: Any, scalars: Collection[str]) -> TensorType:
     return TensorType(_dtypes(declared, label, by_jaxtyping), shape)
 
 
-@functools.lru_cache(64)  # an operator has few kinds of tensors, and a package too
+@functools.lru_cache(64)  # operators, and whole packages, use few kinds of tensors
 def _dtypes(declared: tuple[str, ...] | None, label: str, by_jaxtyping: bool) -> DTypes:
-    """The dtypes among those of a class of arrays, `None` for any."""
+    """Return the supported dtypes of a class of arrays; `declared` is `None` for any dtype."""
     names = COMMON if declared is None else known_dtypes(declared)
     if len(names) > 1 and by_jaxtyping:
-        # In the others PyTorch stores, and computes next to nothing: they are for who names them.
+        # PyTorch can store the other dtypes, but hardly computes in them: they must be named
+        # explicitly.
         names = tuple(name for name in names if name in COMMON)
     if not names:
         raise AnnotationProblem(
@@ -255,7 +256,7 @@ def results(
     """Return the type of each result, and whether it has a gradient.
 
     Raises:
-        AnnotationProblem: beginning with the annotation.
+        AnnotationProblem: the message begins with the annotation.
     """
     if annotation is inspect.Parameter.empty:
         raise AnnotationProblem("is missing; write the result's shape, or None")
@@ -307,21 +308,21 @@ def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
 
 def _is_documentation(item: object) -> bool:
     """Return whether an item is a `typing_extensions.Doc`, which says nothing of values."""
-    kind = type(item)  # by name, as opsmith does without that package
+    kind = type(item)  # compare names: opsmith does not need that package
     return (kind.__module__, kind.__name__) == ("typing_extensions", "Doc")
 
 
 def constraints_of(
     items: Sequence[Annotation], type_: Type, scalars: Collection[str]
 ) -> tuple[Constraint, ...]:
-    """What stood in ``Annotated``, with its texts parsed."""
+    """Return the constraints in ``Annotated``, with their texts parsed."""
     found: list[Constraint] = []
     for item in items:
         found.append(_constraint(item, type_, scalars))
     if any(isinstance(item, Total) for item in items) and not any(
         isinstance(item, Between | Index | Extent | Positive) for item in items
     ):
-        # Sizes are not negative; said first, so that what adds up is known to be sizes.
+        # Sizes are not negative. Check this first, so that only sizes are added up.
         found.insert(0, ValueRange(Bound(expressions.Integer(0)), None))
     return tuple(found)
 
@@ -366,7 +367,7 @@ def _constraint(item: Annotation, type_: Type, scalars: Collection[str]) -> Cons
 
 
 def show(annotation: Any) -> str:
-    """`annotation` as a user would have written it."""
+    """Return `annotation` as the user may have written it."""
     if isinstance(annotation, str):
         return annotation
     if annotation is None or annotation is type(None):

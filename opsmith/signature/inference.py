@@ -1,4 +1,4 @@
-"""What follows of the results' shapes where only some sizes of a call are known."""
+"""Infer the results' shapes of a call from those sizes that are known."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from opsmith.signature.parameters import Result
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 Sizes = Sequence[int | None]
-"""The sizes of one tensor, `None` where only the run tells."""
+"""The sizes of one tensor; `None` for a size that is known at run time only."""
 
 
 @dataclass
 class Known:
-    """What is known of a call.
+    """The known sizes of a call.
 
     Attributes:
-        dims: the sizes of named dimensions; what is not known is not there.
+        dims: the sizes of named dimensions, without unknown ones.
         variadic: the sizes that each ``*name`` stands for, known or not.
     """
 
@@ -32,13 +32,13 @@ class Known:
 def infer(
     signature: Signature, arguments: Mapping[str, Any], sizes_of: Callable[[Any], Sizes | None]
 ) -> Known:
-    """Bind what is known. Nothing is compared: a call does that when all is known.
+    """Bind the known sizes, without comparing anything: the call itself does that.
 
     Args:
-        signature: the operator's.
-        arguments: by name; what stands for a tensor may be anything.
-        sizes_of: the sizes of what stands for a tensor; `None` where not even their number is
-            known, or where there is no tensor.
+        signature: the operator's signature.
+        arguments: the arguments by name; anything may stand for a tensor.
+        sizes_of: returns the sizes of the object that stands for a tensor; `None` if not even their
+            number is known, or if it does not stand for a tensor.
     """
     known = Known()
     for parameter in signature.tensors:
@@ -54,7 +54,7 @@ def infer(
 
 def _bind(known: Known, shape: Shape, sizes: Sizes) -> None:
     if len(sizes) < shape.rank:
-        return  # the call will be refused
+        return  # the call will fail
     for axis, dim in shape.axes():
         match dim:
             case Variadic(str(name)):
@@ -68,13 +68,13 @@ def _bind(known: Known, shape: Shape, sizes: Sizes) -> None:
 def result_sizes(
     signature: Signature, result: Result, known: Known, arguments: Mapping[str, Any]
 ) -> list[int | None] | None:
-    """The sizes of a result; `None` where not even their number is known.
+    """Return the sizes of a result; `None` if not even their number is known.
 
     Args:
-        signature: the operator's.
-        result: one whose shape is declared.
-        known: from `infer`.
-        arguments: by name, for the numbers that decide sizes.
+        signature: the operator's signature.
+        result: a result whose shape is declared.
+        known: the result of `infer`.
+        arguments: the arguments by name, for the numbers that decide sizes.
     """
     found: list[int | None] = []
     for dim in signature.result_dims(result):

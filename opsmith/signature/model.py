@@ -1,4 +1,4 @@
-"""What a declaration says, as plain data: the one thing that everything else is derived from."""
+"""The declaration of an operator as plain data, from which everything else is derived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from opsmith.signature.shapes import Fixed, Variadic, bound_by
 
 @dataclass(frozen=True)
 class Signature:
-    """An operator's name, parameters and results, and what the author claims of them."""
+    """An operator's name, parameters and results, and the author's claims.
+
+    Attributes:
+        namespace: the ``ns`` of ``ns::name``.
+        name: the name in the namespace.
+        parameters: the parameters, in order.
+        results: the results, in order.
+        data_dependent: the dimensions of results whose sizes depend on data.
+        parallel_dims: the dimensions along which each slice is computed on its own.
+        doc: the docstring of the declaration.
+    """
 
     namespace: str
     name: str
@@ -31,11 +41,11 @@ class Signature:
 
     @cached_property
     def by_name(self) -> dict[str, Parameter]:
-        """The parameters by their names."""
+        """The parameters by name."""
         return {parameter.name: parameter for parameter in self.parameters}
 
     def parameter(self, name: str) -> Parameter:
-        """The parameter called `name`."""
+        """Return the parameter called `name`."""
         return self.by_name[name]
 
     @cached_property
@@ -55,7 +65,7 @@ class Signature:
 
     @cached_property
     def shaped(self) -> bool:
-        """Whether every result's shape is declared, so that a fake kernel can be derived."""
+        """Return whether every result's shape is declared, so that a fake kernel can be derived."""
         return all(
             isinstance(result.type, TensorType) and result.type.shape is not None
             for result in self.results
@@ -79,9 +89,9 @@ class Signature:
 
     @cached_property
     def dim_sources(self) -> dict[str, str]:
-        """For each named dimension the parameter that binds it first.
+        """The parameter that first binds each named dimension.
 
-        That is a required tensor if there is any, else a required list, else what may be absent.
+        Required tensors count before required lists, and these before optional arguments.
         """
         sources: dict[str, str] = {}
         ranked = sorted(self.tensors, key=lambda p: (p.optional, p.is_tensor_list))
@@ -89,13 +99,13 @@ class Signature:
             shape = parameter.tensor_type.shape if parameter.tensor_type else None
             for name in shape.binds() if shape is not None else ():
                 sources.setdefault(name, parameter.name)
-        # Binding goes through the arguments in order, whichever of them are required.
+        # Arguments are bound in order, whether or not they are required.
         order = [p.name for p in self.tensors]
         return dict(sorted(sources.items(), key=lambda item: order.index(item[1])))
 
     @cached_property
     def certain_dims(self) -> frozenset[str]:
-        """The named dimensions that every call binds, whatever optional arguments are absent."""
+        """The named dimensions that every call binds, even if optional arguments are absent."""
         return frozenset(
             name
             for name, source in self.dim_sources.items()
@@ -105,7 +115,7 @@ class Signature:
 
     @cached_property
     def nonempty(self) -> dict[str, tuple[str, ...]]:
-        """The lists of tensors that must not be empty, and what nothing else would fix."""
+        """The lists of tensors that must not be empty, with the names that only they bind."""
         found: dict[str, list[str]] = {}
         for name in self._read_dims():
             source = self.by_name.get(self.dim_sources.get(name, ""))
@@ -122,7 +132,7 @@ class Signature:
         return {name: tuple(dims) for name, dims in found.items()}
 
     def _read_dims(self) -> list[str]:
-        """The named dimensions that something else than the binding argument's own shape reads."""
+        """Return the named dimensions that are read outside the argument that binds them."""
         read: dict[str, None] = {}
         for result in self.results:
             for dim in result.tensor_type.shape.dims if result.tensor_type.shape else ():
@@ -159,8 +169,8 @@ class Signature:
     def constrained_dims(self) -> frozenset[str]:
         """The named dimensions that decide which values fit.
 
-        A constraint reads their size, or looks along them: a part of such a dimension, or several
-        of them in a row, may not fit where each does.
+        A constraint depends on their size, or on the order of values along them. Values that fit
+        the whole dimension may not fit a slice of it, or several dimensions joined to one.
         """
         found: set[str] = set()
         for parameter in self.parameters:
@@ -176,7 +186,7 @@ class Signature:
     def told_dims(self) -> frozenset[str]:
         """The named dimensions that the numbers in a sequence must add up to, or end at.
 
-        A compiler takes such numbers for constants, and the size with them.
+        A compiler treats such numbers as constants, and so the size as well.
         """
         return frozenset(
             name
@@ -189,11 +199,14 @@ class Signature:
         )
 
     def schema(self) -> str:
-        """The schema without the namespace, as ``torch.library.define`` takes it."""
+        """Return the schema without the namespace, as ``torch.library.define`` expects it."""
         return schema_of(self.name, self.parameters, self.results)
 
     def facts(self) -> str:
-        """All that it says but the documentation, as a text; no shape is parsed for it."""
+        """Return everything in the declaration except its documentation, as a text.
+
+        No shape is parsed for it.
+        """
         dtypes = [p.tensor_type and p.tensor_type.dtypes.names for p in self.parameters]
         results = [
             (str(one.type), one.tensor_type.dtypes.names, one.differentiable)
@@ -204,7 +217,7 @@ class Signature:
         return repr((self.namespace, self.schema(), annotations, dtypes, results, claims))
 
     def result_dims(self, result: Result) -> tuple[Fixed | Variadic, ...]:
-        """The dimensions of a result; only for a signature that is `shaped`."""
+        """Return the dimensions of a result; the signature must be `shaped`."""
         shape = result.tensor_type.shape
         assert shape is not None
         dims = tuple(dim for dim in shape.dims if isinstance(dim, Fixed | Variadic))

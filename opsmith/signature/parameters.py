@@ -21,7 +21,7 @@ NO_DEFAULT: Any = _NoDefault()
 
 
 def quoted(text: str) -> str:
-    """A string as it is written in a declaration."""
+    """Return a string as it is written in a declaration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -35,7 +35,7 @@ class TensorType:
 
     @property
     def shaped_generic(self) -> bool:
-        """Whether it has the call's one generic dtype."""
+        """Return whether the tensor has the call's one generic dtype."""
         return self.shape is not None and self.dtypes.generic
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class TensorListType:
 
 @dataclass(frozen=True)
 class ScalarType:
-    """An int, float, bool or str; `choices` are the strings that it may be, if not any."""
+    """An int, float, bool or str; `choices` are the allowed strings, if they are limited."""
 
     kind: Kind
     choices: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class ScalarType:
 
 @dataclass(frozen=True)
 class SequenceType:
-    """Several scalars of one kind; `length` is `None` where any number may come."""
+    """Several scalars of one kind; `length` is `None` if any number is allowed."""
 
     kind: Kind
     length: int | None
@@ -84,7 +84,7 @@ Type = TensorType | TensorListType | ScalarType | SequenceType
 
 
 def is_integral(type_: Type) -> bool:
-    """Whether the values are ints and nothing else."""
+    """Return whether all values of a type are ints."""
     match type_:
         case TensorType(dtypes) | TensorListType(TensorType(dtypes)):
             return set(dtypes.names) <= set(INTEGRAL)
@@ -94,16 +94,16 @@ def is_integral(type_: Type) -> bool:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of an operator.
+    """A parameter of an operator.
 
     Attributes:
         name: its name in Python, in the schema and in C++.
-        type: what it is.
+        type: its type.
         optional: whether ``None`` may be passed.
-        default: the default, or `NO_DEFAULT`.
+        default: its default, or `NO_DEFAULT`.
         keyword_only: whether it stands after ``*``.
         mutated: whether the operator writes into it.
-        constraints: what its values must be.
+        constraints: the conditions on its values.
         differentiable: whether gradients may reach it.
         annotation: the annotation as messages quote it.
     """
@@ -120,22 +120,22 @@ class Parameter:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor (perhaps optional)."""
+        """Return whether it is a tensor (perhaps optional)."""
         return isinstance(self.type, TensorType)
 
     @property
     def is_tensor_list(self) -> bool:
-        """Whether it is a list of tensors."""
+        """Return whether it is a list of tensors."""
         return isinstance(self.type, TensorListType)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is one int, float, bool or str."""
+        """Return whether it is one int, float, bool or str."""
         return isinstance(self.type, ScalarType)
 
     @property
     def is_sequence(self) -> bool:
-        """Whether it is several ints, floats, bools or strs."""
+        """Return whether it is a sequence of ints, floats, bools or strs."""
         return isinstance(self.type, SequenceType)
 
     @property
@@ -153,11 +153,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Result:
-    """One result.
+    """A result of an operator.
 
     Attributes:
-        name: ``out``, or ``out0``, ``out1``, … where there are several.
-        type: what it is.
+        name: ``out``, or ``out0``, ``out1``, … if there are several results.
+        type: its type.
         differentiable: whether gradients may come from it.
     """
 

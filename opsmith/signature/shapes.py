@@ -1,4 +1,4 @@
-"""Symbolic shapes: what stands between the quotes of a jaxtyping annotation."""
+"""Symbolic shapes: the text in quotes of a jaxtyping annotation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsmith.signature.expressions import Expression, ExpressionError, Name
 
 @dataclass(frozen=True)
 class Fixed:
-    """One dimension whose size is an expression; a plain name binds it."""
+    """A dimension whose size is an expression; a plain name binds the size."""
 
     expression: Expression
 
@@ -33,7 +33,7 @@ class Variadic:
 
 @dataclass(frozen=True)
 class Unnamed:
-    """One dimension of any size, ``_``."""
+    """A dimension of any size, ``_``."""
 
     def __str__(self) -> str:
         return "_"
@@ -44,11 +44,11 @@ Dim = Fixed | Variadic | Unnamed
 
 @dataclass(frozen=True)
 class Shape:
-    """The dimensions of one tensor, at most one of them variadic.
+    """The dimensions of a tensor, at most one of them variadic.
 
     Attributes:
-        text: the annotation's own words.
-        scalars: names of the operator's int and sequence arguments, in their order as words.
+        text: the text in the annotation.
+        scalars: the names of the operator's int and sequence arguments, sorted.
     """
 
     text: str
@@ -59,7 +59,8 @@ class Shape:
         """The dimensions in order.
 
         Raises:
-            ShapeError: the text is not a shape; whoever declares is told by `parse`.
+            ShapeError: the text is not a shape. For a declaration, `parse` raises the error
+                earlier.
         """
         return _parsed(self.text, self.scalars)
 
@@ -73,23 +74,23 @@ class Shape:
 
     @property
     def rank(self) -> int:
-        """How many dimensions there are, a variadic one not counted."""
+        """The number of dimensions, without the variadic one."""
         return sum(not isinstance(dim, Variadic) for dim in self.dims)
 
     def axes(self) -> Iterator[tuple[int, Dim]]:
-        """Each dimension with its axis in a tensor, counted from the end past a variadic one."""
+        """Yield each dimension with its axis; after a variadic one, axes count from the end."""
         past = 0
         for position, dim in enumerate(self.dims):
             yield position - past, dim
             past = len(self.dims) if isinstance(dim, Variadic) else past
 
     def binds(self) -> tuple[str, ...]:
-        """The names that a tensor of this shape gives a size to, in order."""
+        """Return the names whose sizes a tensor of this shape binds, in order."""
         return bound_by(self.dims)
 
 
 def bound_by(dims: Iterable[Dim]) -> tuple[str, ...]:
-    """The names that a tensor of these dimensions gives a size to, in order."""
+    """Return the names whose sizes a tensor of these dimensions binds, in order."""
     found: list[str] = []
     for dim in dims:
         match dim:
@@ -99,10 +100,10 @@ def bound_by(dims: Iterable[Dim]) -> tuple[str, ...]:
 
 
 class ShapeError(ValueError):
-    """The text is not a shape; says why."""
+    """Raised for a text that is not a shape; the message says why."""
 
 
-# Compiled when they are first used: a declaration of an installed package needs none.
+# These patterns are compiled on first use: declarations of an installed package do not need them.
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _DOCUMENTED = r"[A-Za-z_]\w*=(.+)"
 _UNSUPPORTED = {
@@ -116,19 +117,19 @@ def parse(text: str, scalars: Collection[str] = ()) -> Shape:
     """Parse the text of a jaxtyping shape.
 
     Args:
-        text: dimensions separated by spaces (spaces inside parentheses, brackets and braces do
-            not separate).
-        scalars: names of the operator's int and sequence arguments.
+        text: dimensions separated by spaces (spaces inside parentheses, brackets and braces do not
+            separate).
+        scalars: the names of the operator's int and sequence arguments.
 
     Raises:
-        ShapeError: with the offending dimension quoted.
+        ShapeError: the message quotes the wrong dimension.
     """
     shape = Shape(text, tuple(sorted(scalars)))
     _parsed(text, shape.scalars)
     return shape
 
 
-@functools.lru_cache(256)  # results, gradients and gradients' operators have arguments' shapes
+@functools.lru_cache(256)  # results, and gradient operators, repeat the shapes of arguments
 def _parsed(text: str, scalars: tuple[str, ...]) -> tuple[Dim, ...]:
     dims = tuple(_dim(word, scalars) for word in _words(text))
     if sum(isinstance(dim, Variadic) for dim in dims) > 1:

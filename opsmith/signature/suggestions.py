@@ -1,4 +1,4 @@
-"""Suggest what was meant, for the usual slips of a declaration."""
+"""Suggest a correction for common slips in a declaration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def annotation_slip(error: BaseException) -> str:
-    """Say which slip in a jaxtyping annotation raised `error`; empty if it is none that is known.
+    """Describe the slip in a jaxtyping annotation that raised `error`; empty if it is unknown.
 
     Args:
-        error: what evaluating an annotation raised, or importing the file that has it.
+        error: the error of evaluating an annotation, or of importing the file that has it.
     """
     text = str(error)
-    # What jaxtyping says of "N, C", and of "N", "C".
+    # The messages of jaxtyping for "N, C", and for "N", "C".
     if isinstance(error, ValueError) and re.search("not commas|an array type and a shape", text):
         return 'a shape is one text, its axes separated by spaces, as in Float[Tensor, "N C"]'
     if isinstance(error, NameError) or (
@@ -39,10 +39,10 @@ def annotation_slip(error: BaseException) -> str:
 
 
 def refuse_unknown_keywords(label: Callable[..., str]) -> Callable[[_Function], _Function]:
-    """Have a function refuse keywords that it does not have by naming the operator and the nearest.
+    """Have a function refuse unknown keywords with the operator's name and the nearest keyword.
 
     Args:
-        label: gives, from the arguments of a call, what the message begins with.
+        label: returns the beginning of the message, given the positional arguments of a call.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -59,7 +59,7 @@ def refuse_unknown_keywords(label: Callable[..., str]) -> Callable[[_Function], 
                 raise DeclarationError(f"{label(*args)}: {_no_keyword(unknown, keywords)}")
             return function(*args, **given)
 
-        return checked  # type: ignore[return-value]  # takes and returns what `function` does
+        return checked  # type: ignore[return-value]  # has the signature of `function`
 
     return decorate
 

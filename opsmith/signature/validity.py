@@ -1,4 +1,4 @@
-"""Whether a signature's parts agree with each other; each finding says what would be right."""
+"""Check that the parts of a signature agree; each message says what would be right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Refuse = Callable[[str], NoReturn]
 
 
 def check(signature: Signature, refuse: Refuse) -> None:
-    """Call `refuse` with the first thing in `signature` that cannot hold."""
+    """Call `refuse` with the first contradiction in `signature`, if there is one."""
     _names(signature, refuse)
     _dtypes(signature, refuse)
     for parameter in signature.parameters:
@@ -151,7 +151,7 @@ def _readable(
 
 
 def _number_called(signature: Signature, name: str) -> str:
-    """How a shape reads the int argument that `name` may be meant for."""
+    """Return a hint that quotes the int argument that `name` may be meant for; else empty."""
     for parameter in signature.parameters:
         if parameter.name.lower() == name.lower() and parameter.type == ScalarType("int"):
             return f". The value of the argument {parameter.name!r} is written {{{parameter.name}}}"
@@ -203,7 +203,7 @@ def _numeric(parameter: Parameter) -> bool:
 
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
-    """Refuse what has no last dimension to look along, or more than 64 bits hold with a sign."""
+    """Refuse an argument without a last dimension to span, or whose sums may exceed int64."""
     if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
         refuse(f"{owner}: {what} is not for uint64; take int64")
     shape = parameter.tensor_type.shape if parameter.tensor_type else None
@@ -255,7 +255,7 @@ def _starts(
 def _read(
     signature: Signature, parameter: Parameter, name: str, called: str, refuse: Refuse
 ) -> TensorType:
-    """The type of a required tensor argument whose values another argument's constraint reads."""
+    """Return the type of the required tensor argument that another argument's constraint reads."""
     read = signature.by_name.get(name)
     if (
         read is None

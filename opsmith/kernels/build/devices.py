@@ -79,7 +79,7 @@ class Device:
 
     @property
     def in_every_library(self) -> bool:
-        """Whether every library supports the device, as ``abi.h`` lists it."""
+        """Return whether every library supports the device, as ``abi.h`` lists it."""
         return self.name in (HOST, "cuda")
 
     @property

@@ -146,7 +146,7 @@ class Recipe:
 
     @property
     def subject(self) -> str:
-        """What is built, with the user's source files, for messages."""
+        """The name of the build for messages, with the user's source files."""
         files = " ".join(str(unit.source) for unit in self.given if isinstance(unit.source, Path))
         return f"{self.what}: {files}" if files else self.what
 

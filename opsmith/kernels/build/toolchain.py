@@ -40,7 +40,7 @@ class Compiler:
 
     @property
     def is_gcc(self) -> bool:
-        """Whether the compiler is GCC, whatever its file is called."""
+        """Return whether the compiler is GCC, whatever its file is called."""
         # GCC's version text contains these words in every language.
         return "Free Software Foundation" in self.version
 
