@@ -1,15 +1,16 @@
-"""The checks' own runtime: calls a kernel's C symbol with neither PyTorch nor Python around it.
+"""The checks' own runtime: it calls a kernel's C symbol without PyTorch and Python in the process.
 
 A small C++ program (``driver/``) reads cases from a file, calls the kernel with a context of its
-own, and writes the results to another file. So whatever happens in a call is the kernel's doing:
+own, and writes the results to another file. The kernel is therefore the cause of every fault in a
+call. The program provides:
 
 * memory that ends, or begins, at an inaccessible page; arguments that must not be written are
-  read-only; results and scratch memory begin as NaN or the largest integer;
-* a ``parallel_for`` that ignores the grain, cuts at odd places and shuffles the pieces, on one
+  read-only; results and scratch memory are filled with NaN or the largest integer;
+* a ``parallel_for`` that ignores the grain, cuts at random places and shuffles the pieces, on one
   thread and on several;
-* a count of what is allocated and not given back, and of what a call changes around it.
+* a count of allocations that are not freed, and of changes to the state of the process.
 
-The same program and kernel, rebuilt with ``-fsanitize=…``, are what ``--sanitize`` runs.
+``--sanitize`` runs the same program and kernel, rebuilt with ``-fsanitize=…``.
 """
 
 from opsmith.checks.harness.build import SANITIZERS, Build, build

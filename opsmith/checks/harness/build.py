@@ -1,4 +1,4 @@
-"""Builds the harness around one kernel: the driver, and a library of the kernel and its adapter."""
+"""Build the harness for one kernel: the driver, and a library of the kernel and its adapter."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _DRIVER = _HERE / "driver"
 _PROGRAM = "opsmith-harness"
 
 SANITIZERS = ("address", "undefined", "thread", "memory")
-"""What ``-fsanitize=`` may be; ``memory`` needs clang."""
+"""The supported values of ``-fsanitize=``; ``memory`` needs clang."""
 _RUNTIMES = {"address": "asan", "undefined": "ubsan", "thread": "tsan", "memory": "msan"}
 
 
 @dataclass(frozen=True)
 class Build:
-    """A kernel that is ready to be called.
+    """A kernel that is built for the harness.
 
     Attributes:
         program: the driver.
         library: the kernel and its adapter.
         source: the kernel's file.
-        sanitizer: which one both were built with; empty for none.
-        with_lines: gives the library once more, with what its lines are told by; `None` where that
-            does not build.
+        sanitizer: the sanitizer that both were built with; empty for none.
+        with_lines: function that builds the library with debug information; it returns `None` if
+            the build fails.
     """
 
     program: Path
@@ -49,10 +49,10 @@ class Build:
 
 
 def _require_runtime(clang: str, sanitizer: str) -> None:
-    """Raise where clang came without the libraries that sanitizers need, as Debian has it.
+    """Require the libraries for a sanitizer, which Debian packages separately from clang.
 
     Raises:
-        MissingDependencyError: says how to get them.
+        MissingDependencyError: the libraries are missing; the message says how to install them.
     """
     asked = [clang, "--rtlib=compiler-rt", "-print-libgcc-file-name"]
     folder = Path(subprocess.run(asked, capture_output=True, text=True, check=False).stdout).parent
@@ -68,12 +68,12 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
 
     Args:
         source: a kernel that is written against ``<opsmith/kernel.h>``.
-        sanitizer: one of `SANITIZERS`, or none.
-        emulated: whether `source` is a kernel of CUDA that is compiled for the CPU.
+        sanitizer: one of `SANITIZERS`, or empty.
+        emulated: whether `source` is a CUDA kernel that is compiled for the CPU.
 
     Raises:
-        BuildError: it does not compile.
-        MissingDependencyError: there is no compiler, or not what the sanitizer needs.
+        BuildError: the kernel does not compile.
+        MissingDependencyError: the compiler or the libraries for the sanitizer are missing.
     """
     compiler = toolchain.find_compiler(_PROGRAM)
     if sanitizer == "memory" and "clang" not in Path(compiler.path).name:
@@ -92,14 +92,15 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
     links: tuple[str, ...] = ()
     settings = {}
     if sanitizer:
-        # The first report ends the call: what follows it may be its consequence.
+        # The first report ends the call, since later ones may be its consequences.
         asked = f"-fsanitize={sanitizer}"
         options = [asked, "-fno-sanitize-recover=all"]
         if sanitizer == "memory":
-            # What was never written shows where it is used: in the driver, if a result holds it.
+            # Uninitialised memory is reported where it is used, which is in the driver if a result
+            # holds it. So track its origin.
             options.append("-fsanitize-memory-track-origins=2")
         flags = (*options, "-O1")
-        # The sanitizer's own functions are in the program, where clang puts them alone.
+        # With clang, only the program contains the sanitizer's own functions.
         links = (asked, "-Wl,-z,undefs")
         settings["SANITIZE"] = ";".join(options)
     signature = source.signature
@@ -131,13 +132,14 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
 
     @cache
     def with_lines() -> Path | None:
-        # To tell lines changes no code, and so no address.
+        # Debug information (`-g`) changes neither code nor addresses.
         with contextlib.suppress(BuildError):
             return library("-g")
         return None
 
-    # The kernel is the very object that other runtimes' libraries have. Its lines are asked for
-    # where it has a fault; a sanitizer prints them itself. More than these takes a fifth longer.
+    # Without a sanitizer, the kernel's object file is the one in other runtimes' libraries, and
+    # `with_lines` is built only after a fault. A sanitizer prints lines itself; more debug
+    # information than `-g1` takes a fifth longer to build.
     own = library(*(("-g1", "-fno-omit-frame-pointer") if sanitizer else ()))
     program = build_program(_PROGRAM, _DRIVER, settings, include_dirs=[kernels.INCLUDE, _INCLUDE])
     return Build(program, own, source.path, sanitizer, with_lines)

@@ -1,4 +1,4 @@
-"""What is sent to the harness, and what comes back."""
+"""Requests to the harness, and its answers."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ _SCALARS = {"int": ("i", "q"), "float": ("f", "d"), "bool": ("b", "B")}
 
 @dataclass(frozen=True)
 class Phase:
-    """One way of calling.
+    """One way of calling a kernel.
 
     Attributes:
-        at_end: whether memory ends at an inaccessible page; else it begins behind one.
-        fill: the byte that results and scratch memory begin with.
-        seed: decides where and in which order ``parallel_for`` cuts; 0: it does not cut.
-        threads: how many run its pieces.
-        calls: how often the call is made; more than once counts what stays allocated.
+        at_end: whether memory ends at an inaccessible page; otherwise, it begins behind one.
+        fill: the byte that results and scratch memory are filled with.
+        seed: seed for the pieces of ``parallel_for`` and their order; 0 for a single piece.
+        threads: number of threads for these pieces.
+        calls: number of calls; with more than one, allocations that are not freed are counted.
         together: whether all cases are called at the same time.
-        pause: where the first of these stands still while the others run from beginning to end: at
-            its first touch of this tensor, in the order of arguments and results; nowhere if
-            negative.
-        emulated: whether the kernel is CUDA's, whose blocks and threads `seed` puts in order.
+        pause: index of a tensor, in the order of arguments and results. With `together`, the call
+            of the first case stops at its first access to this tensor until the other calls have
+            returned. Negative for no stop.
+        emulated: whether the kernel is an emulated CUDA kernel; `seed` then decides the order of
+            blocks and threads.
     """
 
     at_end: bool = True
@@ -69,7 +70,7 @@ class Phase:
     emulated: bool = False
 
     def describe(self) -> str:
-        """How the kernel was called, as the beginning of a message."""
+        """Describe the way of calling, as the beginning of a message."""
         if self.pause >= 0:
             return "called by one thread in the middle of another's call"
         if self.together:
@@ -83,7 +84,7 @@ class Phase:
         return f"with the pieces of parallel_for on {self.threads} threads"
 
 
-#: How the driver's words begin, and the code of what they say.
+#: Failure codes by the beginning of the driver's message.
 _SAID = {
     "wrote into ": "OPS-MUTATION-UNDECLARED",
     "wrote ": "OPS-MEMORY-BOUNDS",
@@ -93,7 +94,7 @@ _SAID = {
     "left ": "OPS-AFTER-SETTING",
     "forked ": FORK_CODE,
 }
-#: What the emulation of CUDA puts before its words, and a bar.
+#: Failure codes by the word that the emulation of CUDA puts, with a bar, before its message.
 _KINDS = {
     "alignment": "OPS-CUDA-ALIGNMENT",
     "barrier": "OPS-CUDA-BARRIER",
@@ -113,15 +114,15 @@ _SANITIZERS = {
 
 
 def code_of(said: str) -> str:
-    """The code of what the driver says of a call."""
+    """Return the failure code for a message of the driver."""
     return next((code for words, code in _SAID.items() if said.startswith(words)), "OPS-CALL-CRASH")
 
 
 class Fault(Exception):
-    """The kernel did what it must not do, and its process ended; the message says what.
+    """The kernel violated a rule, and its process ended; the message says which rule.
 
     Attributes:
-        code: what kind of failure that is.
+        code: the failure code.
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -131,15 +132,15 @@ class Fault(Exception):
 
 @dataclass
 class Call:
-    """What one call gave.
+    """The outcome of one call.
 
     Attributes:
         refused: the message of a call that failed; empty for one that succeeded.
-        results: the results, `None` for one that the kernel did not allocate.
+        results: the results; `None` for a result that the kernel did not allocate.
         written: the new contents of every argument that may be written, by name.
-        split: whether ``parallel_for`` was called and cut.
-        seen: what was seen beside the results, in words.
-        remarks: what may explain a wrong result, and is none by itself.
+        split: whether ``parallel_for`` was called and split into pieces.
+        seen: messages about faults beside the results.
+        remarks: messages that may explain a wrong result, but are no faults by themselves.
     """
 
     refused: str
@@ -150,13 +151,13 @@ class Call:
     remarks: list[str] = field(default_factory=list)
 
     def tensors(self) -> list[Tensor]:
-        """The results, then what was written into, as `flatten` gives them for a call."""
+        """Return the results, then the written arguments, in the order of `flatten`."""
         return [one for one in (*self.results, *self.written.values()) if one is not None]
 
 
 @dataclass
 class Report:
-    """What all calls of one run gave, phase by phase and case by case."""
+    """The outcomes of all calls of one run, by phase and by case."""
 
     calls: list[list[Call]]
 
@@ -172,13 +173,10 @@ def run(
 
     Args:
         build: the kernel.
-        signature: the operator's.
-        cases: arguments by name, tensors on the CPU in any layout that the kernel takes.
-        phases: how to call.
-        seconds: how long all of it may take.
-
-    Returns:
-        What the calls gave.
+        signature: the operator's signature.
+        cases: arguments by name; tensors on the CPU in any layout that the kernel accepts.
+        phases: the ways of calling.
+        seconds: time limit in seconds for all calls.
 
     Raises:
         Fault: the kernel touched memory that is not its own, crashed, or did not return.
@@ -274,7 +272,7 @@ def _plain(kind: str, value: Any) -> bytes:
 
 
 def _tensor(name: str, tensor: Any, mutated: bool) -> bytes:
-    """A tensor's memory from its first to its last element, with whatever lies between."""
+    """Encode a tensor with its memory from the first to the last element, gaps included."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is {type(tensor).__name__}, expected a tensor")
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -351,7 +349,7 @@ def _answer(
 
 
 def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -> Fault:
-    """How a process ended that left no word in its file."""
+    """Return the fault of a process that ended without writing a message to its file."""
     from opsmith.checks.harness.sanitizers import first_report
 
     said = first_report(done.stderr, build) if build.sanitizer else ""
@@ -370,7 +368,7 @@ def _ended(build: Build, phase: Phase, done: subprocess.CompletedProcess[str]) -
 
 
 def _placed(reader: _Reader, build: Build) -> str:
-    """Words and the place that they are about; empty where there are none."""
+    """Read a message and add its source location; empty if there is no message."""
     text = reader.text()
     where = innermost([reader.text() for _ in range(reader.get("I"))], build)
     return f"{text}\n  at {where}" if text and where else text

@@ -1,4 +1,4 @@
-"""The words of a sanitizer's report, without its pages of addresses."""
+"""Short messages from the long reports of sanitizers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _KINDS = {
 
 
 def first_report(text: str, build: Build) -> str:
-    """What the first report of a sanitizer says, with the innermost line of the user's.
+    """Summarise a sanitizer's first report, with the innermost line of the user's source.
 
     Args:
         text: the standard error output.
-        build: what was called.
+        build: the kernel that was called.
 
     Returns:
-        A message; empty where there is no report.
+        A message; empty if `text` contains no report.
     """
     undefined = _UNDEFINED.search(text)
     if undefined is not None:

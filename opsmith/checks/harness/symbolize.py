@@ -1,4 +1,4 @@
-"""From addresses in a library to lines of the user's source."""
+"""Find lines of the user's source for addresses in a library."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def innermost(places: Sequence[str], build: Build) -> str:
-    """The innermost of `places` that is in the kernel's own folder, as ``file:line``.
+    """Find the innermost of `places` that is in the kernel's own folder.
 
     Args:
-        places: ``address library``, innermost first, or ``=file:line`` where that is known.
-        build: what was called.
+        places: ``address library``, innermost first, or ``=file:line`` where the line is known.
+        build: the kernel that was called.
 
     Returns:
-        The place; the innermost one with a known file where none is the user's; empty where
-        nothing is known, as without binutils.
+        The place as ``file:line``. If no place is in the kernel's folder, the innermost place with
+        a known file. Empty if no file is known, as without binutils.
     """
     known = [place[1:] for place in places if place.startswith("=")]
     if known:
@@ -31,7 +31,7 @@ def innermost(places: Sequence[str], build: Build) -> str:
     library = build.with_lines() if tool is not None and own else None
     if tool is None or library is None:
         return ""
-    # A frame's address is that of the next instruction.
+    # The address of a frame is that of the instruction after the call.
     addresses = [f"{max(int(address, 16) - 1, 0):x}" for address in own]
     done = subprocess.run(
         [tool, "-i", "-e", str(library), *addresses], capture_output=True, text=True

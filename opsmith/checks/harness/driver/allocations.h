@@ -1,5 +1,5 @@
-// Counts what kernels allocate and do not give back. A sanitizer brings its own allocator, and its
-// own search for leaks.
+// Counts memory that kernels allocate and do not free. A sanitizer has its own allocator, and its
+// own detection of leaks.
 #pragma once
 
 #include "memory.h"
@@ -42,7 +42,7 @@ inline void* uncounted(void* memory) {
 }  // namespace opsmith::harness
 
 #if defined(__GLIBC__) && !defined(OPSMITH_HARNESS_SANITIZED)
-// glibc lets a program replace these, and keeps its own under other names.
+// glibc allows a program to replace these functions, and keeps its own under other names.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -57,7 +57,7 @@ void* calloc(size_t count, size_t size) noexcept {
 void* realloc(void* memory, size_t size) noexcept {
   opsmith::harness::uncounted(memory);
   void* moved = __libc_realloc(memory, size);
-  // Where it failed, the old block is still there.
+  // If realloc failed, the old block is still allocated.
   opsmith::harness::counted(moved == nullptr && size != 0 ? memory : moved);
   return moved;
 }

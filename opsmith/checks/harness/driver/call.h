@@ -1,4 +1,4 @@
-// One call: the arguments as they were sent, the memory they lie in, and the runtime around them.
+// One call: the arguments that were sent, their memory, and the runtime.
 #pragma once
 
 #include "faults.h"
@@ -22,11 +22,11 @@ struct TensorArgument {
   DLDataType dtype{};
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
-  uint64_t first = 0;  // where the first element is among `bytes`
+  uint64_t first = 0;  // offset of the first element in `bytes`
   std::vector<char> bytes;
 };
 
-// One argument of a case: whatever its kind, in one of these.
+// One argument of a case; the member of its kind holds the value.
 struct Argument {
   bool present = true;
   std::vector<TensorArgument> tensors;
@@ -82,8 +82,8 @@ struct Phase {
   int32_t threads = 1;
   int32_t calls = 1;      // one after the other, on the same arguments
   bool together = false;  // all cases at once, each on a thread of its own
-  // Where the first case waits for the others: at its first touch of this block of memory, in the
-  // order of arguments and results; nowhere if negative.
+  // Index of a block of memory, in the order of arguments and results: the first case waits for the
+  // others at its first access to this block. Negative: it does not wait.
   int32_t pause = -1;
 };
 
@@ -94,7 +94,7 @@ class Running final : public Runtime {
     watched = &memory_;
   }
 
-  // To be called before the kernel: it waits where it first touches one block of its memory.
+  // To be called before the kernel: makes the kernel wait at its first access to a block.
   void pause_at(Pause& pause, uint64_t block) {
     pause_ = &pause;
     pause_block_ = block;
@@ -179,7 +179,7 @@ class Running final : public Runtime {
 
   void fail(const char* message) { message_ = message; }
 
-  // Status, message, results, arguments that may be written, and what was seen beside.
+  // Writes status, message, results, arguments that may be written, faults in `seen`, and remarks.
   void report(Writer& out, const std::vector<std::string>& seen) {
     out.put<uint8_t>('C');
     out.put<uint8_t>(message_ ? 1 : 0);
@@ -226,7 +226,7 @@ class Running final : public Runtime {
   const DLTensor* place(const TensorArgument& tensor) {
     const uint64_t element = tensor.dtype.bits / 8;
     const std::string name = "argument '" + tensor.name + "'";
-    // A view may begin at any element of its storage, so nothing more is promised.
+    // A view may begin at any element of its storage, so it is aligned to an element only.
     Block& block = memory_.allocate(name, tensor.bytes.size(), element, element);
     if (!tensor.bytes.empty()) std::memcpy(block.data, tensor.bytes.data(), tensor.bytes.size());
     block.written = true;

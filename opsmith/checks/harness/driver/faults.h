@@ -1,4 +1,4 @@
-// What is said when a kernel touches memory that is not its own, and from where.
+// Reports accesses of a kernel to memory that is not its own, with their places.
 #pragma once
 
 #include "memory.h"
@@ -17,9 +17,9 @@
 
 namespace opsmith::harness {
 
-inline const GuardedMemory* watched = nullptr;  // the running call's
-inline std::atomic<Pause*> pausing{nullptr};    // of the calls that run at once
-inline std::FILE* report_file = nullptr;        // where the words go
+inline const GuardedMemory* watched = nullptr;  // the memory of the running call
+inline std::atomic<Pause*> pausing{nullptr};    // the pause of calls that run at the same time
+inline std::FILE* report_file = nullptr;        // the file for messages
 
 inline bool was_write(const void* context) {
 #if defined(__x86_64__)
@@ -45,7 +45,7 @@ inline const char* signal_name(int number) {
   }
 }
 
-// "address library", which Python makes a line of; or "=file:line" where that is known.
+// Writes "address library", for which Python finds the line, or "=file:line" if it is known.
 inline void put_places(Writer& out, const std::vector<Place>& places) {
   std::vector<std::string> texts;
   for (const Place& place : places) {
@@ -65,7 +65,7 @@ inline void put_places(Writer& out, const std::vector<Place>& places) {
   for (const std::string& text : texts) out.text(text);
 }
 
-// The process is about to end; what was written of the results before is already in the file.
+// Handles a fatal signal. Earlier results are already in the file.
 inline void on_fault(int number, siginfo_t* info, void* context) {
   Pause* pause = pausing.load();
   if (number == SIGSEGV && pause != nullptr && pause->wait_at(info->si_addr)) return;
@@ -104,7 +104,7 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
 
 inline void watch_faults(std::FILE* file) {
   report_file = file;
-  // The first call loads a library, which a handler must not do.
+  // The first call of backtrace loads a library, which is not allowed in a signal handler.
   void* frame[1];
   backtrace(frame, 1);
   static char stack[1 << 16];

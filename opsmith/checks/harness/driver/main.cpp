@@ -1,7 +1,7 @@
 // opsmith-harness LIBRARY CASES RESULTS: calls a kernel on every case in every phase.
 //
-// The library has the kernel and its generated adapter. Results are written as they come, so that
-// those before a crash are there; the last thing in the file is 'E' where all went to the end.
+// The library has the kernel and its generated adapter. Results are written after each call, so
+// that a crash loses no earlier ones; after all calls, the file ends with 'E'.
 #include "allocations.h"
 #include "call.h"
 #include "state.h"
@@ -33,17 +33,17 @@ void call(Entry entry, Running& running) {
   const pid_t own = getpid();
   entry(running, &running,
         [](void* self, const char* message) { static_cast<Running*>(self)->fail(message); });
-  if (getpid() != own) _exit(0);  // a copy that the kernel forked
+  if (getpid() != own) _exit(0);  // this is a copy of the process that the kernel forked
 }
 
-// Calls once, and says what changed around the call.
+// Calls once, and returns messages about changes to the state of the process.
 std::vector<std::string> observe(Entry entry, Running& running) {
   const State before;
   call(entry, running);
   return State::after(before).differences(before);
 }
 
-// The same call again and again: what it leaves allocated each time is lost for good.
+// Repeats the same call, and reports memory that every call allocates and does not free.
 std::vector<std::string> repeat(Entry entry, const std::vector<Argument>& arguments,
                                 const Phase& phase) {
   Allocated before;
@@ -64,7 +64,7 @@ void run_apart(Entry entry, const std::vector<std::vector<Argument>>& cases, con
                std::FILE* file) {
   for (const std::vector<Argument>& arguments : cases) {
     Running running(arguments, phase);
-    // First, since only the first call changes a setting that then stays.
+    // The observed call comes first, since only the first call changes a setting that then stays.
     std::vector<std::string> seen = observe(entry, running);
     if (phase.calls > 1) {
       const std::vector<std::string> kept = repeat(entry, arguments, phase);
@@ -96,7 +96,7 @@ void run_together(Entry entry, const std::vector<std::vector<Argument>>& cases, 
   out.flush(file);
 }
 
-// One after the other but for the first case, which stands still while the others run.
+// Runs the cases one after the other, while the call of the first case waits in its middle.
 void run_in_the_middle(Entry entry, const std::vector<std::vector<Argument>>& cases,
                        const Phase& phase, std::FILE* file) {
   std::deque<Running> calls;
@@ -116,7 +116,7 @@ void run_in_the_middle(Entry entry, const std::vector<std::vector<Argument>>& ca
   first.join();
   others.join();
   pausing.store(nullptr);
-  pause.release();  // where the kernel never touched it
+  pause.release();  // in case the kernel never accessed the block
   Writer out;
   for (Running& running : calls) running.report(out, {});
   out.flush(file);

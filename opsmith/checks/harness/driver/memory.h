@@ -1,8 +1,8 @@
-// Memory for tensors and scratch that shows every access outside of it.
+// Memory for tensors and scratch that detects every access outside of it.
 //
-// A block lies directly before memory that nobody may access, or directly behind it, so that a read
-// or a write past that end faults at once. What has to be aligned cannot always end at a page; the
-// bytes between hold a pattern that is compared after the call.
+// A block ends, or begins, at inaccessible memory, so that a read or a write past that end faults
+// at once. An aligned block cannot always end at a page; the bytes up to the page hold a pattern
+// that is compared after the call.
 #pragma once
 
 #include <opsmith/abi.h>
@@ -24,16 +24,16 @@
 #define OPSMITH_HARNESS_SANITIZED 1
 #endif
 #if __has_feature(memory_sanitizer)
-// What the kernel does not write is to be seen as never written.
+// MemorySanitizer shall treat memory that the kernel does not write as uninitialised.
 #define OPSMITH_HARNESS_UNINITIALIZED 1
 #endif
 #endif
 
 namespace opsmith::harness {
 
-// What a call's blocks begin as, and where in their pages they lie.
+// The initial bytes of a call's blocks, and their place in their pages.
 struct Placement {
-  bool at_end = true;  // the block ends where the inaccessible memory begins; else it begins behind
+  bool at_end = true;  // the block ends at inaccessible memory; otherwise, it begins behind it
   uint8_t fill = 0xFF;  // NaN in every floating dtype, and -1 or the largest value of integers
 };
 
@@ -45,13 +45,14 @@ struct Block {
   char* pages = nullptr;
   uint64_t page_bytes = 0;  // without the guards before and behind
   bool read_only = false;
-  bool written = false;  // holds values, not the placement's pattern
+  bool written = false;  // whether it holds values, not the placement's pattern
 
   bool near(const void* address) const {
     const char* at = static_cast<const char*>(address);
     return at >= pages - guard && at < pages + page_bytes + guard;
   }
-  // Only addresses are taken, no memory: an index that is wrong by a row or two lands in there.
+  // Guards use addresses only, no memory. They are wide enough to catch an index that is wrong by a
+  // row or two.
   static constexpr uint64_t guard = uint64_t{16} << 20;
   static uint64_t page_size() {
     static const uint64_t size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -74,13 +75,12 @@ class GuardedMemory {
     }
   }
 
-  // A block of `size` bytes that begins as the placement's pattern. `alignment` is what whoever
-  // gets it may rely on.
+  // Returns a block of `size` bytes with the placement's pattern, aligned to `alignment`.
   Block& allocate(std::string name, uint64_t size, uint64_t element, uint64_t alignment) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Block block{std::move(name), nullptr, size, element, nullptr, 0, false, false};
 #ifdef OPSMITH_HARNESS_SANITIZED
-    // The sanitizer has guards of its own around every block.
+    // The sanitizer puts its own guards around every block.
     block.page_bytes = size;
     block.pages = static_cast<char*>(std::malloc(size != 0 ? size : 1));
     block.data = block.pages;
@@ -114,7 +114,7 @@ class GuardedMemory {
   const std::vector<Block>& blocks() const { return blocks_; }
   uint8_t fill() const { return placement_.fill; }
 
-  // The blocks beside which the pattern is no longer what it was, in words.
+  // Returns messages about the blocks beside which the pattern has changed.
   std::vector<std::string> overwritten() const {
     std::vector<std::string> found;
 #ifndef OPSMITH_HARNESS_SANITIZED

@@ -1,8 +1,8 @@
-// Lets one call stand still in its middle while others run from beginning to end.
+// Stops one call in its middle while others run from beginning to end.
 //
-// Two calls that merely begin at once rarely meet: a call takes microseconds, and there may be one
-// processor. So a block of the first call is made inaccessible, and where the kernel touches it
-// first, the call waits in the signal's handler until the others have returned.
+// Two calls that begin at the same time rarely overlap: a call takes microseconds, and there may be
+// only one processor. A block of the first call is therefore made inaccessible. At the first access
+// to the block, the call waits in the signal handler until the others have returned.
 #pragma once
 
 #include "memory.h"
@@ -15,7 +15,7 @@ namespace opsmith::harness {
 
 class Pause {
  public:
-  // Whoever holds a lock while it waits keeps the others from returning.
+  // If the waiting call holds a lock, the others cannot return, so the wait is limited.
   static constexpr int most_milliseconds = 250;
 
   void arm(const Block& block) {
@@ -25,11 +25,11 @@ class Pause {
     if (bytes_ != 0) mprotect(pages_, bytes_, PROT_NONE);
   }
 
-  // Whether `address` is in the block that a call is to wait at; then it has waited.
+  // Waits if `address` is in the block to wait at, and returns whether it is.
   bool wait_at(const void* address) {
     const char* at = static_cast<const char*>(address);
     if (at < pages_ || at >= pages_ + bytes_) return false;
-    if (reached_.exchange(true)) return true;  // another of its threads, which tries again
+    if (reached_.exchange(true)) return true;  // another thread of the call, which tries again
     release();
     may_others_run_.store(true);
     for (int i = 0; i < most_milliseconds && !did_others_return_.load(); ++i) sleep();

@@ -1,4 +1,4 @@
-// How the harness runs `parallel_for`: the same seed gives the same pieces in the same order.
+// The harness's `parallel_for`: the same seed gives the same pieces in the same order.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Body = void (*)(int64_t begin, int64_t end, void* state);
 
 class Schedule {
  public:
-  // Without a seed every loop is one piece, run by the caller.
+  // With seed 0, every loop is one piece, run by the calling thread.
   Schedule(uint64_t seed, int32_t threads)
       : seed_(seed), random_(seed), split_(seed != 0), threads_(threads) {}
 
@@ -24,7 +24,7 @@ class Schedule {
   bool was_split() const { return was_split_; }
 
   void run(int64_t begin, int64_t end, Body body, void* state) {
-    // A loop in a piece of another one is that piece's own, as in PyTorch.
+    // A loop inside a piece of another loop is not split, as in PyTorch.
     if (!split_ || inside_ || end - begin < 2) {
       body(begin, end, state);
       return;
@@ -34,8 +34,8 @@ class Schedule {
     const auto count = static_cast<size_t>(threads_);
     std::atomic<size_t> missing{count};
     const auto work = [&](size_t first) {
-      // All begin at once. A stronger order here, or pieces handed out one by one, would put the
-      // pieces in an order that hides races from a sanitizer.
+      // All threads begin at the same time. A stronger memory order, or distributing the pieces one
+      // by one, would synchronise the threads and so hide races from a sanitizer.
       missing.fetch_sub(1, std::memory_order_relaxed);
       while (missing.load(std::memory_order_relaxed) != 0) std::this_thread::yield();
       inside_ = true;
@@ -51,7 +51,8 @@ class Schedule {
   }
 
  private:
-  // Pieces at odd places, some of a single element, whatever grain was asked for, in any order.
+  // Cuts the range at random places, regardless of the grain, into pieces in random order; some
+  // pieces have a single element.
   std::vector<std::pair<int64_t, int64_t>> cut(int64_t begin, int64_t end) {
     std::vector<int64_t> cuts{begin, end};
     if (end - begin <= 4) {

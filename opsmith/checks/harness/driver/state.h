@@ -1,4 +1,4 @@
-// What a call must leave as it found it: the floating-point environment, threads, open files.
+// State that a call must not change: the floating-point environment, threads, open files.
 #pragma once
 
 #include "memory.h"
@@ -26,7 +26,7 @@ struct State {
   int64_t files = entries("/proc/self/fd");
   bool children = has_children();
 
-  // The state after a call. The system lists a thread for a moment after it was joined.
+  // Returns the state after a call. The system lists a thread for a moment after it was joined.
   static State after(const State& before) {
     State now;
     for (int i = 0; i < 100 && now.threads > before.threads; ++i) {

@@ -65,7 +65,7 @@ class Writer {
     bytes_ += value;
   }
   void raw(const void* data, uint64_t size) { bytes_.append(static_cast<const char*>(data), size); }
-  // Hands everything so far to the file, so that a crash later loses none of it.
+  // Writes everything so far to the file, so that a later crash loses nothing.
   void flush(std::FILE* file) {
     std::fwrite(bytes_.data(), 1, bytes_.size(), file);
     std::fflush(file);

@@ -1,4 +1,4 @@
-// The harness's words in the anatomy of an adapter: see <opsmith/detail/adapter.h>.
+// The harness's types for the anatomy of an adapter: see <opsmith/detail/adapter.h>.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -16,7 +16,7 @@ class Argument {
   Raw raw_;
 };
 
-// A tensor that the operator writes lies where the kernel may write it.
+// A mutated tensor is in writable memory already, so beginning and ending a write do nothing.
 template <>
 class Argument<DLTensor*> : public Argument<const DLTensor*> {
  public:

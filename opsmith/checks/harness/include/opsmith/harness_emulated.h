@@ -1,4 +1,4 @@
-// The harness watches a kernel of CUDA that is emulated on the CPU.
+// Watches a CUDA kernel that is emulated on the CPU.
 #pragma once
 
 #include <opsmith/emulated/runtime.h>
@@ -35,7 +35,7 @@ class Watch final : public emulated::Watcher {
   Runtime& runtime_;
 };
 
-// Calls the kernel's entry point, the memory being the device's.
+// Calls the kernel's entry point while its memory accesses are watched.
 template <typename Body>
 int32_t watched(Runtime& runtime, Body body) {
   Watch watch(runtime);

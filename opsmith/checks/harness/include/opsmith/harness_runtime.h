@@ -1,5 +1,5 @@
-// What the harness's program offers to a kernel's library. The two are compiled apart, and share
-// this file alone.
+// The interface of the harness's program for a kernel's library. The two are compiled separately,
+// and share only this file.
 #pragma once
 
 #include <opsmith/abi.h>
@@ -8,28 +8,28 @@
 
 namespace opsmith::harness {
 
-// A place in the kernel's code: by its line, or by an address in a library.
+// A place in the kernel's code, given by its line or by an address in a library.
 struct Place {
   const char* file;
   int line;
   const void* address;
 };
 
-// What a kernel may touch, of the memory that the harness gave it.
+// A block of the harness's memory that a kernel may access.
 struct Memory {
   const char* name;
   char* data;
   uint64_t size;
   uint64_t element;
-  uint64_t guard;  // so many bytes before and behind are nobody's
+  uint64_t guard;  // number of bytes before and behind that must not be accessed
   bool written;    // whether it holds values
   bool read_only;
 };
 
 class Runtime {
  public:
-  // The next argument, in the order of the declaration; one overload for each type of member that
-  // an operator's `_raw` struct has.
+  // Reads the next argument, in the order of the declaration; one overload for each type of member
+  // in an operator's `_raw` struct.
   virtual void read(const DLTensor*& tensor) = 0;
   virtual void read(raw_tensors& tensors) = 0;
   virtual void read(int64_t& number) = 0;
@@ -43,10 +43,10 @@ class Runtime {
   virtual void read(raw_optional_float& number) = 0;
   virtual void read(raw_optional_bool& flag) = 0;
 
-  // Of which device type the memory is from now on; the host's at first.
+  // Sets the device type of tensors from now on; at first, it is the host's.
   virtual void on_device(int32_t device_type) = 0;
 
-  // What messages call the results, by position; the names live as long as the call.
+  // Sets the names of results in messages, by position; the names live as long as the call.
   virtual void name_results(const char* const* names, int32_t count) = 0;
 
   // Memory for a result, filled with a pattern that the kernel must replace.
@@ -58,8 +58,8 @@ class Runtime {
   virtual int32_t num_threads() = 0;
   virtual void* scratch(uint64_t bytes) = 0;
 
-  // For kernels that watch themselves, as emulated ones do. `fault` ends the process; `also` is a
-  // second place, if it has words. A remark may explain a wrong result.
+  // For emulated kernels, which watch their own accesses. `fault` ends the process; `also`, if not
+  // empty, is a message about a second place. A remark may explain a wrong result.
   virtual uint64_t seed() = 0;
   virtual uint8_t fill() = 0;
   virtual uint64_t memory_count() = 0;
