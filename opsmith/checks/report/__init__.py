@@ -1,1 +1,1 @@
-"""The rows of a run, and the forms in which they are shown."""
+"""The rows of a run, and the formats of its report."""

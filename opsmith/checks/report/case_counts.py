@@ -1,7 +1,7 @@
-"""Counting what a check tried, and what it had no time to try.
+"""Counts of the cases that a check ran, and of those that it had no time for.
 
-A row says how many cases of which kind and size ran, how far off each was, and whether they are
-enough.
+A row of a report contains the number of cases by kind and size, their errors, and whether the cases
+are enough.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from dataclasses import dataclass, field, replace
 from opsmith.checks.report.rows import Sample
 
 _Key = tuple[str, str, int]
-#: A check that ran out of time needs so many cases to have passed, or half of the samples that were
-#: due, where these are few; and a quarter of them, where these are many.
+#: Least number of cases for a check that ran out of time to count as passed. If few samples were
+#: due, half of them are enough; if many were due, a quarter of them is required.
 _LEAST_CASES = 10
 
 
 @dataclass
 class Tally:
-    """What was tried so far.
+    """The cases that ran so far.
 
-    Cases are added up by cohort, dtype and size, so that a row stays small however many there were.
+    Cases are counted by cohort, dtype and size, so that a row stays small even for many cases.
     """
 
     _samples: dict[_Key, Sample] = field(default_factory=dict)
     _current: _Key | None = None
 
     def begin(self, cohort: str, dtype: str | None, elements: int) -> None:
-        """Count one more case, which `error` is about from now on.
+        """Count one more case; later calls of `error` and `withdraw` refer to this case.
 
         Args:
-            cohort: the family that it was drawn from.
-            dtype: its generic dtype; `None` where every dtype is fixed.
-            elements: how many all of its tensors have.
+            cohort: the cohort of the case.
+            dtype: the generic dtype of the case; `None` where every dtype is fixed.
+            elements: number of elements of all its tensors.
         """
         key = (cohort, dtype or "", elements.bit_length())
         before = self._samples.get(key, Sample(cohort, dtype or "", 0, 0))
@@ -41,7 +41,7 @@ class Tally:
         self._current = key
 
     def withdraw(self) -> None:
-        """Take the case back that was begun last: it does not count."""
+        """Do not count the case that was begun last."""
         if self._current is None:
             return
         sample = self._samples[self._current]
@@ -53,27 +53,27 @@ class Tally:
         return any(one.cases for one in self._samples.values() if one.dtype == (dtype or ""))
 
     def error(self, error: float) -> None:
-        """Remember the error of the case that was begun last, in units of its tolerance."""
+        """Record the error of the case that was begun last, in units of its tolerance."""
         if self._current is None:
             return
         sample = self._samples[self._current]
         self._samples[self._current] = replace(sample, error=max(sample.error or 0.0, error))
 
     def samples(self) -> tuple[Sample, ...]:
-        """What was counted, in the order in which it was begun."""
+        """Return the counts in the order in which their first cases began."""
         return tuple(sample for sample in self._samples.values() if sample.cases > 0)
 
 
 @dataclass
 class Due:
-    """What a check was to sample, and what it had no time for.
+    """The samples that a check should run, and those that it had no time for.
 
     A family is a cohort in one dtype.
 
     Attributes:
-        samples: how many samples were due.
-        families: how many families they belong to.
-        untried: how many families the time was over for before their first sample.
+        samples: number of samples that were due.
+        families: number of families of these samples.
+        untried: number of families without a sample because the time was over.
         late: whether the time was over before the last sample.
     """
 
@@ -83,24 +83,24 @@ class Due:
     late: bool = False
 
     def add(self, samples: int) -> None:
-        """Count one more family."""
+        """Add a family with `samples` samples."""
         self.samples += samples
         self.families += 1
 
     def run_out(self) -> None:
-        """Note that the time is over."""
+        """Record that the time is over."""
         self.late = True
 
     def suffices(self, cases: int) -> bool:
-        """Return whether so many cases are enough for a check to have passed.
+        """Return whether `cases` cases are enough for a check to count as passed.
 
-        A check that had all the time it needed has passed with few cases too: there are no more.
+        If the check did not run out of time, few cases are enough too: no more were due.
         """
         least = max(min(_LEAST_CASES, (self.samples + 1) // 2), self.samples // 4)
         return not self.late or cases >= least
 
     def describe(self, cases: int, seconds: float) -> str:
-        """Say what ran and what did not."""
+        """Describe which samples ran and which did not."""
         return (
             f"stopped after {seconds:g} s, with {cases} cases; {self.samples} samples were due, "
             f"and {self.untried} of their {self.families} families had none"

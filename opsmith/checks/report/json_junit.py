@@ -1,4 +1,4 @@
-"""A report as documents for programs: JSON by a published schema, and JUnit's XML."""
+"""Reports for programs: JSON with a published schema, and JUnit XML."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from opsmith.checks.report.rows import Results, Row
 
 SCHEMA = "opsmith.report/1"
-"""The name and version of what `to_json` gives."""
+"""The name and version of the format of `to_json`."""
 
 SCHEMA_FILE = Path(__file__).parent / "schema" / "report-1.json"
-"""Its JSON Schema."""
+"""The JSON Schema of this format."""
 
-#: What XML 1.0 cannot hold.
+#: Characters that XML 1.0 does not allow.
 _UNSPEAKABLE = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_json(report: Results) -> str:
-    """The report as JSON text, as `SCHEMA_FILE` describes it."""
+    """Return the report as JSON text that conforms to `SCHEMA_FILE`."""
     import torch
 
     from opsmith.kernels.build.version import version
@@ -50,7 +50,7 @@ def to_json(report: Results) -> str:
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """A row as JSON can have it: an error without end is a word."""
+    """Convert a row to JSON data; an infinite error becomes ``"infinite"``."""
     own = asdict(row)
     for one in (own, *own["samples"]):
         if one["error"] is not None and math.isinf(one["error"]):
@@ -59,10 +59,10 @@ def plain(row: Row) -> dict[str, Any]:
 
 
 def to_junit(report: Results) -> str:
-    """The report as JUnit's XML: a suite for each kernel, a test case for each check.
+    """Return the report as JUnit XML: a suite for each kernel, a test case for each check.
 
-    A check that was left out is skipped. An operator of which nothing was checked has a suite with
-    an error, since what is only skipped looks green.
+    A check that was left out is skipped. An operator without any completed check has a suite with
+    an error, since skipped tests alone look like success.
     """
     root = ElementTree.Element("testsuites", name="opsmith")
     for operator, reason in report.unchecked.items():
@@ -114,5 +114,5 @@ def _counts(rows: list[Row], allow_cut_short: bool) -> dict[str, str]:
 
 
 def _speakable(text: str) -> str:
-    """A text without characters that XML cannot hold, which a compiler may have printed."""
+    """Replace characters that XML does not allow, which a compiler may have printed."""
     return _UNSPEAKABLE.sub("�", text)

@@ -1,4 +1,4 @@
-"""The rows of a run, and what they come to."""
+"""The rows of a run, and its overall outcome."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from opsmith.errors import CheckError
 
 Status = Literal["passed", "failed", "cut short", "not applicable", "not run"]
 Outcome = Literal["passed", "failed", "incomplete"]
-#: What rows say that tried nothing.
+#: The statuses of rows without any tried case.
 UNTRIED: tuple[Status, ...] = ("not applicable", "not run")
-#: Begins the note on samples that the reference did not take.
+#: The beginning of the note on samples that the reference rejected.
 REFUSED = "the reference refused"
 
 
@@ -22,11 +22,11 @@ class Sample:
     """Cases of one check with something in common.
 
     Attributes:
-        cohort: the family that they were drawn from: ``normal``, ``registered``, ``NaN``, …
-        dtype: their generic dtype; empty where every dtype is fixed.
-        elements: how many the tensors of the largest of them have; those of one sample lie between
-            two powers of two.
-        cases: how many there were.
+        cohort: the family of the cases: ``normal``, ``registered``, ``NaN``, …
+        dtype: the generic dtype; empty where every dtype is fixed.
+        elements: number of elements of the largest case; the cases of one sample are between two
+            powers of two.
+        cases: number of cases.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
     """
 
@@ -43,21 +43,23 @@ class Row:
 
     Attributes:
         operator: ``namespace::name``.
-        kernel: which of its kernels.
+        kernel: the name of the kernel.
         check: the check's name.
-        status: what came out.
-        cases: how many cases ran.
+        status: the outcome.
+        cases: number of cases that ran.
         error: the largest error in units of the tolerance; `None` where nothing was compared.
-        seconds: how long it took.
-        message: what failed, or why the check was cut short, does not apply or did not run.
-        case: the smallest case that fails; empty otherwise.
-        notes: what else is worth knowing.
-        command: repeats this check; empty where no command can.
-        where: the kernel's source.
-        blame: what a failure is about, and where it is written, if that is not the kernel.
-        code: what kind of failure it is, as ``opsmith explain`` takes it; empty where none is.
-        samples: which cases ran.
-        snippet: Python that calls operator and reference with the case; empty where there is none.
+        seconds: duration of the check.
+        message: the failure, or the reason why the check was cut short, does not apply or did not
+            run.
+        case: the smallest failing case; empty otherwise.
+        notes: further remarks.
+        command: the command line that repeats the check; empty if none can.
+        where: the location of the kernel's source.
+        blame: the cause of a failure and its source location, if the cause is not the kernel.
+        code: the failure code for ``opsmith explain``; empty for a row that did not fail.
+        samples: the cases that ran.
+        snippet: Python code that calls operator and reference with the failing case; empty if there
+            is none.
     """
 
     operator: str
@@ -79,14 +81,14 @@ class Row:
 
     @classmethod
     def revive(cls, plain: Mapping[str, Any]) -> Row:
-        """A row from what `dataclasses.asdict` made of it, through JSON perhaps."""
+        """Rebuild a row from its `dataclasses.asdict` form, possibly decoded from JSON."""
         own = dict(plain)
         own["notes"] = tuple(own["notes"])
         own["samples"] = tuple(Sample(**sample) for sample in own["samples"])
         return cls(**own)
 
     def explain(self) -> str:
-        """Say in full what is wrong, the smallest case that shows it, how to repeat it."""
+        """Describe a failure in full: its message, smallest case, and command to repeat it."""
         verb = "was cut short" if self.status == "cut short" else "failed"
         lines = [f"{self.operator}: check {self.check!r} {verb} for the {self.kernel!r} kernel."]
         lines += [f"  {line}" for line in self.message.splitlines()]
@@ -100,7 +102,7 @@ class Row:
         if self.command:
             lines.append(f"  repeat: {self.command}")
         if self.snippet:
-            # At the margin, so that it can be pasted.
+            # The snippet is not indented, so that it can be pasted.
             lines += ["  in Python:", "", self.snippet]
         return "\n".join(lines)
 
@@ -110,11 +112,11 @@ class Results:
     """Every row of one run.
 
     Attributes:
-        rows: in the order in which they were run.
-        seed: what the sampling started from.
-        elapsed: the seconds that the run took, some rows side by side; 0 where nobody measured.
-        left_out: a row, *not run*, for each check that a run without a selection has beside these.
-        allow_cut_short: whether the run is complete where checks were cut short.
+        rows: the rows in the order in which they ran.
+        seed: the seed of the sampling.
+        elapsed: duration of the run in seconds, with some rows in parallel; 0 if it is unknown.
+        left_out: a row with the status *not run* for each check that the selection left out.
+        allow_cut_short: whether a run with checks that were cut short counts as complete.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -125,23 +127,23 @@ class Results:
 
     @property
     def ok(self) -> bool:
-        """Whether something was checked of every operator, nothing failed or was cut short."""
+        """Return whether every operator was checked, and no check failed or was cut short."""
         return self.outcome == "passed"
 
     @property
     def outcome(self) -> Outcome:
-        """What came out: *incomplete* where nothing failed, and not all that counts ran."""
+        """Return the outcome: *incomplete* if no check failed, but a required one did not run."""
         if self.failures:
             return "failed"
         return "incomplete" if any(self.gaps()) else "passed"
 
     @property
     def unchecked(self) -> dict[str, str]:
-        """The operators of which nothing was checked, each with the reason."""
+        """Return the operators for which no check ran, each with the reason."""
         found = {}
         for operator in dict.fromkeys(row.operator for row in self.rows):
             rows = [row for row in self.rows if row.operator == operator]
-            # A kernel that was built and never called is not checked, unless no more was asked for.
+            # A kernel that was only built is not checked, unless only the build was requested.
             rows = [row for row in rows if row.check != "build"] or rows
             if all(row.status in UNTRIED for row in rows):
                 found[operator] = "; ".join(dict.fromkeys(row.message for row in rows))
@@ -149,15 +151,15 @@ class Results:
 
     @property
     def failures(self) -> list[Row]:
-        """The rows that failed."""
+        """Return the rows that failed."""
         return [row for row in self.rows if row.status == "failed"]
 
     def explain(self) -> str:
-        """All failures in full, and why the run is incomplete; empty if nothing is amiss."""
+        """Describe all failures in full, and why the run is incomplete; empty if it passed."""
         return "\n\n".join([*(row.explain() for row in self.failures), *self.gaps()])
 
     def gaps(self) -> Iterator[str]:
-        """Say why the run is incomplete, a line for each reason."""
+        """Yield a line for each reason why the run is incomplete."""
         if not self.rows:
             yield "nothing was checked: there is no operator, or no check of one"
         for operator, reason in self.unchecked.items():
@@ -171,17 +173,17 @@ class Results:
                 )
 
     def raise_failures(self) -> None:
-        """Raise if something failed, or the run is incomplete.
+        """Raise an exception if a check failed, or if the run is incomplete.
 
         Raises:
-            CheckError: with all failures in full.
+            CheckError: the run did not pass; the message contains all failures in full.
         """
         __tracebackhide__ = True  # pytest shows the caller
         if not self.ok:
             raise CheckError(self.explain())
 
     def summary(self) -> str:
-        """One line: how many checks passed, failed, did not apply, and how many ran of all."""
+        """Return one line with the number of checks by status, of cases, and the duration."""
         counts = Counter(row.status for row in self.rows)
         operators = len({row.operator for row in self.rows})
         parts = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
@@ -194,10 +196,10 @@ class Results:
         return f"{operators} {plural}: {', '.join(parts)}; {part}{cases} cases, {total:.0f} s"
 
     def groups(self, *, left_out: bool = False) -> Iterator[tuple[str, str, list[Row]]]:
-        """Give the rows by operator and kernel.
+        """Yield the rows by operator and kernel.
 
         Args:
-            left_out: whether those of `left_out` are among them.
+            left_out: whether to include the rows of checks that were left out.
         """
         found: dict[tuple[str, str], list[Row]] = {}
         for row in (*self.rows, *(self.left_out if left_out else ())):
@@ -207,7 +209,7 @@ class Results:
 
 
 def show_error(error: float | None) -> str:
-    """An error in units of the tolerance, short."""
+    """Format an error in units of the tolerance in at most five characters."""
     if error is None:
         return ""
     if error >= 1000:

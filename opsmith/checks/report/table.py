@@ -1,4 +1,4 @@
-"""The table of a report, row by row, so that each can be shown as soon as it is there."""
+"""The table of a report, printed row by row while the checks run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opsmith.checks.report.rows import REFUSED, UNTRIED, Results, Row, show_erro
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: The least width of the names of checks; and that of counts, errors and times.
+#: Least width of the column of names; widths of the columns of cases, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
-#: From so many on, rows that follow each other and do not apply for one reason are one line.
+#: Least number of consecutive untried rows with the same reason that are merged into one line.
 _ALIKE = 4
-#: How many failures of one kernel the table is followed by.
+#: Number of failures of one kernel that are shown in full after the table.
 _IN_FULL = 3
-#: How long a remark may be; failures follow in full.
+#: Largest length of a remark; failures are shown in full after the table.
 _REMARK = 110
 _MARKS = {
     "passed": ("✓", "green"),
@@ -30,11 +30,11 @@ _STYLES = {"passed": "green", "failed": "red", "incomplete": "yellow"}
 
 
 class Table:
-    """Shows the rows of a run as they come.
+    """A table that shows the rows of a run one by one.
 
     Args:
-        show: takes what rich is to show, piece by piece.
-        names: of the checks that may come, so that columns are as wide as the longest.
+        show: function that prints one renderable of rich.
+        names: names of the checks of the run; the column is as wide as the longest.
     """
 
     def __init__(self, show: Callable[[Any], None], names: Iterable[str] = ()) -> None:
@@ -45,9 +45,9 @@ class Table:
         self._refusing: set[str] = set()
 
     def add(self, row: Row) -> None:
-        """Show one more row, after its kernel's name where that is new.
+        """Show one more row, and its kernel's name first if it is a new kernel.
 
-        Rows that tried nothing wait for the next: for one reason, many are shown as one.
+        Hold back rows without any tried case: many with the same reason are shown as one.
         """
         if self._held and _reason(row) != _reason(self._held[0]):
             self.flush()
@@ -57,7 +57,7 @@ class Table:
             self._put(row)
 
     def flush(self) -> None:
-        """Show the rows that wait."""
+        """Show the rows that were held back."""
         rows, self._held = self._held, []
         if len(rows) < _ALIKE:
             for row in rows:
@@ -71,7 +71,7 @@ class Table:
         self._kernel = (row.operator, row.kernel)
 
     def _shortened(self, row: Row) -> Row:
-        """`row`, without what a reference says to refused samples where a row before has it."""
+        """Shorten the note on rejected samples if an earlier row of the operator has it."""
         if not any(note.startswith(REFUSED) for note in row.notes):
             return row
         if row.operator not in self._refusing:
@@ -82,26 +82,26 @@ class Table:
 
 
 def end(console: Console, report: Results) -> None:
-    """Show what follows the rows; a terminal wraps it, so that a command can be copied."""
+    """Show the text after the rows; only the terminal wraps it, so that commands can be copied."""
     for part in ending(report):
         console.print(part, soft_wrap=True)
 
 
 def _reason(row: Row) -> tuple[str, str, str] | None:
-    """Return whose a row is that tried nothing, and why; `None` where it tried something."""
+    """Return operator, kernel and reason of an untried row; `None` for other rows."""
     if row.status not in UNTRIED:
         return None
     return row.operator, row.kernel, row.message
 
 
 def _lines(row: Row, said: str, before: tuple[str, str] | None, width: int) -> Iterator[Any]:
-    """What to show for a row.
+    """Yield the renderables for a row.
 
     Args:
-        row: what came out.
+        row: the row.
         said: the remark beside it.
-        before: operator and kernel of the row before; `None` for the first.
-        width: that of the column of names.
+        before: operator and kernel of the row before; `None` for the first row.
+        width: width of the column of names.
     """
     from rich.text import Text
 
@@ -141,9 +141,9 @@ def _line(
 
 
 def ending(report: Results) -> Iterator[Any]:
-    """Give the first failures in full, why the run is incomplete, and the summary.
+    """Yield the first failures in full, the reasons why the run is incomplete, and the summary.
 
-    One fault makes many checks fail; a kernel's first few failures are the telling ones.
+    One fault makes many checks fail, so a kernel's first few failures are the most useful.
     """
     from rich.text import Text
 
@@ -169,7 +169,7 @@ def ending(report: Results) -> Iterator[Any]:
 
 
 def remark(row: Row) -> str:
-    """What the table says beside the outcome: failures follow in full."""
+    """Return the remark of a row in the table; failures are shown in full after the table."""
     if row.status == "passed":
         return "; ".join(row.notes)
     if row.status == "cut short":

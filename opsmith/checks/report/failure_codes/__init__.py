@@ -1,8 +1,8 @@
-"""What each failure's code means, what causes it, and what to do: the one place that says so.
+"""The catalogue of failure codes: meaning, cause, example and remedy of each.
 
-The pages in this folder are the catalogue. ``opsmith explain`` shows one entry of them, and
-``python -m opsmith.checks.report.failure_codes`` writes ``docs/reference/failures.md``, with all
-of them.
+The Markdown files in this folder are the only source of the catalogue. ``opsmith explain`` shows
+one entry, and ``python -m opsmith.checks.report.failure_codes`` prints
+``docs/reference/failures.md`` with all entries.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class UnknownCodeError(OpsmithError):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one code stands for. Every text is Markdown.
+    """The explanation of one failure code. Every text is Markdown.
 
     Attributes:
-        code: ``OPS-AREA-WHAT``; it keeps its meaning from version to version.
-        family: the heading that it stands under.
-        title: what is wrong, in one sentence.
-        cause: where it comes from.
-        example: a small operator that has it, and what is said of that.
-        remedy: what to do.
+        code: ``OPS-AREA-WHAT``; the meaning of a code never changes between versions.
+        family: the heading of its page.
+        title: the problem in one sentence.
+        cause: the usual causes.
+        example: a small operator with this failure, and the message about it.
+        remedy: the way to mend it.
     """
 
     code: str
@@ -55,7 +55,7 @@ class Explanation:
 
 @functools.cache
 def catalogue() -> Mapping[str, Explanation]:
-    """Every explanation by its code, in the order of the pages."""
+    """Return all explanations by code, in the order of the pages."""
     found: dict[str, Explanation] = {}
     for name in _PAGES:
         head, *entries = re.split(r"^## ", page(name), flags=re.MULTILINE)
@@ -71,15 +71,15 @@ def catalogue() -> Mapping[str, Explanation]:
 
 
 def page(name: str) -> str:
-    """One page of the catalogue."""
+    """Return the text of one page of the catalogue."""
     return Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
 
 
 def explanation(code: str) -> Explanation:
-    """What a code stands for, written in any case, with or without ``OPS-``.
+    """Return the explanation of a code, written in any case, with or without ``OPS-``.
 
     Raises:
-        UnknownCodeError: there is no such code; names the nearest ones.
+        UnknownCodeError: the code does not exist; the message names the nearest ones.
     """
     known = catalogue()
     asked = code.strip().upper().replace("_", "-")

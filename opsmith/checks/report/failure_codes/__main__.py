@@ -1,4 +1,4 @@
-"""Prints ``docs/reference/failures.md``: the whole catalogue as one page."""
+"""Print ``docs/reference/failures.md``: the whole catalogue as one page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opsmith.checks.report.failure_codes import _PAGES, catalogue, page
 
 
 def document() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     rows = [
         f"| [`{one.code}`](#{one.code.lower()}) | {one.title} |" for one in catalogue().values()
     ]

@@ -1,7 +1,7 @@
-"""The report as a page: one file, nothing fetched from anywhere.
+"""The report as an HTML page: a single file without external resources.
 
-What everybody wants to see at once (the failures, and operators against runtimes) is written as
-HTML; what a cell opens is drawn by ``page.js`` from the rows, which lie in the page as JSON.
+The most important parts (the failures, and the table of operators and runtimes) are HTML. The
+details of a cell are drawn by ``page.js`` from the rows, which the page contains as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opsmith.checks.report.rows import Results, Row
 
 _FOLDER = Path(__file__).parent
-#: From what counts most to what counts least.
+#: The marks of statuses, from the most to the least important status.
 _MARKS = {
     "failed": "✗",
     "cut short": "!",
@@ -30,23 +30,23 @@ _MARKS = {
     "not run": "·",
 }
 _TITLES = {"passed": "✓", "failed": "✗", "incomplete": "!"}
-#: So many failures are shown in full at once; the others open by a click.
+#: Number of failures that are shown in full at first; the others open by a click.
 _OPEN = 5
-#: Where a row stands whose check is not here any more, or was one of the author's own.
+#: The column for rows of the author's own checks, and of checks that no longer exist.
 _ELSEWHERE = "other"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one kernel's checks of one runtime came to.
+    """The summary of one kernel's checks of one runtime.
 
     Attributes:
         runtime: the column's name.
-        status: the worst of the rows'; *passed in part* where checks beside those that passed did
-            not run.
-        mark: how that is shown.
-        count: how many rows count for the mark.
-        total: how many there are.
+        status: the worst status of the rows; *passed in part* if some checks passed and others
+            did not run.
+        mark: the symbol for the status.
+        count: number of rows with this status.
+        total: number of rows.
     """
 
     runtime: str
@@ -57,7 +57,7 @@ class Cell:
 
     @classmethod
     def of(cls, runtime: str, rows: list[Row]) -> Cell:
-        """The cell of these rows, which may be none."""
+        """Create the cell of `rows`, which may be empty."""
         statuses: list[str] = [row.status for row in rows]
         if "not run" in statuses:
             statuses = ["passed in part" if one == "passed" else one for one in statuses]
@@ -68,38 +68,38 @@ class Cell:
 
     @property
     def shown(self) -> str:
-        """The number beside the mark, with that of all where some did not run."""
+        """Return the number beside the mark, and the total if some checks did not run."""
         whole = self.status == "passed in part"
         return f"{self.count} of {self.total}" if whole else str(self.count)
 
     def describe(self) -> str:
-        """The cell in words, for those who do not see it."""
+        """Describe the cell in words, for screen readers."""
         status = "passed, others did not run" if self.status == "passed in part" else self.status
         return f"{self.runtime}: {self.count} of {self.total} {status}"
 
 
 class ShownCheck(Protocol):
-    """What the page says of a check; see `opsmith.checks.protocol.Check`."""
+    """The attributes of a check that the page shows; see `opsmith.checks.protocol.Check`."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return the check's name."""
 
     @property
     def summary(self) -> str:
-        """What must hold."""
+        """Return the property that must hold."""
 
     @property
     def runtime(self) -> str:
-        """Its column."""
+        """Return the name of the check's column."""
 
 
 def render(report: Results, checks: Sequence[ShownCheck]) -> str:
     """Return the page's text.
 
     Args:
-        report: what is shown.
-        checks: every check there is, in the order of the columns.
+        report: the report to show.
+        checks: all checks, in the order of the columns.
     """
     import torch
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -145,7 +145,7 @@ def render(report: Results, checks: Sequence[ShownCheck]) -> str:
 
 
 def _embedded(report: Results, checks: Sequence[ShownCheck], runtimes: Mapping[str, str]) -> str:
-    """The rows as JSON that can stand in a script element."""
+    """Return the rows as JSON that is safe inside a script element."""
     document = {
         "summaries": {check.name: check.summary for check in checks},
         "rows": [_row(row, runtimes) for row in (*report.rows, *report.left_out)],
@@ -155,7 +155,7 @@ def _embedded(report: Results, checks: Sequence[ShownCheck], runtimes: Mapping[s
 
 
 def _row(row: Row, runtimes: Mapping[str, str]) -> dict[str, Any]:
-    """What the page needs of a row: nothing that is empty, a sample as a list."""
+    """Return a row's data for the page, without empty fields and with samples as lists."""
     own = plain(row)
     own["runtime"] = runtimes.get(row.check, _ELSEWHERE)
     own["seconds"] = round(row.seconds, 2)

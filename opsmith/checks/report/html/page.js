@@ -5,10 +5,10 @@
   const marks = {
     passed: "✓", failed: "✗", "cut short": "!", "not applicable": "–", "not run": "·",
   };
-  // Told apart by shape as well as by colour; the order is that of the legend.
+  // Groups differ in shape as well as in colour, in the order of the legend.
   const colours = ["#3b7dd8", "#d9822b", "#2f9e68", "#b0549e", "#c9a227", "#6f7d8c"];
 
-  /** An element with attributes and children; texts stay texts. */
+  /** Create an element with attributes and children; strings become text nodes, not HTML. */
   function make(name, attributes = {}, ...children) {
     const svg = ["svg", "path", "line", "text", "circle", "rect", "g", "title"].includes(name);
     const made = svg
@@ -33,7 +33,7 @@
     const known = errors.map(number).filter((error) => error !== null && error !== undefined);
     return known.length ? Math.max(...known) : null;
   }
-  /** The samples of some rows as objects. */
+  /** Return the samples of some rows as objects. */
   function samplesOf(rows) {
     return rows.flatMap((row) =>
       (row.samples || []).map(([cohort, dtype, elements, cases, error]) => ({
