@@ -13,7 +13,7 @@ from opsmith.kernels import HOST
 
 
 def sizes_of(subject: Subject, values: Mapping[str, Any]) -> tuple[dimensions.Sizes, str]:
-    """Find the free sizes, and the device for finding more: the fake kernel may accept too much."""
+    """Find the free sizes on ``meta``, or on the CPU if the fake kernel accepts too much."""
     if subject.results(values, "meta") is not None:
         sizes = dimensions.infer(values, lambda call: subject.results(call, "meta"))
         taken = subject.takes([sizes.at(at) for at in sizes.vary(6)])

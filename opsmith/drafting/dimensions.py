@@ -1,4 +1,4 @@
-"""Find the free sizes of a call, those that are equal, and how the sizes of results follow.
+"""Find a call's free sizes, the equal ones among them, and formulas for the sizes of results.
 
 The operator is a black box: it accepts a call or not, and its results have shapes.
 """

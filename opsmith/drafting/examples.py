@@ -122,7 +122,7 @@ def sources(subject: Subject, written: str | None) -> dict[str, str]:
 
 
 def _may_take(subject: Subject, values: Mapping[str, Any]) -> bool:
-    """Return whether the fake kernel accepts a call, or none exists."""
+    """Return whether the fake kernel accepts a call, or the operator has no fake kernel."""
     try:
         subject.call(values, "meta")
     except NotImplementedError:

@@ -223,12 +223,12 @@ def _kind(type_: Any) -> str:
 
 
 def _as_numbers(kind: str) -> tuple[str, str]:
-    """Return `kind` as written where PyTorch accepts any number."""
+    """Return the spellings of `kind` in schemas that accept any number."""
     return kind.replace("int", "number"), kind.replace("float", "number")
 
 
 class _Thread(threading.local):
-    """Whether this thread runs a TorchScript export that supports opsmith's operators."""
+    """A flag per thread: it runs a TorchScript export that supports opsmith's operators."""
 
     exports_operators = False
 

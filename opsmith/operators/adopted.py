@@ -55,7 +55,7 @@ class AdoptedOperator(Operator):
 
     @property
     def name(self) -> str:
-        """Return ``namespace::name``, or ``namespace::name.overload``: it may be an overload."""
+        """Return ``namespace::name``, or ``namespace::name.overload`` for a named overload."""
         return str(self._opoverload.name())
 
     def __repr__(self) -> str:

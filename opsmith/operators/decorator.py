@@ -159,7 +159,7 @@ def op(
 
 
 def _warn_of_a_clash(qualname: str, function: Callable[..., Any]) -> None:
-    """Warn if another module declares an operator again; notebooks and reloads may do so."""
+    """Warn if another module declared the operator before; a notebook may redeclare its own."""
     earlier = registry.find(qualname)
     if earlier is None or earlier.reference.__module__ in (function.__module__, "__main__"):
         return

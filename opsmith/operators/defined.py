@@ -78,7 +78,7 @@ class DefinedOperator(RegisteredOperator):
         registry.add(self)
 
     def _or_on_the_host(self, reference: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the reference, except that the host's kernel runs calls without tensors.
+        """Return a function that runs the reference, or the host's kernel if a call has no tensors.
 
         The dispatch key of the host is not set in such a call, so the dispatcher cannot find its
         kernel.

@@ -264,7 +264,7 @@ class Method:
 
     @property
     def native(self) -> Mapping[str, Kernel]:
-        """The compiled kernels by device type; none where the method runs in Python only."""
+        """Return the compiled kernels by device type; empty if the method runs in Python only."""
         if self._operator is None:
             return {}
         return {
@@ -340,7 +340,7 @@ def custom_class(
 
 
 def _warn_of_a_clash(qualname: str, python_class: type) -> None:
-    """Warn if another module declares a class again; a notebook or reload does so on purpose."""
+    """Warn if another module declared the class before; a notebook may declare its own again."""
     earlier = find(qualname)
     if earlier is None or earlier.__module__ in (python_class.__module__, "__main__"):
         return

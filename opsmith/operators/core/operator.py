@@ -153,8 +153,8 @@ class Operator(CustomOpDef):
 
             refuse = refusal
             if not torch.compiler.is_compiling() and "torch._dynamo" in sys.modules:
-                # After a call that it could not trace, Dynamo compiles what is called here, and its
-                # guards end the process at a nested tensor in a list.
+                # After a call that Dynamo could not trace, it compiles the functions called
+                # here, and its guards crash the process if a list contains a nested tensor.
                 refuse = torch.compiler.disable(refusal)
             refused = refuse(self.signature, args, kwargs, error)
             if refused is None:

@@ -40,7 +40,7 @@ class Valid:
 
 
 class Validator:
-    """Validates the calls of one operator.
+    """A validator for the calls of one operator.
 
     Everything that depends on shapes, dtypes, devices and scalars alone is computed once per
     combination, since a model calls an operator with the same few combinations again and again.

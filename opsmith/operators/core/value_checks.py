@@ -62,7 +62,7 @@ def check_values(
 
 
 class _Values:
-    """Compare the values of one argument with constraints."""
+    """The values of one argument, to be compared with its constraints."""
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ def _at(values: Sequence[Any], place: int | range | None) -> Any:
 
 
 class _Nodes:
-    """Creates the autograd node of each call of one operator."""
+    """A factory for the autograd nodes of one operator's calls."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -354,7 +354,7 @@ def _decides_by_values(operator: Operator, error: RuntimeError) -> str:
 
 
 class _Leaving(TorchFunctionMode):
-    """Detects a function that takes a tensor out of the graph."""
+    """A mode that detects functions which take a tensor out of the graph."""
 
     _OUT = frozenset(
         {"detach", "detach_", "item", "tolist", "numpy", "__array__", "__get__", "__float__"}

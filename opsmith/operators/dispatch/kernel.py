@@ -228,7 +228,7 @@ class NativeKernel:
     def _sharing(
         self, operator: RegisteredOperator
     ) -> list[tuple[RegisteredOperator, NativeKernel]]:
-        """Return the other operators, with kernels, whose kernels are in the same library."""
+        """Return the other operators whose kernels are in the same library, and these kernels."""
         found = []
         for other in registry.all_operators():
             kernel = other.kernels.get(self.device)

@@ -1,4 +1,4 @@
-"""Replaces ``opsmith.signature.checking`` in an installed package, to skip repeated checks.
+"""Replace ``opsmith.signature.checking`` in an installed package, to skip repeated checks.
 
 Checking again would take a third of the time of importing the package. An operator whose name was
 not declared when the wheel was built, as by a function that makes operators, is checked as usual.

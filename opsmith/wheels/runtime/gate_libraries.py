@@ -1,4 +1,4 @@
-"""Replaces opsmith's ``gate_libraries`` in an installed package: loads gates, compiles nothing.
+"""Replace opsmith's ``gate_libraries`` in an installed package: load gates, compile nothing.
 
 Gates work with one PyTorch release only. The package contains gates for the releases that its wheel
 was built for; with another, calls that may need a derivative pass through Python, with the same

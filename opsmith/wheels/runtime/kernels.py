@@ -1,4 +1,4 @@
-"""Replaces ``opsmith.kernels`` in an installed package: nothing is compiled."""
+"""Replace ``opsmith.kernels`` in an installed package, where nothing is compiled."""
 
 from __future__ import annotations
 

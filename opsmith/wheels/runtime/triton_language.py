@@ -1,4 +1,4 @@
-"""Replaces ``opsmith.kernels.languages.triton.language`` in an installed package.
+"""Replace ``opsmith.kernels.languages.triton.language`` in an installed package.
 
 The package contains the kernels that Triton compiled ahead of time; Triton compiles the others when
 they are called.
