@@ -34,15 +34,15 @@ _FAR = {
     "float": (-1.0, 0.0, 100.0, -100.0, 0.0078125, 1000.0),
     "int": (-1, 0, 100, -100, 1000, 70000),
 }
-#: Failure codes by kind of values. NaN and infinity have codes of their own.
+#: Failure codes by kind of values. For NaN and infinity, the comparison chooses the code.
 _CODES = {
     **dict.fromkeys(("large", "huge", "tiny", "denormal", "ends of the range"), "OPS-VALUE-RANGE"),
     **dict.fromkeys(("equal", "ties", "sorted", "reversed"), "OPS-VALUE-ORDER"),
     **dict.fromkeys(("zeros", "signed zeros"), "OPS-VALUE-ZERO"),
     **dict.fromkeys(("NaN", "infinity"), ""),
 }
-#: Number of equal terms whose sum in half precision is wrong by most of its tolerance. With more
-#: terms, the error grows once the sum stops growing, but so does the tolerance.
+#: Number of equal terms for which the error of a sum in half precision, relative to its tolerance,
+#: is largest. With more terms, the error grows further, but so does the tolerance.
 _LONG = {"float16": 4097, "bfloat16": 1025}
 #: Larger integers than normal sampling draws, for arguments without a small upper bound.
 _BEYOND = (9, 17, 33, 65)

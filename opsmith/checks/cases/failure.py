@@ -18,7 +18,8 @@ class Failure(Exception):
         case: the arguments of the call; `None` where no single call shows the failure.
         run_with: the arguments that an exported model with dynamic sizes was run with, where `case`
             holds those that it was exported with; `None` otherwise.
-        beside: the arguments of a second call that the failure needs; `None` if one call is enough.
+        beside: the arguments of a second call, if only both calls together show the failure; `None`
+            otherwise.
         code: the kind of failure, for programs: see `opsmith.checks.report.failure_codes`.
         blame: the cause and its source location, if the cause is not the kernel.
         crashed: whether the process that ran the kernel ended.

@@ -76,7 +76,7 @@ def stored_in(path: Path, subject: Subject) -> Stored | None:
 
 
 def beside(path: Path) -> Path:
-    """Return the file for the arguments with which a model exported with those in `path` is run."""
+    """Return the file for the arguments of an exported model's run, beside those of the export."""
     return path.with_stem(f"{path.stem}-others")
 
 

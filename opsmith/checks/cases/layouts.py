@@ -91,7 +91,7 @@ def make_constant(tensor: Tensor, dim: int) -> Tensor:
 
 
 def in_one_memory(first: Tensor, second: Tensor, shift: int) -> tuple[Tensor, Tensor]:
-    """Place two contiguous tensors in one memory, `second` `shift` elements behind `first`.
+    """Place two contiguous tensors in one memory, the second `shift` elements behind the first.
 
     In the shared part, both have to hold the same values.
     """

@@ -42,7 +42,7 @@ def author_cases(
 
 def few_of(cases: Sequence[Case], most: int) -> list[Case]:
     """Return at most `most` of some cases, from small to large, without huge ones."""
-    # Checks that run few cases are slow for each.
+    # Checks that run only a few cases take long for each case.
     return spread([case for case in cases if case.numel <= MODEST] or list(cases[:1]), most)
 
 

@@ -214,7 +214,7 @@ class _Sampler:
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
         if self.wanted.distinct:
             fresh = [size for size in allowed if size not in taken]
-            # Perhaps no single tensor has all dimensions; then another, larger size still fits.
+            # If no single tensor has all dimensions, another, larger size may still fit.
             others = sorted(set(self.wanted.sizes) - taken)[:1]
             allowed = fresh or [*others, *allowed]
         if len(self.drawn) < len(self.earlier):

@@ -176,7 +176,10 @@ def run(
         signature: the operator's signature.
         cases: arguments by name; tensors on the CPU in any layout that the kernel accepts.
         phases: the ways of calling.
-        seconds: time limit in seconds for all calls.
+        seconds: time limit in seconds for all calls together.
+
+    Returns:
+        The outcomes of the calls.
 
     Raises:
         Fault: the kernel touched memory that is not its own, crashed, or did not return.

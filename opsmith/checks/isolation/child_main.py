@@ -3,7 +3,7 @@
 The script is run by its path, so that no import comes first: importing torch takes seconds, in
 which the end of the parent would go unnoticed::
 
-    python start.py MODULE FD FOLDER
+    python child_main.py MODULE FD FOLDER
 """
 
 import contextlib

@@ -70,7 +70,7 @@ def _last_started() -> int:
 
 
 def _copies(started: int) -> set[str]:
-    """Return the children that are copies of this process, also ended ones; none if unknown.
+    """Return the children that are copies of this process, including ended ones; none if unknown.
 
     Args:
         started: id of the process or thread that was started last. The copies are looked up again

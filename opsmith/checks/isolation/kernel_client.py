@@ -1,4 +1,4 @@
-"""The client of a process that kernels are called in."""
+"""The client of a process that calls kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EVENTS = ("loaded", "results", "gradients", "failed")
 
 
 class Caller(Supervised):
-    """A process that kernels are called in, replaced by a new one whenever it ends.
+    """A process that calls kernels, replaced by a new one whenever it ends.
 
     Args:
         launch: function that starts the supervisor.

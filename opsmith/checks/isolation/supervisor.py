@@ -105,7 +105,7 @@ class Children:
         os.close(self._wake)
         signal_at_parents_end(signal.SIGKILL)
         be_supervised()
-        # If memory runs out, the system shall end this process first.
+        # Make the system end this process first if memory runs out.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
         work()
@@ -169,7 +169,7 @@ def _flush() -> None:
 
 
 def _keep_files_in(folder: Path) -> None:
-    """Let temporary files go to the worker's folder, but keep Inductor's cache where it is."""
+    """Redirect temporary files to the worker's folder, but keep Inductor's cache where it is."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _inductor_cache())
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)

@@ -310,14 +310,14 @@ class Supervised:
         return True
 
     def _lost(self) -> End:
-        """Return the end of a supervisor that is gone."""
+        """Describe the end of a supervisor that is gone."""
         tail = self._tail()
         assert self._process is not None
         self.stop()
         return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
 
     def _how(self, code: int) -> End:
-        """Return the end of a child with an exit code, or a negative number of a signal."""
+        """Describe the end of a child by its exit code, or by the negative number of a signal."""
         tail = self._tail()
         if code >= 0:
             return End(f"ended the process with exit code {code}{tail}", "OPS-CALL-EXIT")

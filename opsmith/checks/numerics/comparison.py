@@ -18,9 +18,9 @@ from opsmith.operators.core.arguments import dtype_name, is_float8
 
 #: Largest effective number of terms for which an element counts as a single term, not as a sum.
 _ALONE = 1.5
-#: Number of allowed roundings of a result of an overflow, for which no tolerance is measured.
+#: Tolerance, in roundings, for values that an overflow leads to: no tolerance is measured for them.
 _LOOSE = 32
-#: Relative difference from which on two neighbouring derivatives are the two sides of a kink.
+#: Least relative difference between the derivatives at the two sides of a kink.
 _JUMP = 1e-3
 
 
@@ -135,7 +135,7 @@ def _overflowed(value: Tensor, right: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Tensor:
-    """Reduce errors that the reference itself makes in the kernel's dtype."""
+    """Forgive errors that the reference itself makes in the kernel's dtype."""
     expected, allowed = truth.values[position], _allowed(truth, position, value)
     narrow = truth.narrow
     if narrow is not None and narrow[position].shape == value.shape:
@@ -167,7 +167,7 @@ def _forgive(ratio: Tensor, value: Tensor, truth: Expected, position: int) -> Te
 
 
 def _rounded(ratio: Tensor, value: Tensor, truth: Expected, position: int, where: Tensor) -> Tensor:
-    """Accept values that the reference gives with its steps rounded differently, in some places."""
+    """Accept, where a mask allows it, the reference's values with other roundings of its steps."""
     ties = truth.ties
     if ties is None or not bool((where & (ratio > 1)).any()):
         return ratio

@@ -84,7 +84,7 @@ def stopped(signature: Signature, returned: Any) -> Any:
 
 
 def arriving_layout(case: Case) -> str:
-    """Choose a layout for the incoming gradients of a case, always the same for equal cases."""
+    """Choose a layout for the incoming gradients of a case; equal cases get the same layout."""
     return LAYOUTS[int(case.digest[:4], 16) % len(LAYOUTS)]
 
 

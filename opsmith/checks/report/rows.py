@@ -139,7 +139,7 @@ class Results:
 
     @property
     def unchecked(self) -> dict[str, str]:
-        """Return the operators for which no check ran, each with the reason."""
+        """Return the operators for which no check tried a case, each with the reason."""
         found = {}
         for operator in dict.fromkeys(row.operator for row in self.rows):
             rows = [row for row in self.rows if row.operator == operator]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Least width of the column of names; widths of the columns of cases, errors and times.
 _NAME, _CASES, _ERROR, _TIME = 12, 5, 5, 7
-#: Least number of consecutive untried rows with the same reason that are merged into one line.
+#: Least number of consecutive untried rows with the same reason to merge into one line.
 _ALIKE = 4
 #: Number of failures of one kernel that are shown in full after the table.
 _IN_FULL = 3
