@@ -174,8 +174,7 @@ def _chooser(wanted: str | Mapping[str, str]) -> Chooser:
     """Return the chooser between an operator's own kernel and its reference.
 
     ``"auto"`` only tries the kernel: to replace a missing kernel by the reference would not be what
-    the
-    user requested.
+    the user requested.
     """
 
     def library(operator: Operator, nodes: Sequence[Node]) -> Choice:

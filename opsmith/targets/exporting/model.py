@@ -290,8 +290,7 @@ def _of_symbol(size: Any, low: int | None, high: int | None) -> tuple[int, int |
     """Return the range of a symbol that occurs in a single size, derived from the size's range.
 
     PyTorch records the requested range for the size. The range that it records for the symbol
-    itself
-    begins at 2, whatever was requested.
+    itself begins at 2, whatever was requested.
     """
     expression = size.node.expr
     if len(expression.free_symbols) != 1:

@@ -30,10 +30,8 @@ def kept_sizes() -> Iterator[None]:
     """Make ``len`` of a tensor, and ``math.sqrt`` of a size, return symbols in a block.
 
     References often contain ``x.new_zeros(len(y))`` or ``scores / math.sqrt(q.shape[-1])``, and
-    Python
-    requires both functions to return numbers. In TorchScript's traces sizes are tensors. Other
-    threads
-    are not affected. See also `einsum_in_order`.
+    Python requires both functions to return numbers. In TorchScript's traces sizes are tensors.
+    Other threads are not affected. See also `einsum_in_order`.
     """
     with _len(), _sqrt(), einsum_in_order():
         _thread.blocks += 1

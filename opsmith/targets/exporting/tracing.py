@@ -67,8 +67,7 @@ def _told_apart(
     """Return the example with repeated tensors, and tensors of the model, replaced by copies.
 
     PyTorch's tracers identify a tensor by its object: one object given for two inputs, or for an
-    input
-    and a parameter, becomes one input that is read for both.
+    input and a parameter, becomes one input that is read for both.
     """
     seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
 

@@ -15,8 +15,7 @@ def taking_turns() -> Iterator[None]:
     """Wait until no other thread is in such a block, and keep other threads out of it.
 
     PyTorch's tracers and exporters keep their state in globals, so two threads that export at once
-    get
-    errors, or a graph with nodes of the other thread's graph.
+    get errors, or a graph with nodes of the other thread's graph.
     """
     with _turn:
         yield

@@ -142,8 +142,7 @@ def sampled_inputs(model: Model, count: int = 4, seed: int = 0) -> Iterator[list
     """Yield inputs like the example's, with other floats, and other sizes if the export allows any.
 
     Floats are a permutation of the example's own, which keeps their magnitude. Integers stay as
-    they
-    are, since only the model knows which integers are indices.
+    they are, since only the model knows which integers are indices.
     """
     generator = torch.Generator().manual_seed(seed)
     example = model.flatten(model.args, model.kwargs)

@@ -87,8 +87,7 @@ def _widen_indices(model: Any) -> None:
     """Cast indices to int64 where an operator accepts no other type.
 
     torch.onnx passes int32 indices to ScatterND (for ``index_add``, for example), and ONNX Runtime
-    then
-    refuses the model.
+    then refuses the model.
     """
     import onnx
     import onnx_ir

@@ -1,10 +1,9 @@
 """Stop the exporter's optimizer from treating numbers near 0 and 1 as 0 and 1.
 
 The optimizer drops ``x + 0`` and ``x * 1`` from a model, but also ``x + 1e-8`` and ``x *
-1.000001``.
-Without an epsilon that prevents a division by zero, the model returns infinity. The cause is that
-onnxscript's patterns compare constants with a relative tolerance of 1e-5 and an absolute one of
-1e-8.
+1.000001``. Without an epsilon that prevents a division by zero, the model returns infinity. The
+cause is that onnxscript's patterns compare constants with a relative tolerance of 1e-5 and an
+absolute one of 1e-8.
 """
 
 from __future__ import annotations

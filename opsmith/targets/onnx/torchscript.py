@@ -1,9 +1,8 @@
 """Export with the TorchScript exporter, which traces the module again and cannot use a program.
 
 While it traces, calls of inlined operators are redirected to their references, and calls of
-mutating
-operators to their functional twins. Functions that are registered temporarily write the nodes of
-the remaining operators.
+mutating operators to their functional twins. Functions that are registered temporarily write the
+nodes of the remaining operators.
 """
 
 from __future__ import annotations
