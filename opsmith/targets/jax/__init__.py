@@ -32,19 +32,19 @@ class JaxTarget(OperatorTarget):
     def export_operators(
         self, operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]
     ) -> Outcome:
-        """See `OperatorTarget.export_operators`."""
+        """Write the Python package."""
         from opsmith.targets.jax.export import export
 
         return export(operators, folder, options)
 
     def load_operators(self, artifact: Artifact) -> OperatorRunner:
-        """See `OperatorTarget.load_operators`."""
+        """Import the package."""
         from opsmith.targets.jax.runner import Loaded
 
         return Loaded(artifact)
 
     def proofs(self) -> Sequence[Route]:
-        """See `Target.proofs`."""
+        """Return the routes through JAX."""
         from opsmith.targets.jax.proofs import PROOFS
 
         return PROOFS

@@ -1,4 +1,4 @@
-"""Writes the Python package: declarations, libraries, and what calls them."""
+"""Write the Python package: declarations, libraries, derivatives, and the functions around them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Exported:
     Attributes:
         operator: the operator.
         attribute: its name in the package.
-        path: the library that was built.
-        gradient: its derivative, or why it has none.
+        path: path of its library.
+        gradient: its derivative, or the reason why it has none.
     """
 
     operator: Operator
@@ -42,17 +42,17 @@ class Exported:
 
     @property
     def signature(self) -> Signature:
-        """The operator's."""
+        """Return the operator's signature."""
         return self.operator.signature
 
 
 def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, Any]) -> Outcome:
-    """See `OperatorTarget.export_operators`."""
+    """Write the package with its metadata and README."""
     import jax
     import jaxlib
 
     name = package_name(operators, options["package"], "jax")
-    for operator in operators:  # what cannot be exported is found before the slow part
+    for operator in operators:  # Refuse operators before the slow part begins.
         kernel_of(operator, library.obstacle)
     gradients = _gradients(operators)
     attributes = attributes_of([operator.signature for operator in gradients])
@@ -81,7 +81,7 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
 
 
 def _gradients(operators: Sequence[Operator]) -> dict[Operator, Derivative | str]:
-    """The derivative of each operator, and of those that derivatives call."""
+    """Return the derivatives of the operators, and of operators that derivatives call."""
     found: dict[Operator, Derivative | str] = {}
     waiting = list(operators)
     for operator in waiting:
@@ -107,7 +107,7 @@ def _note(item: Exported) -> str:
 
 
 def _declarations(found: Sequence[Exported]) -> str:
-    """The signatures as Python source: what their ``repr`` says, with what it names imported."""
+    """Return the signatures as Python source: their ``repr``, after the imports that it needs."""
     bodies = [f"{item.attribute} = {pprint.pformat(item.signature, width=100)}\n" for item in found]
     text = "\n".join(bodies)
     names = {
@@ -167,7 +167,7 @@ def _init(found: Sequence[Exported]) -> str:
 
 
 def _gradients_text(found: Sequence[Exported]) -> str:
-    """The derivatives as Python source."""
+    """Return the derivatives as Python source."""
     lines = [
         head(),
         "import math  # noqa: F401\n\n",
@@ -192,7 +192,7 @@ def _gradients_text(found: Sequence[Exported]) -> str:
                 f"    ({text!r}, lambda {taken}: {text}, {minor}),\n"
                 for text, minor in path.conditions
             ]
-            # Paths of several dtypes ask the same.
+            # Paths of several dtypes share their conditions.
             text = "".join(conditions)
             if text not in asked:
                 asked[text] = f"_{name}_{number}_if"

@@ -1,4 +1,4 @@
-"""An operator's library for JAX: its kernel and a generated adapter, nothing else."""
+"""Build an operator's library for JAX: its kernel and a generated adapter, nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INCLUDE = _HERE / "include"
 
 
 def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
-    """Why JAX cannot call the operator by this kernel; `None` if it can."""
+    """Return why JAX cannot call the operator by this kernel, or `None` if it can."""
     problem = operator_export.obstacle(operator, kernel, "JAX")
     if problem is not None:
         return problem
@@ -38,15 +38,15 @@ def obstacle(operator: Operator, kernel: Kernel | None) -> str | None:
 
 
 def symbol(signature: Signature) -> str:
-    """The function that the library exports."""
+    """Return the name of the function that the library exports."""
     return f"opsmith_jax__{signature.namespace}__{signature.name}"
 
 
 def build(source: KernelSource) -> Path:
-    """The library that JAX calls; built, or from the cache.
+    """Build the library that JAX calls, or find it in the cache.
 
     Raises:
-        BuildError: it does not compile, or needs PyTorch.
+        BuildError: the kernel does not compile, or needs PyTorch.
         MissingDependencyError: there is no compiler.
     """
     import jax.ffi
@@ -62,12 +62,12 @@ def build(source: KernelSource) -> Path:
 
 
 def is_counted(signature: Signature) -> bool:
-    """Whether a call says how many buffers each tensor argument has."""
+    """Return whether a call passes the number of buffers of each tensor argument."""
     return any(p.optional or p.is_tensor_list for p in signature.tensors)
 
 
 def adapter(source: KernelSource) -> str:
-    """The generated source that stands between XLA and a kernel."""
+    """Generate the source that connects XLA with a kernel."""
     signature = source.signature
     return adapters.source(
         _TEMPLATE,
@@ -80,7 +80,7 @@ def adapter(source: KernelSource) -> str:
 
 
 def _source(signature: Signature, parameter: Parameter) -> str:
-    """Where an argument comes from, as C++."""
+    """Return the C++ expression for an argument."""
     if parameter not in signature.tensors:
         optional = "true" if parameter.optional else "false"
         return f"frame, {adapters.quote(parameter.name)}, {optional}"
@@ -88,7 +88,7 @@ def _source(signature: Signature, parameter: Parameter) -> str:
     given = f"frame.argument({index(parameter)})"
     if not parameter.mutated:
         return given
-    # The new contents follow the results; an absent argument has none.
+    # The new contents follow the results; an absent argument has no new contents.
     before = signature.mutated[: signature.mutated.index(parameter)]
     position = " + ".join(
         [

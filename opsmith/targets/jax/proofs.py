@@ -1,4 +1,4 @@
-"""How `opsmith check` runs operators in JAX."""
+"""Define how `opsmith check` runs operators in JAX."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from opsmith.targets.exporting.loaded_artifact import LoadedOperators
 from opsmith.targets.exporting.protocol import Route
 from opsmith.targets.jax.library import obstacle
 
-#: A case's program runs once, so that what LLVM would make of it does not matter; nor does what
-#: XLA's fused loops would be, which take half of the time to compile.
+#: A case's program runs only once, so leave out LLVM's optimizations, and XLA's fused loops, which
+#: take half of the compile time.
 _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -29,7 +29,8 @@ _QUICKLY = {
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 
-#: XLA computes it by a quotient of polynomials, off by up to 2.2 units of 1 (0.10.2, CPU).
+#: XLA computes tanh as a quotient of polynomials; its error is up to 2.2 units in the last place of
+#: 1 (measured in 0.10.2 on a CPU).
 _BESIDE_ONE = {"aten::tanh": 2.2}
 
 
@@ -39,7 +40,7 @@ def _called(
     function: Any = loaded[operator.name]
     before = function.library.calls()
     results = loaded.runner.run(operator.name, arguments)
-    # XLA leaves out calls whose results are all empty.
+    # XLA omits calls whose results are all empty.
     if function.library.calls() == before and any(result.numel() for result in results):
         raise CheckError("did not run the kernel")
     return results
@@ -48,19 +49,19 @@ def _called(
 def _batched(
     loaded: LoadedOperators, operator: Operator, arguments: Mapping[str, Any]
 ) -> Sequence[Tensor]:
-    """The same call twice, as the samples of a batch; the second sample's results."""
+    """Make the same call twice, as the samples of a batch; return the second sample's results."""
     import jax
 
     from opsmith.targets.jax.runner import to_jax, to_torch, wide
 
     tensors = {parameter.name for parameter in operator.signature.tensors}
     others = {name: value for name, value in arguments.items() if name not in tensors}
-    # By PyTorch: JAX compiles a program for each shape that it stacks, and that it takes from.
+    # Stack and select in PyTorch: JAX would compile a program for each shape.
     twice = {name: _doubled(arguments[name]) for name in tensors}
     with wide():
         given, samples = ({k: to_jax(v) for k, v in each.items()} for each in (others, twice))
         call = jax.vmap(lambda every: loaded[operator.name](**every, **given), axis_size=2)
-        # `samples` holds no array where all are absent, or lists are empty.
+        # `samples` may hold no array, so the size of the batch is given above.
         returned = jax.jit(call, compiler_options=_quickly())(samples)
         many = returned if isinstance(returned, tuple) else (returned,)
         return [to_torch(value)[1] for value in many]
@@ -68,7 +69,7 @@ def _batched(
 
 @functools.cache
 def _quickly() -> dict[str, Any]:
-    """Those of `_QUICKLY` that this release of XLA knows."""
+    """Return the options of `_QUICKLY` that this release of XLA supports."""
     import jax
 
     def is_known(name: str) -> bool:
@@ -82,9 +83,10 @@ def _quickly() -> dict[str, Any]:
 
 
 def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
-    """The function as one calls it outside of other compiled code, until its results are there.
+    """Return the function's call outside of compiled code, with the wait for its results.
 
-    In this process JAX has numbers of 64 bits from then on: who has them sets it, and no call pays.
+    From then on JAX has 64-bit numbers in this process. Users who need them set this option once,
+    so it is not part of the timed call.
     """
     import jax
 
@@ -108,7 +110,7 @@ def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
 
 
 def _doubled(value: Any) -> Any:
-    """A tensor as the two equal samples of a batch, a list of them as a list, or `None`."""
+    """Return a tensor as two equal samples of a batch; a list of tensors item by item."""
     if isinstance(value, list | tuple):
         return [_doubled(item) for item in value]
     return torch.stack([value, value]) if isinstance(value, Tensor) else value
@@ -120,7 +122,7 @@ def _differentiated(
     arguments: Mapping[str, Any],
     cotangents: Sequence[Tensor],
 ) -> Sequence[Tensor]:
-    """The gradients that JAX gives."""
+    """Return the gradients that JAX computes."""
     import jax
     import jax.numpy as jnp
 
@@ -145,14 +147,14 @@ def _differentiated(
         return pull(cotangents)[0]
 
     with wide():
-        # One program for a case: compiling it takes longer than all else.
+        # Compile one program per case, since compilation takes most of the time.
         compiled = jax.jit(gradients, compiler_options=_quickly())
         arrays = [to_jax(leaf) for leaf in leaves]
         try:
-            # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
+            # PyTorch's gradient of a complex number is the conjugate of JAX's.
             found = compiled(arrays, [to_jax(cotangent.conj()) for cotangent in cotangents])
         except RuntimeError as error:
-            # The package has classes of its own.
+            # The package has its own copies of opsmith's error classes.
             if type(error).__name__ == DifferentiationError.__name__:
                 raise DifferentiationError(str(error)) from error
             raise

@@ -1,4 +1,4 @@
-"""An artifact loaded into this process, and PyTorch's tensors taken to it and back."""
+"""Load an artifact into this process, and convert PyTorch's tensors to JAX and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Loaded(OperatorRunner):
     """The functions of an artifact.
 
     Args:
-        artifact: opened, so its files are those that were exported.
+        artifact: an open artifact, whose files are verified.
 
     Raises:
         ArtifactError: its package cannot be imported here.
@@ -29,7 +29,7 @@ class Loaded(OperatorRunner):
         self.functions: Mapping[str, Callable[..., Any]] = self.module.FUNCTIONS
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Tensor]:
-        """See `OperatorRunner.run`."""
+        """Call a function with JAX arrays, and return its results as tensors."""
         with wide():
             given = {key: to_jax(value) for key, value in arguments.items()}
             returned = self.functions[name](**given)
@@ -38,19 +38,19 @@ class Loaded(OperatorRunner):
 
 
 def wide() -> Any:
-    """A block in which JAX makes arrays of 64 bits too."""
+    """Return a block in which JAX supports 64-bit arrays."""
     import jax
     import jax.experimental
 
-    # It moved in JAX 0.8.
+    # This function moved in JAX 0.8.
     place: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
     return place.enable_x64(True)
 
 
 def to_jax(value: Any) -> Any:
-    """A tensor as an array that shares no memory with it, a list of them as a list.
+    """Convert a tensor to an array that shares no memory with it, and a list item by item.
 
-    Anything else is as it is.
+    Other values are returned unchanged.
     """
     import jax
 
@@ -59,12 +59,12 @@ def to_jax(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     array = array_of(value.detach().resolve_conj().resolve_neg().contiguous())
-    # For `jax.numpy.array` JAX compiles a program for each shape; this may share memory.
+    # Copy, since `device_put` may share memory; `jax.numpy.array` would compile for each shape.
     return jax.device_put(array.copy())
 
 
 def to_torch(value: Any) -> Tensor:
-    """An array as a tensor that shares no memory with it."""
+    """Return an array as a tensor that shares no memory with it."""
     import numpy as np
 
     return tensor_of(np.array(value))

@@ -1,6 +1,6 @@
-"""The modules of opsmith that an artifact carries: what ``package`` needs to read declarations.
+"""Copy the modules of opsmith that an artifact carries: ``package``, and the modules it imports.
 
-They import nothing but Python, NumPy and JAX.
+They import only Python's own modules, NumPy and JAX.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ place_of = partial(vendoring.place_of, moved=_MOVED)
 
 
 def modules() -> dict[str, str]:
-    """Each module's text by its path within the artifact's package."""
+    """Return each module's text by its path within the artifact's package."""
     own = sorted(Path(__file__).with_name("package").glob("[!_]*.py"))
     return vendoring.modules([f"{_OWN}.{path.stem}" for path in own], moved=_MOVED)

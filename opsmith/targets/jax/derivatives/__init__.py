@@ -1,4 +1,4 @@
-"""Derivatives that PyTorch has, as Python that JAX runs."""
+"""Translate derivatives of PyTorch to Python code that JAX runs."""
 
 from opsmith.targets.jax.derivatives.model import Derivative
 from opsmith.targets.jax.derivatives.translate import derivative

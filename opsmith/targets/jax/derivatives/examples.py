@@ -1,4 +1,4 @@
-"""Calls to trace a derivative in: the author's cases, and others made up from the declaration."""
+"""Provide calls to trace a derivative in: the author's cases, and made-up ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZES = (5, 7, 11, 13, 17, 19, 23, 29)
 
 
 def generic_dtypes(operator: Operator) -> list[str]:
-    """The generic dtypes to trace in, the one to begin with first."""
+    """Return the generic dtypes to trace in, float32 first."""
     generic = operator.signature.generic
     names = generic.names if generic is not None else ("float32",)
     return sorted(names, key=lambda name: name != "float32")
@@ -32,12 +32,12 @@ def registered(operator: Operator, name: str) -> list[dict[str, Any]]:
 
     cases = (case for make in operator.cases for case in make(DTYPES[name], 0))
     given = [operator.arguments((), dict(case)) for case in cases]
-    # A size of 0 or 1 takes paths of its own; the general ones come first.
+    # A size of 0 or 1 takes special paths, so the general cases come first.
     return sorted(given, key=lambda arguments: len(small_sizes(operator.signature, arguments)))
 
 
 def made_up(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
-    """Make calls up from the declaration, unless only registered ones make sense."""
+    """Make up calls from the declaration, unless only registered cases are valid."""
     if operator.only_registered_cases:
         return
     dtype, signature = DTYPES[name], operator.signature
@@ -47,9 +47,9 @@ def made_up(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
     for rank in (2, 1, 3, 0, 4) if len(ranks) > 1 else ranks:
         for chosen in itertools.product(*choices):
             picked = {p.name: value for p, value in zip(free, chosen, strict=True)}
-            with contextlib.suppress(Exception):  # sizes that do not fit each other
+            with contextlib.suppress(Exception):  # Sizes that contradict each other.
                 yield _made(operator, dtype, rank, picked)
-    # A size of 1 may be a path of its own.
+    # A size of 1 may take a path of its own.
     for name in signature.dims:
         with contextlib.suppress(Exception):
             yield _made(operator, dtype, 2, {}, single=name)
@@ -64,7 +64,7 @@ def _choices(parameter: Parameter) -> tuple[str, ...]:
 
 
 def _values(parameter: Parameter) -> list[Any]:
-    """A bool's or a choice's values; of what else may be absent whether it is there."""
+    """Return the values of a bool or a choice; for others, whether the argument is present."""
     if _is_bool(parameter):
         return [False, True]
     if _choices(parameter):

@@ -16,18 +16,19 @@ from opsmith.operators.core.arguments import DTYPES
 
 #: A float as `repr` writes it, without its sign.
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
-#: Not `resolution`: 0.001 and 0.01 may stand for anything.
+#: Without `resolution`: its values, such as 0.001 and 0.01, often occur with other meanings.
 _LIMITS = ("max", "eps", "tiny")
 
 
 class UntranslatableError(Exception):
-    """Why a derivative cannot be taken to JAX."""
+    """The reason why a derivative cannot be translated to JAX."""
 
 
 class ReadsValuesError(UntranslatableError):
-    """It reads values, which JAX does not know while it compiles.
+    """The derivative reads values, which JAX does not know while it compiles.
 
-    A call so small that nothing is read takes a path that other calls of its kind do not.
+    A call so small that no values are read takes a path of its own, which is useless for other
+    calls of its kind.
     """
 
     def __init__(self, place: str = "") -> None:
@@ -39,11 +40,11 @@ class Path:
     """One variant as text.
 
     Attributes:
-        kinds: what the variant is for, one per kind of call that took it; see `kinds_of`.
-        inputs: the names of what it takes: the arguments, then results and their gradients.
-        count: how many of them are arguments.
-        conditions: text of each, and whether it is PyTorch's own concern.
-        body: the statements.
+        kinds: the kinds of calls that took the path, one entry per kind; see `kinds_of`.
+        inputs: names of its parameters: the arguments, then results and their gradients.
+        count: number of arguments among the inputs.
+        conditions: text of each condition, and whether only PyTorch's internals depend on it.
+        body: its statements.
     """
 
     kinds: list[tuple[Any, ...]]
@@ -54,7 +55,7 @@ class Path:
 
     @cached_property
     def compiled(self) -> list[tuple[str, Callable[..., bool], bool]]:
-        """The conditions as functions of the arguments."""
+        """Return the conditions as functions of the arguments."""
         taken = ", ".join(self.inputs[: self.count])
         return [
             (text, eval(f"lambda {taken}: {text}", {"math": math}), minor)
@@ -62,12 +63,12 @@ class Path:
         ]
 
     def in_dtype(self, before: str, after: str, limits: Mapping[str, str]) -> Path:
-        """The same path where tensors of one dtype have another; it is for no calls yet.
+        """Return the same path with another dtype in place of one, not assigned to any calls yet.
 
         Args:
-            before: the one.
-            after: the other.
-            limits: what takes the place of numbers; see `limits_by`.
+            before: the dtype to replace.
+            after: the dtype that replaces it.
+            limits: replacements of numbers; see `limits_by`.
         """
         body = [line.replace(repr(before), repr(after)) for line in self.body]
         if limits:
@@ -75,22 +76,22 @@ class Path:
         return replace(self, kinds=[], body=body)
 
     def is_same(self, other: Path) -> bool:
-        """Whether both do the same, and ask the same but for what is PyTorch's own concern."""
+        """Return whether both have the same statements, and the same conditions of user code."""
         return (self.inputs, self.body, self._asked()) == (other.inputs, other.body, other._asked())
 
     def limits_by(self, other: Path, dtype: str) -> dict[str, str]:
-        """The limits of a dtype that another path has in the places of numbers of this one.
+        """Map numbers of this path to limits of a dtype at the same places of another path.
 
-        References name such limits (``torch.finfo(x.dtype).min`` for what a mask hides), and of
-        each dtype they are others.
+        References name such limits (``torch.finfo(x.dtype).min`` for masked values), and they
+        differ between dtypes.
 
         Args:
             other: the other path.
             dtype: its dtype.
 
         Returns:
-            The numbers of the other, by those of this one; none where anything else is different,
-            or one number has several.
+            The other path's numbers by this path's; empty if the paths differ in anything else, or
+            if a number corresponds to several.
         """
         pairs: dict[str, str] = {}
         for own, its in zip(self.body, other.body, strict=False):
@@ -115,10 +116,10 @@ class Derivative:
     Attributes:
         how: ``"ByHand"`` or ``"ByReference"``.
         paths: the variants.
-        calls: the operators that it calls.
-        lacking: what hindered the first path that is not there; empty if all are.
+        calls: the operators that the derivative calls.
+        lacking: why the first missing path could not be translated; empty if none is missing.
         hindered: the registered cases that could not be translated: `kinds_of` and `small_sizes` of
-            each, and why.
+            each, and the reason.
     """
 
     how: str

@@ -1,4 +1,4 @@
-"""Inputs without values: what PyTorch asks of their sizes and numbers becomes conditions."""
+"""Trace with inputs without values: comparisons of their sizes and numbers become conditions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from opsmith.signature.shapes import Fixed
 
 
 class KeptNumbers(TorchFunctionMode):
-    """Keeps numbers that are symbols in calls of operators whose schema says ``float``.
+    """Keeps symbolic numbers symbolic in calls of operators whose schema declares ``float``.
 
-    PyTorch would fix them: its dispatcher has symbols for integers alone. The operator is called
-    with the numbers as they are, and its step in the graph takes the symbols.
+    PyTorch would replace them by their values, since its dispatcher supports only symbolic
+    integers. The operator is called with the values, and its node in the graph gets the symbols.
     """
 
     def __torch_function__(
@@ -53,7 +53,7 @@ class KeptNumbers(TorchFunctionMode):
 
 
 def _unfold(x: Tensor, dimension: int, size: Any, step: Any) -> Tensor:
-    """`Tensor.unfold`, whose schema has no symbols for the windows' size and step."""
+    """Replace `Tensor.unfold`, whose schema allows no symbols for the windows' size and step."""
     last = x.movedim(dimension, -1)
     first = torch.arange((x.shape[dimension] - size) // step + 1) * step
     windows = last[..., first[:, None] + torch.arange(size)]
@@ -71,13 +71,13 @@ def _as_it_is(number: SymFloat) -> float:
 def _give_symbols(
     node: Any, declared: Sequence[Any], given: Mapping[str, Any], tracer: Any
 ) -> None:
-    """Put the symbols of a call into its step, which leaves out what is as by default.
+    """Put the symbols of a call into its node, which omits arguments that equal their defaults.
 
     Args:
-        node: the step.
+        node: the node of the call.
         declared: the arguments in the operator's schema.
         given: the call's arguments by name.
-        tracer: knows which steps made the symbols.
+        tracer: maps the symbols to their nodes.
     """
     for place, parameter in enumerate(declared):
         value = given.get(parameter.name)
@@ -93,19 +93,19 @@ def _give_symbols(
 
 
 class Symbols:
-    """Inputs without values, whose sizes and numbers are symbols, and what was asked of those."""
+    """Inputs without values, with symbolic sizes and numbers, and the comparisons made of them."""
 
     def __init__(self) -> None:
         self.env = NotingShapeEnv(specialize_zero_one=False, duck_shape=False)
-        # A tensor with values is refused where it is written, by its name.
+        # A tensor with values is refused by name when the graph is written.
         self.mode = fake_mode(shape_env=self.env, allow_non_fake_inputs=True)
-        # To keep what an operator gave, PyTorch asks as much of its sizes again.
+        # Caching an operator's results would add further comparisons of its sizes.
         self.mode.cache_enabled = False
 
     def inputs(
         self, parameters: Mapping[str, Parameter], arguments: Mapping[str, Any]
     ) -> tuple[list[str], list[Any]]:
-        """Their names, and the inputs, in the order of `inputs_of` in the package."""
+        """Return names and values of the inputs, in the order of `inputs_of` in the package."""
         names: list[str] = []
         found: list[Any] = []
         for name in parameters:
@@ -140,15 +140,15 @@ class Symbols:
         return self.env.create_symfloatnode(symbol, hint=value, source=source)
 
     def conditions(self, signature: Signature) -> list[tuple[str, bool]]:
-        """What held of sizes and numbers when the path was taken, as Python over the inputs.
+        """Return the conditions on sizes and numbers that hold on this path, as Python code.
 
-        Beside each stands whether it is PyTorch's own concern.
+        Each comes with whether only PyTorch's internals depend on it.
         """
         sizes = _numbers_that_are_sizes(signature)
         places: dict[str, str] = {}
         for symbol, sources in self.env.var_to_sources.items():
             name: Any = sources[0].name
-            name = name() if callable(name) else name  # a method before PyTorch 2.12
+            name = name() if callable(name) else name  # A method before PyTorch 2.12.
             match = re.fullmatch(r"(\w+)(?:\.size\(\)\[(\d+)\])?", name)
             if match is not None:
                 size = "" if match[2] is None else f".shape[{match[2]}]"
@@ -157,7 +157,7 @@ class Symbols:
         for guard in self.env.guards:
             free = {str(symbol) for symbol in guard.expr.free_symbols}
             if not free <= set(places):
-                continue  # about strides or offsets, which are always the same in JAX
+                continue  # A condition on strides or offsets, which are always the same in JAX.
             text = printed(guard.expr)
             of_sizes = all(".shape" in places[name] or places[name] in sizes for name in free)
             minor = (_is_stride(guard.expr) and of_sizes) or _is_internal(guard)
@@ -168,7 +168,7 @@ class Symbols:
 
 
 def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
-    """The inputs that are numbers, and sizes of tensors as they are."""
+    """Return the inputs that are numbers and that a shape uses unchanged as a size."""
     owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
     return frozenset(
         dim.expression.parameter
@@ -182,16 +182,16 @@ def _numbers_that_are_sizes(signature: Signature) -> frozenset[str]:
 
 
 def _is_stride(expression: Any) -> bool:
-    """Whether it compares strides of contiguous tensors, which are products of max(1, size)."""
+    """Return whether a condition compares strides, which are products of max(1, size)."""
     import sympy  # type: ignore[import-untyped]
 
     return any(type(part).__name__ == "Max" for part in sympy.preorder_traversal(expression))
 
 
 def _is_internal(guard: Any) -> bool:
-    """Whether PyTorch's own operators ask for it, and took their general way.
+    """Return whether PyTorch's own operators compare, and took their general path.
 
-    The graph then holds for other sizes too. An equation is another matter: what is equal to a
+    The graph then also holds for other sizes. An equation is an exception: a symbol that equals a
     number is replaced by the number.
     """
     import sympy

@@ -1,9 +1,9 @@
-"""Takes an operator's derivative from PyTorch to JAX.
+"""Translate an operator's derivative from PyTorch to JAX.
 
 PyTorch runs the backward, or the reference, on tensors without values and with symbolic sizes, and
-writes down what it does: a graph of its core operators and of opsmith's. The graph becomes Python
-that calls the functions of ``package/aten.py``. Whatever PyTorch decided on the way by a size or a
-number is a condition, which is compared before the path is taken.
+records a graph of its core operators and of opsmith's. The graph becomes Python code that calls the
+functions of ``package/aten.py``. Each decision of PyTorch that depends on a size or a number
+becomes a condition, which is checked before the path is used.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from opsmith.targets.jax.derivatives.symbols import KeptNumbers, Symbols
 from opsmith.targets.jax.derivatives.writer import Writer
 
 _MOST_TRACES = 12
-# Where PyTorch writes operators by others, and what it writes so elsewhere: among its references,
-# most of which end in primitives that have no translation.
+# Modules of PyTorch that decompose operators. Its other references are left out: most of them end
+# in primitives that have no translation.
 _BY_OTHERS = (DECOMPOSITIONS, REFERENCES)
 _NORMS = ("native_layer_norm", "native_group_norm", "linalg_vector_norm")
 
 
 def derivative(operator: Operator) -> Derivative | str:
-    """The operator's derivative in JAX, or why it has none: a sentence for whoever asks for it."""
+    """Return the operator's derivative in JAX, or a sentence that explains why it has none."""
     if operator.signature.mutated:
         return "writes into an argument, and such an operator has no gradient."
     rule = operator.rule
@@ -73,13 +73,13 @@ def derivative(operator: Operator) -> Derivative | str:
 
 
 _Key = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""What `kinds_of` and `small_sizes` say of a call: calls of which both are equal are alike."""
+"""`kinds_of` and `small_sizes` of a call; calls with equal keys should take the same path."""
 _Traced = tuple[Callable[..., Any], list[str], list[Any]]
-"""What is traced, and the names and values of what it takes after the arguments."""
+"""The function to trace, and the names and values of its inputs after the arguments."""
 
 
 class _WritesError(Exception):
-    """What was traced writes into a tensor."""
+    """The traced function writes into a tensor."""
 
 
 class _Translation:
@@ -89,10 +89,10 @@ class _Translation:
         self.found = Derivative(how)
         #: The kinds of calls in which values are read.
         self.undecided: list[tuple[Any, ...]] = []
-        #: The calls that were traced, and registered ones that could not be, with the reason.
+        #: The traced calls, and the registered calls that could not be traced, with the reason.
         self.seen: set[_Key] = set()
         self.hindered: dict[_Key, str] = {}
-        #: Whether steps write into tensors. PyTorch replaces those, and takes half as long again.
+        #: Whether nodes write into tensors. To replace the writes takes PyTorch half as long again.
         self.writes = False
 
     def run(self) -> Derivative:
@@ -107,7 +107,7 @@ class _Translation:
                 followed.append(name)
             else:
                 self._take_paths_of(like, name)
-                # Its registered cases may be others.
+                # The registered cases in this dtype may be others.
                 hindered = self._trace_all(name, made=False)
             problem = problem or hindered
         for path in self.found.paths:
@@ -121,16 +121,16 @@ class _Translation:
         return self.found
 
     def _takes_paths_of(self, other: str, name: str) -> bool:
-        """Whether the first call in a dtype does what is done in another, as the others then do."""
+        """Return whether the first call in dtype `name` does the same as calls in dtype `other`."""
         limits = self._limits_by(other, name)
         alike = [path.in_dtype(other, name, limits) for path, _ in self._paths_of(other)]
         own = [path for path, _ in self._paths_of(name)]
-        # Complex numbers may be conjugated in any of the others.
+        # Complex numbers may be conjugated on any of the other paths, so trace them separately.
         same = all(any(map(path.is_same, alike)) for path in own)
         return bool(own) and same and not DTYPES[name].is_complex
 
     def _take_paths_of(self, other: str, name: str) -> None:
-        """Give the calls in one dtype the paths, and the obstacles, that those in another have."""
+        """Copy the paths and the problems of calls in dtype `other` to calls in dtype `name`."""
         limits = self._limits_by(other, name)
         for path, kinds in self._paths_of(other):
             self._add(self._in_dtype(kinds, name), path.in_dtype(other, name, limits))
@@ -145,13 +145,13 @@ class _Translation:
                 self.hindered[self._in_dtype(kinds, name), small] = why
 
     def _limits_by(self, other: str, name: str) -> Mapping[str, str]:
-        """The limits of a dtype, by the numbers that have their places in another's first path."""
+        """Map numbers in the first path of `other` to limits of dtype `name`."""
         first = next((path for path, _ in self._paths_of(other)), None)
         own = next((path for path, _ in self._paths_of(name)), None)
         return {} if first is None or own is None else first.limits_by(own, name)
 
     def _paths_of(self, name: str) -> list[tuple[Path, tuple[Any, ...]]]:
-        """The paths of calls whose generic dtype is `name`, and for which kinds they are."""
+        """Return the paths of calls whose generic dtype is `name`, with the kinds of calls."""
         return [
             (path, kinds)
             for path in self.found.paths
@@ -160,7 +160,7 @@ class _Translation:
         ]
 
     def _in_dtype(self, kinds: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-        """What `kinds` are where the call's generic dtype is `name`."""
+        """Return `kinds` with `name` as the generic dtype."""
 
         def one(parameter: Parameter, kind: Any) -> Any:
             type_ = parameter.tensor_type
@@ -175,15 +175,15 @@ class _Translation:
     def _trace_all(
         self, name: str, *, first: bool = False, made: bool = True
     ) -> UntranslatableError | None:
-        """Follow every call in one dtype that may take another path.
+        """Trace every call in one dtype that may take another path.
 
         Args:
             name: the dtype.
-            first: whether to follow one call only.
-            made: whether to make calls up too, beside the registered cases.
+            first: whether to trace one call only.
+            made: whether to make up calls, in addition to the registered cases.
 
         Returns:
-            What hindered the first of them.
+            The problem of the first call that could not be traced.
         """
         from opsmith.targets.jax.package.derivative import kinds_of, small_sizes
 
@@ -222,13 +222,13 @@ class _Translation:
         return problem
 
     def _is_taken(self, kinds: tuple[Any, ...], arguments: Mapping[str, Any], alike: bool) -> bool:
-        """Whether a path that is known serves a call.
+        """Return whether a known path serves a call.
 
         Args:
-            kinds: the call's.
-            arguments: the call's.
-            alike: whether a call with the same sizes of 0 and 1 was traced. What PyTorch asks
-                for its own sake makes no path then.
+            kinds: kinds of the call.
+            arguments: arguments of the call.
+            alike: whether a call with the same sizes of 0 and 1 was traced. In that case a
+                condition that only PyTorch's internals depend on does not require another path.
         """
         from opsmith.targets.jax.package.derivative import failing, inputs_of
 
@@ -261,10 +261,10 @@ class _Translation:
         return self._traced(arguments)
 
     def _traced(self, arguments: dict[str, Any]) -> Path:
-        """The path of a call.
+        """Return the path of a call.
 
         Raises:
-            _WritesError: a step writes into a tensor, and PyTorch was not told to replace such.
+            _WritesError: a node writes into a tensor, and PyTorch was not told to replace writes.
         """
         from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -272,13 +272,13 @@ class _Translation:
         names, inputs = symbols.inputs(self.signature.by_name, arguments)
         prepare = self._by_hand if self.found.how == "ByHand" else self._by_reference
         try:
-            # What cannot be traced is in an exception, beside what is logged of it.
+            # The exception of a failed trace contains the problem, so its log is not needed.
             quiet = silenced(below=logging.CRITICAL)
             with quiet, kept_sizes(), KeptNumbers(), symbols.mode, torch.no_grad():
                 traced, more_names, more_inputs = prepare(arguments, inputs)
                 if self.writes:
                     traced = functionalized(traced)
-                # Little of what there is by the million is garbage before the trace's end.
+                # Tracing creates millions of objects, of which few are garbage before it ends.
                 with uncollected():
                     graph = make_fx(traced, decomposition_table=_decompositions())(
                         *inputs, *more_inputs
@@ -308,7 +308,7 @@ class _Translation:
         return traced, [], []
 
     def _by_hand(self, arguments: Mapping[str, Any], inputs: Sequence[Any]) -> _Traced:
-        """What runs the backward also takes the results, and the gradients of floating ones."""
+        """Return what runs the backward, with the results and their gradients as inputs."""
         positional, keywords = self.operator.split(_filled(arguments, inputs))
         results = _tuple(self.operator.overload(*positional, **keywords))
         named = [(r.name, value) for r, value in zip(self.signature.results, results, strict=True)]
@@ -349,9 +349,9 @@ class _Translation:
 
 
 def _step_of(error: BaseException) -> str:
-    """Return ``, in aten::add``: what PyTorch ran when it raised; empty where it ran no operator.
+    """Return the operator that PyTorch ran when it raised (``, in aten::add``), or an empty text.
 
-    The traceback has it: whoever dispatches an operator in Python has it as ``func``.
+    It is in the traceback: functions that dispatch an operator in Python have it as ``func``.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     steps = [frame.f_locals.get("func") for frame in frames]
@@ -366,11 +366,11 @@ def _writes(step: Any) -> bool:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """How PyTorch writes its operators by others that JAX has; a table that takes long to make."""
+    """Return PyTorch's decompositions into operators that JAX has; building the table is slow."""
     from opsmith.targets.jax.package import aten
 
     table = core_decompositions()
-    # Core operators that PyTorch can write by others nevertheless.
+    # Add core operators that PyTorch can decompose as well.
     for target, written in all_decompositions().items():
         if isinstance(target, OpOverload) and not target._schema.is_mutable:
             name = target._schema.name.removeprefix("aten::")
@@ -378,13 +378,13 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
             if apart and not (hasattr(aten, name) or name.startswith("sym_")):
                 table.setdefault(target, written)
     table[torch.ops.aten.constant_pad_nd.default] = _padded
-    # Written by others, a gradient passes the maximum of what is exponentiated, and adds rounding.
+    # Decomposed, a gradient would flow through the maximum that is subtracted, which adds rounding.
     del table[torch.ops.aten.logsumexp.default]
     return table
 
 
 def _padded(input: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
-    """`torch.constant_pad_nd`, whose own fake kernel would fix every size."""
+    """Replace `torch.constant_pad_nd`, whose own fake kernel would fix every size."""
     for place in range(0, len(pad), 2):
         axis, (low, high) = input.dim() - 1 - place // 2, pad[place : place + 2]
         if low < 0 or high < 0:
@@ -400,7 +400,7 @@ def _padded(input: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
 
 
 class _Context:
-    """What a backward gets as ``ctx``."""
+    """The ``ctx`` of a backward."""
 
     def __init__(self, needs: Sequence[Any]) -> None:
         self.needs_input_grad = tuple(needs)
@@ -417,7 +417,7 @@ class _Context:
 
 
 def _filled(arguments: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """A call's arguments with other tensors and numbers in the places of its own."""
+    """Return a call's arguments with its tensors and numbers replaced by `values`."""
     rest = iter(values)
 
     def one(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A graph of PyTorch's operators as Python that calls the functions of ``package/aten.py``."""
+"""Write a graph of PyTorch's operators as Python that calls the functions of `package/aten.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CALLS = {
     math.floor: "math.floor",
     math.ceil: "math.ceil",
 }
-# Where a tensor lies, and how, is not JAX's business.
+# JAX manages devices and memory layouts itself.
 _LAYOUT = ("device", "layout", "memory_format", "pin_memory", "non_blocking")
 
 
@@ -43,8 +43,9 @@ class Writer:
     """Writes a graph as Python.
 
     Args:
-        found: what the graph is part of; notes the operators that it calls.
-        names: what the graph's inputs are called.
+        found: the derivative that the graph belongs to; the operators that the graph calls are
+            added to it.
+        names: names of the graph's inputs.
     """
 
     def __init__(self, found: Derivative, names: Sequence[str]) -> None:
@@ -53,15 +54,15 @@ class Writer:
         self.texts: dict[Node, str] = {}
 
     def body(self, graph: Any, outputs: Callable[[Sequence[str]], str]) -> list[str]:
-        """The statements.
+        """Return the statements.
 
         Args:
-            graph: what PyTorch did.
-            outputs: from the text of each value that the graph returns to that of what the
+            graph: the traced graph.
+            outputs: converts the texts of the values that the graph returns to the text that the
                 statements return.
 
         Raises:
-            UntranslatableError: JAX has nothing for a step of the graph.
+            UntranslatableError: JAX has no equivalent for a node of the graph.
         """
         lines: list[str] = []
         rest = iter(self.names)
@@ -146,7 +147,7 @@ class Writer:
 
 
 def _promoted(node: Node) -> torch.dtype | None:
-    """The dtype of a result that JAX, which promotes in its own way, may give in another."""
+    """Return a result's dtype if JAX's own promotion may differ from it, else `None`."""
     made = node.meta.get("val")
     if not isinstance(made, Tensor) or "dtype" in node.kwargs:
         return None

@@ -1,4 +1,4 @@
-"""What an artifact for JAX runs by: copied into it, beside the modules of opsmith that it needs.
+"""Run the functions of an artifact for JAX, which carries a copy of this package.
 
 These modules import JAX, NumPy and the part of `opsmith.signature` that needs only Python.
 """

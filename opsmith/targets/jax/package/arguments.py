@@ -1,4 +1,4 @@
-"""One call's arguments as JAX has them: arrays by their shapes, everything else fixed."""
+"""Split a call's arguments for JAX: arrays, known by their shapes, and fixed values."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorListType
 
 Arrays = tuple[Any, ...]
-"""One entry per tensor argument: an array, a tuple of them for a list, `None`."""
+"""One entry per tensor argument: an array, a tuple of arrays for a list, or `None`."""
 Numbers = tuple[Any, ...]
 """One entry per other argument, hashable."""
 
 
 def split(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Arrays, Numbers]:
-    """The arrays of a call, which JAX may trace, and everything else, which is fixed.
+    """Return the arrays of a call, which JAX may trace, and all other arguments, which are fixed.
 
     Raises:
-        ArgumentError: an argument is of another kind than the declaration says.
+        ArgumentError: an argument has a different kind than declared.
     """
     arrays: list[Any] = []
     numbers: list[Any] = []
@@ -55,13 +55,13 @@ def split(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Arrays, N
 
 
 def joined(signature: Signature, arrays: Arrays, numbers: Numbers) -> dict[str, Any]:
-    """The arguments by name, from what `split` gave."""
+    """Return the arguments by name, from the results of `split`."""
     every, rest = iter(arrays), iter(numbers)
     return {p.name: next(every if p.tensor_type else rest) for p in signature.parameters}
 
 
 def described(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` with every array replaced by what binding looks at."""
+    """Return `arguments` with every array replaced by its shape and dtype, for binding."""
     found = dict(arguments)
     for parameter in signature.tensors:
         value = arguments[parameter.name]
@@ -73,7 +73,7 @@ def described(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, A
 
 
 def flat(arrays: Arrays) -> list[Any]:
-    """Every array, those of lists one by one."""
+    """Return every array, with lists flattened."""
     found: list[Any] = []
     for value in arrays:
         if isinstance(value, tuple):
@@ -84,7 +84,7 @@ def flat(arrays: Arrays) -> list[Any]:
 
 
 def attributes(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What XLA passes beside the arrays; `None` is left out."""
+    """Return the attributes that XLA passes in addition to the arrays, without `None`."""
     found: dict[str, Any] = {}
     for parameter in signature.parameters:
         value = arguments[parameter.name]
@@ -144,7 +144,7 @@ def _number(signature: Signature, name: str, kind: str, value: Any) -> Any:
         if kind != "int":
             return bool(value) if kind == "bool" else float(value)
         number = operator.index(value)
-    except Exception:  # a class may raise whatever it likes
+    except Exception:  # A class may raise anything here.
         raise _refused(signature, name, value, kind) from None
     if not -(2**63) <= number < 2**63:
         raise ArgumentError(

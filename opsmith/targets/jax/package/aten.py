@@ -1,6 +1,6 @@
-"""PyTorch's operators in JAX: those that translated derivatives are made of.
+"""Implement PyTorch's operators that occur in translated derivatives in JAX.
 
-Each function is called as PyTorch's operator of the same name, with dtypes by their names.
+Each function has the arguments of PyTorch's operator of the same name, with dtypes by their names.
 """
 # ruff: noqa: D103 (what each does is PyTorch's to say)
 
@@ -22,10 +22,10 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _in_single(function: Callable[..., Any]) -> Callable[..., Any]:
-    """In single precision at least, as PyTorch computes it.
+    """Compute in single precision at least, as PyTorch does.
 
-    XLA takes the function apart to steps, and each would be rounded to half precision, or too
-    large for it: the sigmoid of -12 would be 0.
+    XLA decomposes the function into steps. In half precision each step would be rounded, or
+    overflow: the sigmoid of -12 would be 0.
     """
 
     def computed(x: Any, **named: Any) -> Any:
@@ -163,7 +163,7 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_none(function: Callable[..., Any]) -> Callable[..., Any]:
-    # PyTorch looks first whether there are any, and asks for none in vain.
+    # A maximum of no elements is an error in JAX, and PyTorch asks for it even if it is not used.
     return lambda x, **how: function(x, **how) if x.size else function(x, initial=0, **how)
 
 
@@ -179,9 +179,9 @@ argmin = _reduction(jnp.argmin)
 
 
 def _normalised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Over one dimension, in single precision at least, as PyTorch computes it.
+    """Compute over one dimension, in single precision at least, as PyTorch does.
 
-    No gradient passes the maximum that is subtracted: what it would bring is rounding alone.
+    The gradient does not flow through the subtracted maximum, where it would only add rounding.
     """
 
     def normalised(x: Any, dim: int, half_to_float: bool = False) -> Any:
@@ -253,13 +253,13 @@ min = _extreme(jnp.min, jnp.argmin)
 
 
 def sort(x: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
-    del stable  # it always is
+    del stable  # JAX always sorts stably.
     at = jnp.argsort(x, axis=dim, descending=descending)
     return jnp.take_along_axis(x, at, axis=dim), at
 
 
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    del sorted  # it always is
+    del sorted  # The result is always sorted.
     return tuple(slice(one, dim, 0, k) for one in sort(x, dim, largest))
 
 
@@ -423,7 +423,8 @@ def convolution(
     )
     margins = [(p, p) for p in padding]
     if transposed:
-        # It is the gradient of a convolution: one over what the stride moved apart.
+        # A transposed convolution is the gradient of a convolution: a convolution over its input
+        # spread out by the stride.
         spans = [d * (size - 1) for d, size in zip(dilation, weight.shape[2:], strict=True)]
         margins = [(s - p, s - p + m) for s, p, m in zip(spans, padding, more, strict=True)]
         weight = jnp.flip(weight, tuple(range(2, x.ndim)))

@@ -1,4 +1,4 @@
-"""vmap: the batch laid into a parallel dimension where the declaration has one that takes it."""
+"""Batch calls for vmap: fold the batch into a parallel dimension where the declaration has one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Call = Callable[[Arrays], tuple[Any, ...]]
 
 
 def batched(signature: Signature, call: Call) -> Call:
-    """`call` with a batching rule.
+    """Return `call` with a batching rule.
 
     Args:
-        signature: the operator's.
-        call: takes a call's arrays, gives its results.
+        signature: signature of the operator.
+        call: accepts a call's arrays, and returns its results.
     """
     function = jax.custom_batching.custom_vmap(call)
 
@@ -44,7 +44,7 @@ def _any(mark: Any) -> bool:
 
 
 def _one_by_one(call: Call, marks: Any, arrays: Arrays) -> tuple[Any, ...]:
-    """One call per sample, in a loop of XLA's."""
+    """Make one call per sample, in a loop of XLA's."""
     leaves, structure = jax.tree.flatten(arrays)
     batch = jax.tree.leaves(marks)
 
@@ -71,7 +71,7 @@ def _folded(
             value = jnp.broadcast_to(jnp.expand_dims(value, axis), wide)
         if along.variadic:
             return value
-        # Not -1, which no size follows from where another is 0.
+        # A size of -1 is ambiguous if another size is 0.
         both = value.shape[axis] * value.shape[axis + 1]
         return value.reshape(*value.shape[:axis], both, *value.shape[axis + 2 :])
 

@@ -1,4 +1,4 @@
-"""Derivatives that were translated from PyTorch when the operator was exported."""
+"""Run derivatives that were translated from PyTorch when the operator was exported."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from opsmith.errors import DifferentiationError
 from opsmith.signature.model import Signature
 
-#: How many conditions that a call breaks its message names.
+#: Largest number of violated conditions that a message names.
 _SHOWN = 3
 
 Condition = tuple[str, Callable[..., Any], bool]
-"""Its text, whether it holds of the inputs, and whether only layouts depend on it."""
+"""Its text, a function that checks it, and whether only memory layouts depend on it."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Variant:
     """One path that PyTorch took through a derivative.
 
     Attributes:
-        kinds: of each argument what fixed the path; see `kinds_of`.
-        conditions: what the inputs are compared with before it is taken.
-        run: takes the inputs, gives the outputs.
+        kinds: for each argument the properties that determine the path; see `kinds_of`.
+        conditions: conditions that the inputs must meet.
+        run: computes the outputs from the inputs.
     """
 
     kinds: tuple[Any, ...]
@@ -35,10 +35,10 @@ class Variant:
 
 
 def kinds_of(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What of a call's arguments decides the path, beside sizes and numbers.
+    """Return the properties of a call, other than sizes and numbers, that determine the path.
 
-    That is each tensor's rank and dtype, those of each tensor in a list, how many numbers there are
-    in one, which arguments are absent, and every bool and text.
+    They are the rank and dtype of each tensor, also in lists, the length of each sequence of
+    numbers, the absent arguments, and every bool and text.
     """
 
     def kind(value: Any) -> Any:
@@ -54,7 +54,7 @@ def kinds_of(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Any, .
 
 
 def inputs_of(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
-    """The arguments that a path takes: tensors that are there, and every int and float."""
+    """Return the inputs of a path: the tensors that are present, and every int and float."""
 
     def flat() -> Iterator[Any]:
         for name in signature.by_name:
@@ -67,7 +67,7 @@ def inputs_of(signature: Signature, arguments: Mapping[str, Any]) -> list[Any]:
 
 
 def small_sizes(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return where a call has sizes of 0 or 1: argument, dimension and size of each."""
+    """Return the sizes of 0 or 1 in a call: argument, dimension and size of each."""
     return tuple(
         (parameter.name, axis, size)
         for parameter in signature.tensors
@@ -81,10 +81,10 @@ class _Paths:
     """A derivative.
 
     Args:
-        signature: the operator's.
+        signature: signature of the operator.
         variants: the paths through it.
         hindered: registered cases that could not be translated: `kinds_of` and `small_sizes` of
-            each, and why.
+            each, and the reason.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class _Paths:
         self.hindered = hindered
 
     def choose(self, arguments: Mapping[str, Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The path for a call.
+        """Return the path for a call.
 
         Raises:
-            DifferentiationError: PyTorch took none like it when the operator was exported.
+            DifferentiationError: no path for such a call was traced when the operator was exported.
         """
         kinds = kinds_of(self.signature, arguments)
         like = [variant for variant in self.variants if variant.kinds == kinds]
@@ -109,7 +109,7 @@ class _Paths:
         for variant, failed in zip(like, failed_of, strict=True):
             if not failed:
                 return variant.run
-        # Sizes of 0 and 1 make PyTorch look at how a tensor lies in memory, which JAX's never asks.
+        # Sizes of 0 and 1 make PyTorch compare memory layouts, which do not matter in JAX.
         for variant, failed in zip(like, failed_of, strict=True):
             if all(minor for _, minor in failed):
                 return variant.run
@@ -125,7 +125,7 @@ class _Paths:
             missed = min(
                 ([text for text, minor in failed if not minor] for failed in failed_of), key=len
             )
-            # The short ones say the most: one number that is another fails long ones by the dozen.
+            # Short conditions help most: one differing number can violate dozens of long ones.
             shown = [text for text in missed if text in sorted(missed, key=len)[:_SHOWN]]
             rest = len(missed) - len(shown)
             more = f" (and {rest} more condition{'s' if rest > 1 else ''})" if rest else ""
@@ -141,18 +141,18 @@ class _Paths:
 
 
 def failing(conditions: Sequence[Condition], inputs: Sequence[Any]) -> list[tuple[str, bool]]:
-    """The conditions that do not hold of a call, and whether only layouts depend on each.
+    """Return the conditions that a call violates, and whether only layouts depend on each.
 
     Args:
-        conditions: those of a path.
-        inputs: what `inputs_of` gives of the call.
+        conditions: conditions of a path.
+        inputs: result of `inputs_of` for the call.
     """
 
     def holds(condition: Callable[..., Any]) -> bool:
         try:
             return bool(condition(*inputs))
         except ZeroDivisionError:
-            return False  # it was asked where what it divides by was not 0
+            return False  # The trace compared it only where the divisor was not 0.
 
     return [(text, minor) for text, condition, minor in conditions if not holds(condition)]
 
@@ -172,10 +172,10 @@ class ByHand(_Paths):
     def __call__(
         self, arguments: dict[str, Any], results: tuple[Any, ...], grads: tuple[Any, ...]
     ) -> dict[str, Any]:
-        """The gradients of arguments by name."""
+        """Return the gradients of arguments by name."""
         inputs = inputs_of(self.signature, arguments)
         run = self.choose(arguments, inputs)
-        # What PyTorch calls the gradient of a complex number is the conjugate of JAX's.
+        # PyTorch's gradient of a complex number is the conjugate of JAX's.
         given = [jnp.conj(grad) for grad in grads if _differentiable(grad)]
         found: dict[str, Any] = jax.tree.map(jnp.conj, run(*inputs, *results, *given))
         return found
@@ -187,7 +187,7 @@ class ByReference(_Paths):
     def __call__(
         self, arguments: dict[str, Any], results: tuple[Any, ...], grads: tuple[Any, ...]
     ) -> dict[str, Any]:
-        """The gradients of arguments by name."""
+        """Return the gradients of arguments by name."""
         del results
         run = self.choose(arguments, inputs_of(self.signature, arguments))
         names = [

@@ -32,18 +32,19 @@ _WIDE = frozenset(("int64", "float64", "complex128"))
 _REMEMBERED = 256
 
 Backward = Callable[[dict[str, Any], tuple[Any, ...], tuple[Any, ...]], dict[str, Any]]
-"""From the arguments, the results and their gradients to the gradients of arguments, by name."""
+"""Computes the gradients of arguments by name from arguments, results and their gradients."""
 
 
 class Function:
-    """An operator, called with arrays. Works under jit, vmap and, where it can, grad.
+    """An operator as a function of arrays, for jit, vmap and, if it has a derivative, grad.
 
-    What the operator writes into is not written: its new contents are returned after the results.
+    Arguments that the operator writes into stay unchanged: their new contents are returned after
+    the results.
 
     Args:
-        signature: the declaration.
-        library: has the kernel.
-        backward: the derivative, or why there is none.
+        signature: signature of the operator.
+        library: library with the kernel.
+        backward: the derivative, or the reason why there is none.
     """
 
     def __init__(self, signature: Signature, library: Library, backward: Backward | str) -> None:
@@ -63,7 +64,7 @@ class Function:
 
     @property
     def no_gradient(self) -> str | None:
-        """Why the function has no gradient; `None` if it has one."""
+        """Return why the function has no gradient, or `None` if it has one."""
         return self._backward if isinstance(self._backward, str) else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,9 +72,9 @@ class Function:
 
         Raises:
             ArgumentError: an argument does not fit the declaration.
-            DifferentiationError: a derivative is asked for that the operator does not have.
+            DifferentiationError: a derivative is requested, and the operator has none.
             jax.errors.JaxRuntimeError: the kernel failed, or a value is outside its range; raised
-                when the result is waited for.
+                when JAX waits for the result.
         """
         arrays, numbers = split(self.signature, self._named(args, kwargs))
         results = self._compiled(arrays, numbers)
@@ -81,7 +82,7 @@ class Function:
 
     def _run(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
         found = self._with_rules(numbers)(arrays)
-        results = zip(self.signature.results, found, strict=False)  # what was written comes after
+        results = zip(self.signature.results, found, strict=False)  # new contents come after
         stopped = [
             value if result.differentiable else jax.lax.stop_gradient(value)
             for result, value in results
@@ -89,7 +90,7 @@ class Function:
         return (*stopped, *found[len(stopped) :])
 
     def _make(self, numbers: Numbers) -> Callable[[Arrays], tuple[Any, ...]]:
-        """The call with its rules for vmap and derivatives."""
+        """Return the call with its rules for vmap and derivatives."""
 
         def call(arrays: Arrays) -> tuple[Any, ...]:
             return self._bound(arrays, numbers)
@@ -117,7 +118,7 @@ class Function:
         return function
 
     def _bound(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
-        """The call itself: compared with the declaration, and handed to XLA."""
+        """Check the arguments against the declaration, and call the kernel through XLA."""
         signature = self.signature
         arguments = joined(signature, arrays, numbers)
         try:
@@ -145,7 +146,7 @@ def _dtype(dtypes: DTypes, bindings: Bindings) -> Any:
 
 
 def _gradient(found: Any, value: Any) -> Any:
-    """The gradient of one argument as JAX wants it; zero where the derivative says nothing."""
+    """Return the gradient of one argument in JAX's form; zero if the derivative has none."""
 
     def one(gradient: Any, array: Any) -> Any:
         if not jax.numpy.issubdtype(array.dtype, jax.numpy.inexact):
@@ -162,7 +163,7 @@ def _gradient(found: Any, value: Any) -> Any:
 
 
 def _with_hint(error: ArgumentError) -> ArgumentError:
-    """The error, and how JAX comes to 64 bits where they are missing."""
+    """Return the error, with advice on how to enable 64 bits in JAX if they are missing."""
     first = str(error).partition("\n")[0]
     missing = [name for name in _WIDE if f"expected {name}" in first]
     if not missing or jax.dtypes.canonicalize_dtype(np.int64) == np.int64:
@@ -179,7 +180,7 @@ def _python_signature(signature: Signature) -> inspect.Signature:
     optional = False
     for parameter in signature.parameters:
         default = inspect.Parameter.empty if parameter.default is NO_DEFAULT else parameter.default
-        # A required parameter may follow one with a default; Python's own signatures forbid it.
+        # A required parameter may follow one with a default, which Python's own signatures forbid.
         optional = optional or default is not inspect.Parameter.empty
         kind = keyword[parameter.keyword_only or (optional and default is inspect.Parameter.empty)]
         parameters.append(

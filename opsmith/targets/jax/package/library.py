@@ -1,4 +1,4 @@
-"""An operator's library: loaded if it is what was built, and known to XLA under a name."""
+"""Load an operator's library, after verifying its digest, and register it with XLA."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Library:
     """A library that XLA can call.
 
     Args:
-        path: the file.
-        sha256: of the file that was built.
-        symbol: the function that XLA calls.
-        calls: the symbol that counts the kernel's calls.
+        path: path of the library.
+        sha256: digest of the file that was built.
+        symbol: name of the function that XLA calls.
+        calls: symbol that counts the kernel's calls.
 
     Attributes:
-        target: what XLA calls the function.
+        target: name of the function in XLA.
 
     Raises:
-        ArtifactError: the file is missing, is not what was built, or does not load here.
+        ArtifactError: the file is missing, was changed after the export, or does not load here.
     """
 
     def __init__(self, path: Path, sha256: str, symbol: str, calls: str) -> None:
         self._handle = runtime.load(path, sha256)
         self._calls = calls
-        # Two copies of an artifact are two functions, and one copy imported twice is one.
+        # Register two copies of an artifact separately, and one copy that is imported twice once.
         place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
         self.target = f"{symbol}__{place}"
         jax.ffi.register_ffi_target(
@@ -38,5 +38,5 @@ class Library:
         )
 
     def calls(self) -> int:
-        """How often the kernel ran in this process."""
+        """Return how often the kernel ran in this process."""
         return ctypes.c_uint64.in_dll(self._handle, self._calls).value
