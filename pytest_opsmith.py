@@ -136,7 +136,7 @@ class _Unchecked:
         for name, value in report.user_properties if report.when == "call" else ():
             if name == _PROPERTY:
                 operator, check = str(value).split()
-                # An operator whose only check that ran is the build has not been checked.
+                # If only the build of an operator ran, the operator has not been checked.
                 self._ran.setdefault(operator, {})[check] = not report.skipped
 
     def _operators(self) -> list[str]:

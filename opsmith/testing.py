@@ -348,8 +348,8 @@ class OneTest:
     def run(self) -> Row:
         """Run the check; return its row, or the row of the kernel's failed build.
 
-        If a kernel does not build, its first test fails, whatever it checks, and its other tests
-        are not run. Otherwise a suite without the test of the build would skip all its tests.
+        If a kernel does not build, the first of its tests to run fails, and its other tests are not
+        run. Otherwise a suite without the test of the build would skip all its tests.
         """
         from opsmith.checks.runner import NOT_BUILT, not_run
 

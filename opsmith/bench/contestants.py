@@ -42,13 +42,14 @@ BASELINE = "reference"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A contestant that is built, compiled and was called once.
+    """A contestant that is built and compiled, and was called once.
 
     Attributes:
         function: the function that is timed.
-        bind: turns arguments by name into those of `function`; done before the clock starts.
-        results: given the return value of `function` and the arguments, returns every result, and
-            then the new contents of mutated arguments.
+        bind: converts arguments by name to the arguments of `function`; called before the clock
+            starts.
+        results: receives the return value of `function` and the arguments; returns every result,
+            and then the new contents of mutated arguments.
     """
 
     function: Callable[..., Any]

@@ -34,7 +34,7 @@ Arguments = dict[str, Any]
 Draw = Callable[[int], "Arguments | None"]
 """Draws arguments of the fixed shape from a seed; `None` if the seed gives another shape."""
 
-#: Number of sets that are drawn for a batch; its other sets are these, multiplied.
+#: Number of sets drawn for a batch; the batch's other sets are multiples of the drawn sets.
 _DRAWN = 4
 #: If drawing a set takes more seconds than this, reuse sets that were drawn before.
 _SLOW = 0.1
@@ -224,7 +224,7 @@ def _drawn(
 
 
 def _label(operator: Operator, forced: Mapping[str, int], values: Arguments) -> str:
-    """Return the requested sizes, the other sizes, and the arguments that are not defaults."""
+    """Describe the requested sizes, the other sizes, and the arguments that are not defaults."""
     signature = operator.signature
     bound = bind(signature, Case(signature, values).described())
     sizes = {

@@ -104,8 +104,8 @@ class _Timed:
         import torch
 
         self._ready, self._sets = {}, []
-        # torch.compile counts the compilations of each function, and keeps counting after they are
-        # gone.
+        # torch.compile counts how often a function was compiled, and does not forget dropped
+        # results.
         torch.compiler.reset()
         return {"event": "forgotten"}, b""
 

@@ -39,7 +39,7 @@ class Verdict:
         self.slow = False
 
     def obstacle(self, arguments: Mapping[str, Any]) -> str:
-        """Return why there are no right results to compare with; empty if there are."""
+        """Return the reason why no right results exist to compare with; empty if they exist."""
         if not self._gradient:
             return ""
         _, leaves = leaves_of(arguments, self._operator.signature)

@@ -41,7 +41,7 @@ _FEWEST = 3
 #: Number of timings without a call in each round, and the smallest fraction of a batch's time that
 #: calls must make up.
 _IDLE, _LEAST_PART = 3, 0.2
-#: The shorter batch has this part of a round's calls: one in so many.
+#: One call of a round in this many belongs to the shorter batch.
 _SHORT = 8
 #: Number of rounds that are run however long they take.
 _LEAST_ROUNDS = 5
@@ -289,8 +289,8 @@ class _Race:
             flush = self._machine.flush
             taken, results = stopwatch.time(lane.name, first, count, looked, flush)
             spent.append(taken)
-            # If comparing is slow, compare one of the two batches at random, so that it cannot be
-            # predicted.
+            # If comparing is slow, compare one of the two batches at random, so that a kernel
+            # cannot predict which.
             if not self._verdicts[lane.goes_back].slow or random.random() < 0.5:
                 self._compare(lane, batch, first + looked, results, number)
         lane.spent[number] = (spent[0], spent[1])

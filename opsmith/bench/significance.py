@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-#: Up to this many pairs the distribution is computed exactly; beyond, a normal one is close enough.
+#: Up to this many pairs the distribution is computed exactly; for more, the normal approximation is
+#: close enough.
 _EXACT = 2500
 
 

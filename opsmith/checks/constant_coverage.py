@@ -1,9 +1,9 @@
 """Choose cases that reveal a wrongly baked-in constant: number, flag, string, absent argument.
 
 An export turns everything but the values and sizes of tensors into constants. A mapping that drops
-a constant, or uses a wrong one, is right for the one value that it was tried with. So for each
-constant there are at least two cases that differ in it and in which it matters: with the other
-value, the reference gives another result.
+a constant, or uses a wrong one, is right for the value that it was tried with. So for each
+constant, at least two cases are chosen that differ in it, and in which the other value changes the
+reference's result.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from opsmith.targets import relative_difference
 MOST = 8
 _SAMPLES = 60
 _SECONDS = 3.0
-#: Number of other values of a parameter to try in a case before deciding that it has no effect
-#: there.
+#: Number of other values of a parameter to try in a case before the parameter counts as without
+#: effect in that case.
 _ALTERNATIVES = 3
 #: A relative change of the result that no tolerance hides.
 _VISIBLE = 1e-2
@@ -194,7 +194,7 @@ class _Choice:
         if parameter is None or parameter.is_tensor_list or time.monotonic() > self._until:
             return _UNSURE
         if parameter.is_tensor and case.values[name] is None:
-            # There is no tensor to try in place of the absent one.
+            # Only a tensor could replace the absent argument, and there is none to try.
             return _UNSURE
         for other in self._others(case, parameter):
             result = self._reference({**case.values, name: other})

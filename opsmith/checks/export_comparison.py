@@ -1,4 +1,4 @@
-"""Compare exports of one row: with changing sizes, and with combinations of fixed arguments.
+"""Compare the exports of one row: with dynamic sizes, and with combinations of constants.
 
 Since an export takes a while, all calls go into one model. If that model is refused or does not
 run, each call is exported by itself, to find out which call is the cause.

@@ -36,7 +36,7 @@ from opsmith.errors import MissingDependencyError, OpsmithError
 from opsmith.kernels import get_device
 from opsmith.operators import Operator
 
-#: The message of a kernel's other rows after its build failed: it is not tried again.
+#: The message of a kernel's other rows if its build failed, since the build is not tried again.
 NOT_BUILT = "not built"
 #: After a kernel hung, its other checks get this fraction of the time limit, but at least this
 #: many seconds.
@@ -157,9 +157,9 @@ def run(
 
 
 class _FirstToTell:
-    """Keeps one of a kernel's rows that report that the reference refuses every sample.
+    """Keeps the first of a kernel's rows which report that the reference refuses every sample.
 
-    `_History` skips the rows that run after that one, but not the rows that run in parallel.
+    `_History` skips the rows that run after the first one, but not the rows that run in parallel.
     """
 
     def __init__(self, plan: Sequence[Planned]) -> None:
@@ -280,7 +280,7 @@ def _subjects(check: Check, operator: Operator, devices: Sequence[str]) -> list[
 
 @dataclass
 class _History:
-    """The results of a kernel's checks so far that decide about its other checks.
+    """The results of a kernel's checks so far which decide whether its other checks run.
 
     Attributes:
         broken: whether the kernel does not build.
@@ -462,7 +462,7 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """Turn off PyTorch's trace log unless the user asked for it: it records a stack a guard."""
+    """Turn off PyTorch's trace log, which records a stack per guard, unless the user enabled it."""
     logger = logging.getLogger("torch.__trace")
     handlers = [] if "TORCH_TRACE" in os.environ else list(logger.handlers)
     for handler in handlers:

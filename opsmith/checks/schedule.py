@@ -56,7 +56,7 @@ class Schedule:
         self._changed = threading.Condition()
 
     def helpers(self) -> int:
-        """Return the number of useful helpers, given the rows that compile and the other rows."""
+        """Return the number of useful helpers: no more than there are rows that compile."""
         compiling = sum(check.compiles for _, check in self._plan)
         builds = sum(check.name == "build" for _, check in self._plan)
         return max(0, min(compiling, max(builds, len(self._plan) - builds) - 1))
@@ -153,7 +153,7 @@ class Schedule:
         return found
 
     def _export(self, position: int) -> tuple[str, str]:
-        """Return module and runtime of a row; rows that share both wait for each other's export."""
+        """Return the module and the runtime of a row; rows that share both share an export."""
         subject, check = self._plan[position]
         return module_of(subject.operator), check.runtime
 
@@ -180,7 +180,7 @@ class Schedule:
 
 
 def _backwards(plan: Sequence[Planned]) -> list[int]:
-    """Return the turn of each position when the runtimes of each kernel are taken in reverse."""
+    """Return the rank of each position when the runtimes of each kernel are taken in reverse."""
     first: dict[tuple[str, ...], int] = {}
     keys = []
     for position, (subject, check) in enumerate(plan):

@@ -16,7 +16,7 @@ from opsmith.targets import (
 )
 from opsmith.targets.exporting.conformance import call_model, call_operator
 
-#: The variable of a model's arguments, both for the export and for the run.
+#: The variable of a call's arguments, which a model is also exported with.
 GIVEN = "arguments"
 #: The variable of the arguments for the run, if the model's sizes may change after the export.
 OTHERS = "others"

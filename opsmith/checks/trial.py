@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
     from opsmith.targets import Route, Target
 
-#: If the reference refuses this many samples before it accepts one, stop drawing samples.
+#: If the reference refuses this many samples before it accepts one, no more samples are drawn.
 _MOST_REFUSED = 100
 
 #: Seconds to look for one case in a dtype for which no time is left.
@@ -200,7 +200,8 @@ class Trial:
                     size_of,
                 )
             if self.refused and not self.count:
-                # A reference that refuses every sample of one dtype refuses those of others.
+                # If the reference refuses every sample of one dtype, it refuses those of the other
+                # dtypes too.
                 break
 
     def each_pair(
@@ -211,7 +212,7 @@ class Trial:
         wanted: Wanted,
         examples: int,
     ) -> bool:
-        """Run `body` on pairs of cases that differ only in sizes; return whether there was one."""
+        """Run `body` on pairs of cases that differ only in sizes; return whether any pair ran."""
         before = self.count
         for dtype in dtypes:
             by_author = pair_of(self.operator, self.author_cases(dtype))

@@ -36,7 +36,7 @@ from opsmith.errors import OpsmithError
 _CRASHES, _CRASH_SECONDS = 20, 30.0
 #: Extra seconds of silence granted to a check that itself limits the time of its kernel's calls.
 _SLACK_SECONDS = 10.0
-#: Runtimes in which a call compiles nothing; in other runtimes one more call takes long.
+#: Runtimes in which a call compiles nothing; in other runtimes a repeated call takes long.
 _QUICK = ("eager", "kernel alone")
 #: A key that belongs to no case.
 _NONE = "none"
@@ -95,7 +95,7 @@ class Worker(Supervised):
         super()._start()
 
     def is_own(self) -> bool:
-        """Return whether this process started the worker, and not one that it is a fork of."""
+        """Return whether this process, and not its parent before a fork, started the worker."""
         return self.started_in[:1] in ((), (os.getpid(),))
 
     def renew(self) -> bool:
@@ -226,7 +226,7 @@ class Worker(Supervised):
         """Return Python that shows a crash, written by a process that does not run the case."""
         if not key:
             return ""
-        # If the case crashes in one of several calls, the calls before that one are made again.
+        # If the case crashes in one of several calls, make the calls before that call again.
         case, _, doing = key.partition(" ")
         hung = self.hung
         _, end = self._ask({**request, "alone": case if doing else _NONE}, limit)

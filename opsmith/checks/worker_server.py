@@ -103,7 +103,7 @@ def _be_template(answers: int) -> None:
 
 
 def _requests() -> Iterator[dict[str, Any]]:
-    # Read without a buffer, so that requests that this process has not read stay for the next one.
+    # Read without a buffer, so that the next process finds the requests that this one has not read.
     pending = b""
     while True:
         while b"\n" not in pending:
@@ -161,7 +161,7 @@ def _threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
-        return 1  # a system that does not say
+        return 1  # a system without this folder
 
 
 # --- a row ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands. Each parses its arguments, calls one function and prints the result.
+"""Define the commands. Each command parses its arguments, calls one function and prints the result.
 
 Modules that import torch are imported inside a command, so that `opsmith --help` answers at once.
 """

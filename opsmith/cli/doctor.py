@@ -192,7 +192,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _targets() -> Iterator[Finding]:
-    """Examine each target with its own methods, including targets of other packages."""
+    """Examine each target, including the targets of other packages."""
     try:
         from opsmith.targets import all_targets
         from opsmith.targets.exporting.registry import broken_targets

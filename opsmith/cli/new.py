@@ -38,7 +38,7 @@ def parse_name(text: str) -> OperatorName:
     """Read `name` or `namespace::name`.
 
     Raises:
-        NewError: a part is not an identifier, or is taken by Python, C++ or PyTorch.
+        NewError: a part is not an identifier, or is reserved by Python, C++ or PyTorch.
     """
     parts = text.split("::")
     if len(parts) > 2:
@@ -83,7 +83,7 @@ def parse_package(text: str) -> OperatorName:
     """Read `package` or `package::operator`; the package is the namespace.
 
     Raises:
-        NewError: as `parse_name`.
+        NewError: see `parse_name`.
     """
     return parse_name(text if "::" in text else f"{text}::{_DEFAULT_OPERATOR}")
 

@@ -153,10 +153,10 @@ def _runtimes(operator: "Operator") -> Iterator[str]:
 
 
 def _asked(operator: "Operator") -> Iterator[tuple["Kernel", str]]:
-    """Yield the kernels by which a runtime may call the operator, each with its label.
+    """Yield the kernels that a runtime may call for the operator, each with its label.
 
-    The host's comes first, as most runtimes run on the CPU alone. Without one, models for the CPU
-    have the reference.
+    The host's kernel comes first, as most runtimes run only on the CPU. Without a kernel for the
+    host, models for the CPU contain the reference.
     """
     from opsmith.kernels import HOST
 

@@ -18,9 +18,9 @@ def read_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Tenso
     """Return one tensor for each input of an artifact, in the order of the inputs.
 
     Args:
-        files: one ``.npz`` with arrays, or one ``.pt`` with a dictionary of tensors, by the names
-            of the inputs; or a ``.npy`` or ``.pt`` with one tensor for each input, in order, or as
-            ``name=file``.
+        files: one ``.npz`` file of arrays, or one ``.pt`` file of a dictionary of tensors, both
+            with the names of the inputs; or a ``.npy`` or ``.pt`` file for each input, in order or
+            as ``name=file``.
         specs: the inputs.
 
     Raises:

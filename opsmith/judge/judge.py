@@ -269,7 +269,7 @@ def _again(trial: Trial) -> None:
 
 
 def _variants(case: Case) -> Iterator[Case]:
-    """Yield a case, and cases of the same shapes with its floating values in other places."""
+    """Yield a case, and cases of the same shapes with rotated floating values."""
     yield case
     for first in (0, 1):
         values = {name: _turned(value, first) for name, value in case.values.items()}

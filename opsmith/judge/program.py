@@ -91,7 +91,7 @@ class Program(Session):
 
 
 class _Started:
-    """Starts the program, and ends it when it takes too much memory."""
+    """Starts the program, and ends it if it uses too much memory."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}

@@ -1,8 +1,9 @@
 """Call operators with the arguments stored next to this file, and write the results.
 
-The judge copies this file to a folder and runs it there, like any user's program. No part of a
-checker is imported, on the command line or in the call stack, where a candidate could look for it.
-Therefore this file imports only those parts of the package that a declaration has already imported.
+The judge copies this file to a folder and runs it there, like any user's program. A candidate that
+looks for a checker finds none: not among the imported modules, not on the command line, and not in
+the call stack. Therefore this file imports only those parts of the package that a declaration has
+already imported.
 
 ``calls.json`` contains the modules to import and a list of calls, in the format of
 `opsmith.checks.isolation.wire`; ``calls.bin`` contains the bytes of their memory, one call after

@@ -108,7 +108,7 @@ def _differentiate_twice(
     given: Mapping[str, Any],
     device: str = HOST,
 ) -> dict[str, Tensor]:
-    """Return the derivatives of the weighted gradients, by the name of what they are taken by.
+    """Return the derivatives of the weighted gradients, by the names of their variables.
 
     Raises:
         _CannotError: one of the derivatives raised.

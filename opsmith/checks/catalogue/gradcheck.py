@@ -202,7 +202,7 @@ def _fails_alike(trial: Trial, case: Case, step: _Step, second: bool) -> bool:
 def _as_function(
     trial: Trial, case: Case, call: Callable[[Mapping[str, Any]], Any]
 ) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
-    """Turn `call`, which receives arguments by name, into a function of only the floating ones."""
+    """Wrap `call`, which receives arguments by name, as a function of the floating ones alone."""
     arguments, every = leaves_of(case.make(trial.subject.device), case.signature)
     leaves = {name: every[name] for name in _double_leaves(case)}
     for name in set(every) - set(leaves):

@@ -109,7 +109,8 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
     # The results of `trial.run` include mutated arguments.
     del results, arguments
     if any(reference() is not None for reference in kept.values()):
-        # The tensor may be part of a cycle. Collect only now, since it takes longer than the call.
+        # The tensor may be part of a reference cycle. Collect only if it is still alive, since a
+        # collection takes longer than the call.
         gc.collect()
     for name, reference in kept.items():
         if reference() is not None:

@@ -144,8 +144,8 @@ def _loaded(
 ) -> Iterator[LoadedOperators]:
     """Return the operator, exported and loaded again.
 
-    The rows of a run share one export. The operators of a module share it too, if the export of one
-    includes others that call it, such as a derivative.
+    The rows of a run share one export. An export may include other operators of the module, such as
+    those that a derivative calls; these operators share it too.
     """
     operator, settings = trial.operator, proof.options(trial.operator)
 
@@ -223,7 +223,7 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
             raise RefusedError("two sizes are equal")
         exports.compare([first, second])
 
-    # Since each export takes a while, one is enough: of the author's cases, if two of them differ
+    # Since each export takes a while, one is enough: of the author's cases if two of them differ
     # only in sizes, otherwise of samples.
     if not any(
         trial.each_pair(dynamic, dtypes=dtypes, wanted=_DYNAMIC, examples=examples)

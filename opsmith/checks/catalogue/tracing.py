@@ -187,7 +187,8 @@ def _compile(trial: Trial, cases: list[Case], backend: str, *, dynamic: bool) ->
             long = operator.rule.backward is None
             backward = backend != "inductor" and not (dynamic and long)
             _compare_calls(trial, cases[0], call, how, backward)
-            # One call may compile more than once: PyTorch first tries to make a float a variable.
+            # One call may compile more than once, since PyTorch first tries to treat a float as a
+            # variable.
             first = graphs
             for case in cases[1:]:
                 _compare_calls(trial, case, call, how, backward)
@@ -253,7 +254,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     prepares=_COMPILER[:1],
 )
 def export(trial: Trial) -> None:
-    """Export with every open size of the declaration dynamic; save, load, and run with others."""
+    """Export with every open size dynamic; save, load, and run with other sizes."""
     trial.wrong = "OPS-EXPORT-WRONG"
     dtypes = (trial.subject.favourite,)
 

@@ -170,7 +170,7 @@ def _bad_values(
     # If a constraint of another argument reads this value, that argument may be the one that does
     # not fit.
     readers = [p.name for p in signature.parameters for c in p.constraints if name in c.reads]
-    # If the shape is empty, it stays empty when a size changes by one.
+    # An empty shape stays empty when a size changes by one.
     perhaps = any(isinstance(c, Sum) and c.shapes for c in parameter.constraints)
     for what, wrong in violations(parameter, arguments, bindings):
         shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
