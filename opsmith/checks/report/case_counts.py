@@ -101,7 +101,7 @@ class Due:
 
     def describe(self, cases: int, seconds: float) -> str:
         """Describe which samples ran and which did not."""
-        return (
-            f"stopped after {seconds:g} s, with {cases} cases; {self.samples} samples were due, "
-            f"and {self.untried} of their {self.families} families had none"
-        )
+        said = f"stopped after {seconds:g} s, with {cases} cases; {self.samples} samples were due"
+        if not self.untried:
+            return said
+        return f"{said}, and {self.untried} of their {self.families} families had none"
