@@ -18,9 +18,16 @@ if TYPE_CHECKING:
         DeclarationError,
         DifferentiationError,
         ExportError,
+        FaultError,
+        FormError,
+        LoadError,
         MissingDependencyError,
         OpsmithError,
+        OptionError,
+        OutOfBoundsError,
         StorageError,
+        UnknownCheckError,
+        UnknownTargetError,
     )
     from opsmith.monitoring import Difference, Monitor, monitor
     from opsmith.operators import Operator, op
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from opsmith.operators.classes import CustomClass, method
     from opsmith.operators.classes.custom_class import custom_class
     from opsmith.operators.core.cost import Cost
+    from opsmith.operators.defined import DefinedOperator
     from opsmith.operators.emulation import emulate
     from opsmith.signature import (
         Between,
@@ -53,11 +61,15 @@ __all__ = [
     "Cost",
     "CustomClass",
     "DeclarationError",
+    "DefinedOperator",
     "Difference",
     "DifferentiationError",
     "ExportError",
     "Extent",
+    "FaultError",
+    "FormError",
     "Index",
+    "LoadError",
     "LoadedModel",
     "LoadedOperators",
     "MissingDependencyError",
@@ -65,11 +77,15 @@ __all__ = [
     "NonDifferentiable",
     "Operator",
     "OpsmithError",
+    "OptionError",
+    "OutOfBoundsError",
     "Positive",
     "Sorted",
     "Starts",
     "StorageError",
     "Total",
+    "UnknownCheckError",
+    "UnknownTargetError",
     "adopt",
     "custom_class",
     "emulate",
@@ -90,6 +106,7 @@ _HOMES = {
         "operators.adopt": ["adopt"],
         "operators.classes": ["CustomClass", "custom_class", "method"],
         "operators.core.cost": ["Cost"],
+        "operators.defined": ["DefinedOperator"],
         "operators.emulation": ["emulate"],
         "signature": [
             *("Between", "Extent", "Index", "NonDifferentiable"),

@@ -71,3 +71,33 @@ class FormError(ExportError):
         super().__init__(f"{operator}: {why}")
         self.operator = operator
         self.why = why
+
+
+class LoadError(OpsmithError):
+    """The file or module that the user named is missing, raises, or declares no operator."""
+
+    exit_code = 2
+
+
+class UnknownTargetError(OpsmithError):
+    """No target has the requested name."""
+
+    exit_code = 2
+
+
+class UnknownCheckError(OpsmithError):
+    """Raised for the name of a check that does not exist."""
+
+    exit_code = 2
+
+
+class FaultError(OpsmithError):
+    """Raised for behaviour of a kernel that a GPU does not guarantee.
+
+    Attributes:
+        code: the kind of failure, see `opsmith.checks.report.failure_codes`.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code

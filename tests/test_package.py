@@ -1,7 +1,9 @@
 """What `pip install opsmith` brings, and what it leaves alone."""
 
 import ast
+import builtins
 import importlib
+import inspect
 import re
 import shutil
 import subprocess
@@ -12,10 +14,12 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 import opsmith
 
 REPOSITORY = Path(__file__).parents[1]
+PUBLIC = ("opsmith", "opsmith.testing", "opsmith.checks", "opsmith.bench", "opsmith.targets")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +106,28 @@ def test_every_public_name_is_what_type_checkers_are_told():
         assert name in dir(opsmith)
     with pytest.raises(AttributeError, match="module 'opsmith' has no attribute 'opp'"):
         _ = opsmith.opp
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_error_that_a_public_function_raises_is_public(module):
+    home = importlib.import_module(module)
+    things = [getattr(home, name) for name in home.__all__]
+    members = [member for one in things if inspect.isclass(one) for member in vars(one).values()]
+    documented = [getattr(one, "__doc__", None) or "" for one in (*things, *members)]
+    named = {
+        name for text in documented for name in re.findall(r"^ *(\w+Error): ", text, re.MULTILINE)
+    }
+    public = {*opsmith.__all__, *home.__all__, *dir(builtins)}
+    assert named - public == set()
+
+
+def test_the_class_that_op_returns_is_public():
+    @opsmith.op("package_test::same")
+    def same(x: Tensor) -> Tensor:
+        return x.clone()
+
+    assert type(same) is opsmith.DefinedOperator
+    assert "DefinedOperator" in opsmith.__all__
 
 
 def test_the_packages_that_hold_public_names_are_attributes():

@@ -38,19 +38,12 @@ def page(name: str) -> str:
     return "\n".join(parts)
 
 
-def _made(thing: Any) -> Any:
-    """The class whose methods a user sees: an `Operator` that `opsmith.op` gives is a subclass."""
-    from opsmith.operators.defined import DefinedOperator
-
-    return DefinedOperator if issubclass(DefinedOperator, thing) else thing
-
-
 def _entry(name: str, thing: Any) -> str:
     parts = [f"## `{name}` {{ #{name} }}\n", _call(name, thing)]
     if inspect.isclass(thing) or callable(thing):
         parts.append(described(thing))
     if inspect.isclass(thing):
-        for member, value in _members(_made(thing)):
+        for member, value in _members(thing):
             parts.append(f"### `{thing.__name__}.{member}` {{ #{name}.{member} }}\n")
             if callable(value):
                 parts.append(_call(member, value))

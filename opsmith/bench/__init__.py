@@ -10,7 +10,17 @@ The clock is in this process, and the timed calls are in another process.
 
 from __future__ import annotations
 
-from opsmith.bench.figures import Benchmark, Figure
-from opsmith.bench.runner import run
+from opsmith.bench.figures import Benchmark, Figure, FileError
+from opsmith.bench.inputs import NothingToTimeError
+from opsmith.bench.runner import NoSuchContestantError, run
+from opsmith.checks.cases.import_location import NotLocatedError
 
-__all__ = ["Benchmark", "Figure", "run"]
+__all__ = [
+    "Benchmark",
+    "Figure",
+    "FileError",
+    "NoSuchContestantError",
+    "NotLocatedError",
+    "NothingToTimeError",
+    "run",
+]

@@ -18,6 +18,7 @@ from opsmith.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from opsmith.checks.cases.failure import Failure, Inapplicable
+    from opsmith.checks.numerics.oracle import RefusedError
     from opsmith.checks.protocol import QUICK, Check, all_checks, check
     from opsmith.checks.runner import run
     from opsmith.checks.trial import Trial
@@ -27,6 +28,7 @@ __all__ = [
     "Check",
     "Failure",
     "Inapplicable",
+    "RefusedError",
     "Report",
     "Row",
     "Trial",
@@ -38,6 +40,7 @@ __all__ = [
 _MODULES = {
     "run": "runner",
     "Trial": "trial",
+    "RefusedError": "numerics.oracle",
     **dict.fromkeys(("Failure", "Inapplicable"), "cases.failure"),
 }
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opsmith.checks.cases.subject import Subject, subjects_of
-from opsmith.errors import OpsmithError
+from opsmith.errors import UnknownCheckError
 from opsmith.operators import Operator
 
 if TYPE_CHECKING:
@@ -68,12 +68,6 @@ class Check:
     def compiles(self) -> bool:
         """Whether the check spends most of its time waiting for compilers."""
         return self.time_limit > 1.0
-
-
-class UnknownCheckError(OpsmithError):
-    """Raised for the name of a check that does not exist."""
-
-    exit_code = 2
 
 
 #: The checks of ``opsmith check --quick``: they find most defects, and compile only the kernel.

@@ -6,8 +6,9 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from opsmith.errors import LoadError
 from opsmith.operators import Operator
-from opsmith.operators.importing import LoadError, import_all, import_module, raised
+from opsmith.operators.importing import import_all, import_module, raised
 
 _KEYS = ("model", "args", "kwargs", "dynamic_shapes")
 

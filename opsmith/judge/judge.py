@@ -24,7 +24,7 @@ from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial import Trial
-from opsmith.errors import INCOMPLETE, OpsmithError
+from opsmith.errors import INCOMPLETE, LoadError, OpsmithError
 from opsmith.judge.program import Program
 from opsmith.judge.session import Session
 from opsmith.kernels import HOST
@@ -109,12 +109,7 @@ def judge(
         NothingJudgedError: the candidate registers no kernel for an operator of `spec`.
         LoadError: a file is missing, or `spec` cannot be imported or declares no operator.
     """
-    from opsmith.operators.importing import (
-        LoadError,
-        import_operators,
-        user_files,
-        without_bytecode,
-    )
+    from opsmith.operators.importing import import_operators, user_files, without_bytecode
 
     files = {"spec": Path(spec).resolve(), "candidate": Path(candidate).resolve()}
     for path in files.values():

@@ -31,7 +31,7 @@ _HOST_KEYS = key_set("CPU")
 
 
 class DefinedOperator(RegisteredOperator):
-    """An operator declared with opsmith, which accepts kernels, derivatives and rules."""
+    """An operator declared by `opsmith.op`, which accepts kernels, derivatives and rules."""
 
     def __init__(
         self,

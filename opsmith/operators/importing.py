@@ -14,19 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import LoadError, OpsmithError
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators.adopted import all_adopted
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import Operator
 from opsmith.operators.core.source_location import shown_path
 from opsmith.signature.suggestions import annotation_slip
-
-
-class LoadError(OpsmithError):
-    """The file or module that the user named is missing, raises, or declares no operator."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Sequence
 
 from opsmith.compat.torch_ops import OpOverload
-from opsmith.errors import DeclarationError
+from opsmith.errors import DeclarationError, LoadError
 from opsmith.operators.adopt import adopt_as, overload_of
 from opsmith.operators.adopted import AdoptedOperator, Specification, find_adopted
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import Operator
-from opsmith.operators.importing import LoadError, import_module, import_operators
+from opsmith.operators.importing import import_module, import_operators
 
 
 def is_name(text: str) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.operators.importing import LoadError
+from opsmith.errors import LoadError
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -76,7 +76,7 @@ def test_every_method_that_an_operator_has_in_a_page_is_on_the_site(api, pages):
         for name in re.findall(r"\.(register_\w+)\(", code)
     }
     assert "register_kernel" in called
-    assert {name for name in called if f"opsmith.Operator.{name}" not in api} == set()
+    assert {name for name in called if f"opsmith.DefinedOperator.{name}" not in api} == set()
 
 
 def test_every_command_and_option_is_on_the_site(cli, pages):

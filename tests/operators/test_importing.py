@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from opsmith.operators.importing import LoadError, import_all, import_operators
+from opsmith.errors import LoadError
+from opsmith.operators.importing import import_all, import_operators
 from opsmith.operators.spec_file import is_name
 
 DECLARATION = """

@@ -371,9 +371,9 @@ def test_a_file_that_raises_while_it_is_imported_again_leaves_nothing(module) ->
     with pytest.raises(KeyError):
         importing.import_again("again_raises", path)
     assert "again_raises" not in sys.modules
-    assert refused(
-        importing.LoadError, importing.import_again, "text", path.with_suffix(".txt")
-    ) == (f"{path.with_suffix('.txt')} is not a Python file")
+    assert refused(opsmith.LoadError, importing.import_again, "text", path.with_suffix(".txt")) == (
+        f"{path.with_suffix('.txt')} is not a Python file"
+    )
 
 
 DECLARED = """
@@ -396,7 +396,7 @@ def test_several_sources_give_each_operator_once(module) -> None:
 
 def test_a_module_that_raises_is_named_with_its_line(module) -> None:
     module("raising", "x = 1\nraise ValueError('bad luck')\n")
-    message = refused(importing.LoadError, importing.import_operators, "raising")
+    message = refused(opsmith.LoadError, importing.import_operators, "raising")
     assert message.startswith("raising")
     assert "ValueError: bad luck" in message and "raising.py:2" in message
     assert f"{os.sep}raising.py" not in message  # below the working directory

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 import opsmith
-from opsmith.errors import DeclarationError
+from opsmith.errors import DeclarationError, LoadError
 from opsmith.operators.adopted import AdoptedOperator, Specification, find_adopted
-from opsmith.operators.importing import LoadError
 from opsmith.operators.spec_file import is_name, specified, take
 
 

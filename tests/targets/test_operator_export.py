@@ -19,9 +19,9 @@ import opsmith
 from opsmith import ArtifactError, CheckError, ExportError, MissingDependencyError, checks
 from opsmith.checks import all_checks
 from opsmith.checks.catalogue import targets as catalogue
+from opsmith.errors import LoadError
 from opsmith.operators import Operator
 from opsmith.operators.core import registry
-from opsmith.operators.importing import LoadError
 from opsmith.targets import (
     Artifact,
     OperatorProof,

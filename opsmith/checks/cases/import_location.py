@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import LoadError, OpsmithError
 from opsmith.operators import Operator
 from opsmith.operators.adopted import Specification, all_adopted
 from opsmith.operators.core import registry
-from opsmith.operators.importing import LoadError, import_again
+from opsmith.operators.importing import import_again
 from opsmith.operators.spec_file import take
 
 

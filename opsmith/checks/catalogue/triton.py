@@ -99,7 +99,7 @@ def _run(trial: Trial, case: Case) -> list[Tensor]:
     Raises:
         Failure: a program relies on behaviour that a GPU does not guarantee.
     """
-    from opsmith.kernels.languages.triton.interpreter import FaultError
+    from opsmith.errors import FaultError
 
     try:
         return trial.run(trial.make(case))

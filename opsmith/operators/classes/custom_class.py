@@ -179,7 +179,7 @@ class CustomClass:
 class Method:
     """A method of a custom class.
 
-    It has the members of `opsmith.Operator` (``register_autograd``, ``register_cases``,
+    It has the members of `opsmith.DefinedOperator` (``register_autograd``, ``register_cases``,
     ``kernels``, …), since it stands for the operator ``ns::Class_method``, whose first arguments
     are the fields.
 
@@ -228,13 +228,13 @@ class Method:
         source: str | Path | None = None,
         **options: Any,
     ) -> Any:
-        """Register an implementation, as `opsmith.Operator.register_kernel` does.
+        """Register an implementation, as `opsmith.DefinedOperator.register_kernel` does.
 
         Args:
             device_types: ``"cpu"``, ``"cuda"``, …
             function: a Python function of the operator's arguments: the fields, then the method's.
             source: a C++ or CUDA file instead, relative to the file that declares the class.
-            options: see `opsmith.Operator.register_kernel`.
+            options: see `opsmith.DefinedOperator.register_kernel`.
         """
         operator = self.operator
         if source is None:

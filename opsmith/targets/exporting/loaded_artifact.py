@@ -13,7 +13,13 @@ from torch import Tensor
 
 from opsmith.compat import torch_pytree as pytree
 from opsmith.compat.torch_modules import WITHOUT_VALUES
-from opsmith.errors import ArgumentError, ArtifactError, MissingDependencyError, OpsmithError
+from opsmith.errors import (
+    ArgumentError,
+    ArtifactError,
+    MissingDependencyError,
+    OpsmithError,
+    UnknownTargetError,
+)
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
@@ -27,7 +33,7 @@ from opsmith.targets.exporting.artifact import (
 )
 from opsmith.targets.exporting.call_errors import call_errors
 from opsmith.targets.exporting.protocol import ModelTarget, OperatorRunner, OperatorTarget, Runner
-from opsmith.targets.exporting.registry import UnknownTargetError, get_target
+from opsmith.targets.exporting.registry import get_target
 
 _REMEMBERED = 256
 #: Exceptions of a target's loader where a manifest's ``details`` or ``call``, which each target

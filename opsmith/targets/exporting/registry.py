@@ -10,18 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import OpsmithError
+from opsmith.errors import OpsmithError, UnknownTargetError
 from opsmith.targets.exporting.protocol import Target
 
 GROUP = "opsmith.targets"
 """The group of entry points that registers another package's targets: ``name = "module:TARGET"``.
 """
-
-
-class UnknownTargetError(OpsmithError):
-    """No target has the requested name."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from torch.export import ExportedProgram
 
 from opsmith import checks
-from opsmith.checks.protocol import UnknownCheckError, selected
+from opsmith.checks.protocol import selected
+from opsmith.errors import UnknownCheckError
 from opsmith.targets.aotinductor import compile as compiling
 
 SELECT = ["aotinductor", "aotinductor-cpp"]

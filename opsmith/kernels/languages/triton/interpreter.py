@@ -16,19 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from opsmith.compat import triton as compat
-from opsmith.errors import OpsmithError
-
-
-class FaultError(OpsmithError):
-    """Raised for behaviour of a kernel that a GPU does not guarantee.
-
-    Attributes:
-        code: the kind of failure, see `opsmith.checks.report.failure_codes`.
-    """
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
+from opsmith.errors import FaultError
 
 
 @dataclass
