@@ -31,7 +31,7 @@ def _prepare() -> None:
 
 def _serve(answers: int) -> None:
     requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    # Close standard input, so that nothing else reads the requests by mistake.
+    # Redirect standard input from /dev/null, so that nothing else reads the requests by mistake.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -132,8 +132,8 @@ class _Timed:
             for positional, keywords in before:
                 function(*positional, **keywords)
             returned = function(*chosen, **named)
-            # Copy at once: a kernel that still works after it returned is caught with incomplete
-            # results.
+            # Copy at once, so that a kernel that goes on working after its return is caught with
+            # unfinished results.
             seen = _copied(prepared.results(returned, arguments))
             for positional, keywords in after:
                 function(*positional, **keywords)
@@ -207,7 +207,10 @@ class _Timed:
     def _placed(
         self, request: dict[str, Any], payload: bytes, known: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Read sets of arguments from bytes, which hold each tensor of all sets in a row."""
+        """Read sets of arguments from bytes.
+
+        The bytes of one tensor in all sets follow each other.
+        """
         count = request["count"]
         sets: list[dict[str, Any]] = [{} for _ in range(count)]
         reading = _Blocks(payload, count)
@@ -242,7 +245,7 @@ def _copied(results: list[Any]) -> list[Any]:
 
 
 class _Blocks:
-    """Reads tensors from bytes that hold each tensor of all sets one after the other.
+    """Reads tensors from bytes, in which one tensor of all sets precedes the next tensor.
 
     Args:
         payload: the bytes.

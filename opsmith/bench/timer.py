@@ -117,7 +117,7 @@ class Stopwatch(Supervised):
         """Build and compile a contestant for arguments like those of `batch`, and call it once.
 
         Raises:
-            NotTimedError: that failed.
+            NotTimedError: the contestant could not be built, compiled or called.
         """
         self.entries()
         request = {"event": "prepare", "contestant": name, **batch.request()}

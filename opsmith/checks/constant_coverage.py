@@ -200,7 +200,7 @@ class _Choice:
             result = self._reference({**case.values, name: other})
             if result is None:
                 # The reference refuses this value in this case, so cases with the two values differ
-                # in more.
+                # in something else too.
                 found = _UNSURE
             elif _differ(self._results[position], result):
                 return _MATTERS

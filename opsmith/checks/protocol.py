@@ -138,7 +138,7 @@ def selected(names: Sequence[str] | None, flags: Sequence[str] = ()) -> list[Che
     Without names, return all checks that need no flag, and the checks of `flags`.
 
     Raises:
-        UnknownCheckError: a name is the name of no check, or a flag turns on no check.
+        UnknownCheckError: a name or a flag belongs to no check.
     """
     everything = all_checks()
     known = {one.name for one in everything}

@@ -88,13 +88,13 @@ def run(
         isolate: whether kernels run in another process, so that a crash is a failed check. An
             operator that is not declared in a file (a notebook, a test function) runs in this
             process anyway.
-        jobs: number of rows that may run in parallel, each in a process of its own. Rows run in
-            parallel only while they wait for compilers, and only with `isolate`.
+        jobs: number of rows that may run in parallel, each in a process of its own; more than one
+            is used only if rows wait for compilers, and only with `isolate`.
         devices: device types to check, all of which must be present; by default those that have
             kernels. An operator without a kernel for one of them fails: its calls run the
             reference.
         stores: whether to keep failing cases next to the build files.
-        recalls: whether to try the failing cases that earlier runs kept first.
+        recalls: whether to begin with the failing cases that earlier runs kept.
         allow_cut_short: whether the report is *ok* if a check ran out of time before it had tried
             enough cases to pass.
         progress: called before each row, and at the end; from several threads, one at a time.

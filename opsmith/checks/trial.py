@@ -431,7 +431,7 @@ class Trial:
         compute: Callable[[Mapping[str, Any] | None], Truth],
         beside: Sequence[Tensor] | None = None,
     ) -> Truth:
-        """Return the right results for `case`, from another row of the run if they are kept.
+        """Return the right results for `case`, reusing those of another row of the run if possible.
 
         Args:
             case: the arguments.
@@ -538,6 +538,6 @@ class Trial:
 
 
 def _where(what: str, function: object) -> str:
-    """Return ``what: file.py:7``, the place of a function; empty if there is no function."""
+    """Return ``what: file.py:7`` for the place of a function; empty without a function."""
     written = where_written(function)
     return f"{what}: {written}" if written else ""

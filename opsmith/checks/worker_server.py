@@ -6,7 +6,7 @@
       template        imports what declares the operators; never calls a kernel
         row           runs one check, and ends
           supervisor  only for checks whose kernels run apart (`isolation.kernel_client`)
-            kernel    takes arguments, returns results; another follows where it ends
+            kernel    takes arguments, returns results; another follows if it ends
 
 Each process is a fork of the one above, so that nothing is imported twice. Every row begins in the
 same state: the side effects of a kernel on its process end with the row. A fork copies no thread.
@@ -84,8 +84,8 @@ def _be_template(answers: int) -> None:
         if request["compiler"]:
             with uncollected():
                 importlib.import_module(_COMPILER)
-        # Freeze the objects that exist by now: no row collects them, nor copies their pages to
-        # look.
+        # Freeze the objects that exist by now, so that no row's garbage collection examines and
+        # thereby copies them.
         gc.freeze()
         threads = _started_threads()
 
@@ -174,7 +174,8 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     from opsmith.checks.runner import run_check
 
     number = request["number"]
-    # Close standard input: requests are for the template, and no kernel should read them.
+    # Redirect standard input from /dev/null: requests are for the template, and no kernel should
+    # read them.
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

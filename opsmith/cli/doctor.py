@@ -21,7 +21,7 @@ from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.language_registry import LANGUAGES
 
-#: A program that needs the same of a compiler as every kernel: C++20 and its standard library.
+#: A program with the requirements of every kernel: C++20 and its standard library.
 _PROBE_SOURCE = "#include <concepts>\n#include <span>\nint main() { return 0; }\n"
 
 _OLDEST_PYTHON = (3, 10)

@@ -91,8 +91,8 @@ def _changed(now: Stamps, before: Stamps, started: int) -> list[Path]:
     return [
         path
         for path, stamp in now.items()
-        # A file that was not known before counts if it changed since the start; a time in the
-        # future means a wrong clock.
+        # A file that was not known before counts if it changed since the start. A time in the
+        # future comes from a wrong clock, and does not count.
         if (stamp != before[path] if path in before else started < stamp <= latest)
     ]
 

@@ -33,8 +33,8 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import holds_tensors
 
 _KERNEL = "candidate"
-#: Number of repeated calls that look for a result that earlier calls made wrong; the seed adds up
-#: to as many again.
+#: Number of repeated calls that look for a result that earlier calls made wrong. A number drawn
+#: from the seed, smaller than this, is added to it.
 _CALLS = 400
 #: Number of cases among which the repeated calls alternate.
 _CASES = 6

@@ -58,7 +58,7 @@ def fake(trial: Trial) -> None:
 
 
 def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
-    # Imported here, since this module imports half of the compiler.
+    # Imported late, since symbolic_shapes imports half of the compiler.
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     signature = trial.signature

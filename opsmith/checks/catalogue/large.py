@@ -69,7 +69,7 @@ class _Plan:
     flag="large",
 )
 def large(trial: Trial) -> None:
-    """Compare a call with over 2**31 elements with the reference in its own dtype."""
+    """Compare a call with over 2**31 elements with the reference, run in the call's own dtype."""
     plan = next(_plans(trial), None)
     if plan is None:
         raise Inapplicable(
@@ -139,8 +139,8 @@ def _compare(name: str, found: Tensor, right: Tensor, shown: str) -> None:
         inexact = expected.is_floating_point() or expected.is_complex()
         size = expected.abs().double() if inexact else None
         terms = torch.ones_like(size) if size is not None else None
-        # The reference counts as exact to the precision of its dtype, like a reference that
-        # requires one dtype.
+        # Trust the reference to the precision of its dtype, as if the reference required this
+        # dtype.
         truth = Expected([what], [expected], [size], [terms], False, _not_again, {})
         problem = compare([given], truth).problem
         if problem is not None:

@@ -121,10 +121,10 @@ def bounds(trial: Trial) -> None:
 
 
 def _must_be_written(name: str, first: Tensor, second: Tensor) -> None:
-    """Refuse elements that still hold the initial bytes of the memory: they were never written.
+    """Refuse results with elements that still hold the initial bytes of the memory.
 
     Raises:
-        Failure: there is such an element.
+        Failure: an element was never written.
     """
     if first.shape != second.shape or not first.numel():
         return

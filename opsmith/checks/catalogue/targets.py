@@ -200,7 +200,10 @@ def _each(
 
 
 def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
-    """Return a filter that drops cases with an absent mutated argument: no result stands for it."""
+    """Return a filter that keeps cases in which every mutated argument is present.
+
+    An absent argument has no place among the results.
+    """
     names = [parameter.name for parameter in trial.signature.mutated]
     return lambda case: all(case.values[name] is not None for name in names)
 

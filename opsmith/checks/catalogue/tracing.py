@@ -79,7 +79,7 @@ def _is_finite(trial: Trial, case: Case) -> bool:
     try:
         _, results = run_reference(trial.operator, case.values)
     except Exception:
-        return True  # the error is reported where the case runs
+        return True  # the error is reported when the case runs
     every = [*(tensor for _, tensor in case.tensors()), *results]
     return all(bool(torch.isfinite(widen(tensor)).all()) for tensor in every)
 

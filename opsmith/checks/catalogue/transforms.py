@@ -55,7 +55,7 @@ def _along(trial: Trial, claimed: str) -> None:
             (tensor.shape[axis] for _, tensor, axis in _sliced(signature, arguments, dim)),
             default=0,
         )
-        # Try slices of one element, and halves: values may leak from neighbours only.
+        # Try slices of one element, and halves, since values may leak from neighbours only.
         cuts = [(index, 1) for index in range(min(size, 5))]
         cuts += [(0, size // 2), (size // 2, size - size // 2)] if size > 3 else []
         for start, length in cuts:

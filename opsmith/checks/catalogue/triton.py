@@ -78,7 +78,8 @@ def triton_interpreter(trial: Trial) -> None:
     # The interpreter is slow, and another dtype runs the same programs, so try fewer cases.
     trial.each(one, dtypes=dtypes[1:], examples=trial.some(10), most=3)
     if not trial.only_registered:
-        # A launching function receives tensors in their own memory layout, so try every layout.
+        # A function that launches kernels receives tensors in their own memory layout, so try every
+        # layout.
         families = [(Wanted(sizes=(0, 1)), 6), (Wanted(layouts=LAYOUTS), 6)]
         for cohort in (
             *cohorts.served(operator.sizes),

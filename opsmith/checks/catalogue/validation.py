@@ -43,9 +43,9 @@ class _Bad:
     Attributes:
         what: the error, in words.
         arguments: all arguments, by name.
-        named: the arguments of which the message must name one; empty if any message will do.
-        perhaps: whether the arguments may still fit: another size is computed from the changed size
-            and rounded.
+        named: the message must name at least one of these arguments; empty if any message will do.
+        perhaps: whether the arguments may still fit, since another size is computed from the
+            changed size and rounded.
         castable: whether a cast to another floating dtype, as in autocast, may let the arguments
             fit.
     """
@@ -202,7 +202,7 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
 
 
 def _rounded(signature: Signature) -> frozenset[str]:
-    """Return the dimensions that can change without changing a size that is computed from them."""
+    """Return the dimensions whose change may leave a size that is computed from them unchanged."""
     found: set[str] = set()
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
