@@ -152,9 +152,9 @@ def results_of(signature: Signature) -> tuple[Result, ...]:
 
 
 def shared_by(arguments: Sequence[Argument]) -> list[tuple[Argument, Argument]]:
-    """Return the pairs of tensor arguments that must not share memory: one of them is written.
+    """Return pairs of tensor arguments that may share memory, the second of them written.
 
-    A pair of which both are written comes once.
+    If both are written, the pair is returned in one order only.
     """
     tensors = [a for a in arguments if a.parameter.is_tensor or a.parameter.is_tensor_list]
     return [

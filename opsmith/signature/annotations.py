@@ -76,7 +76,7 @@ class Total:
     Attributes:
         total: the required sum of the values, along the last dimension.
         of: ``"shapes"`` if the last dimension holds the shape of a part. Then the products of the
-        shapes must add up to `total`.
+            shapes must add up to `total`.
 
     Example:
         >>> from typing import Annotated

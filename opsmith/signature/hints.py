@@ -307,7 +307,7 @@ def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
 
 
 def _is_documentation(item: object) -> bool:
-    """Return whether an item is a `typing_extensions.Doc`, which says nothing of values."""
+    """Return whether an item is a `typing_extensions.Doc`, which does not constrain values."""
     kind = type(item)  # compare names: opsmith does not need that package
     return (kind.__module__, kind.__name__) == ("typing_extensions", "Doc")
 

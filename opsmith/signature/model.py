@@ -115,7 +115,7 @@ class Signature:
 
     @cached_property
     def nonempty(self) -> dict[str, tuple[str, ...]]:
-        """The lists of tensors that must not be empty, with the names that only they bind."""
+        """The lists of tensors that must not be empty, with the names that only they fix."""
         found: dict[str, list[str]] = {}
         for name in self._read_dims():
             source = self.by_name.get(self.dim_sources.get(name, ""))
@@ -169,7 +169,7 @@ class Signature:
     def constrained_dims(self) -> frozenset[str]:
         """The named dimensions that decide which values fit.
 
-        A constraint depends on their size, or on the order of values along them. Values that fit
+        A constraint depends on their size, or spans them. Values that fit
         the whole dimension may not fit a slice of it, or several dimensions joined to one.
         """
         found: set[str] = set()

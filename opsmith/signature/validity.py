@@ -203,7 +203,7 @@ def _numeric(parameter: Parameter) -> bool:
 
 
 def _line(parameter: Parameter, what: str, owner: str, refuse: Refuse) -> None:
-    """Refuse an argument without a last dimension to span, or whose sums may exceed int64."""
+    """Refuse an argument without a last dimension to span, or whose values may exceed int64."""
     if parameter.tensor_type is not None and "uint64" in parameter.tensor_type.dtypes:
         refuse(f"{owner}: {what} is not for uint64; take int64")
     shape = parameter.tensor_type.shape if parameter.tensor_type else None

@@ -31,8 +31,8 @@ def compile_error(subject: str, output: str, mistake: str = "") -> str:
     """Return the message of a build that failed.
 
     Args:
-        subject: what was built, from which files.
-        output: what Ninja printed.
+        subject: the subject of the message: the build and its source files.
+        output: the output of Ninja.
         mistake: a sentence that explains the mistake, without a full stop; empty if unknown.
     """
     text = own_words(output)

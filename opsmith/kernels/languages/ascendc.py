@@ -30,7 +30,7 @@ class AscendC(Cpp):
     compilers = MappingProxyType({"bisheng": lambda what: find_bisheng(what)})
 
     def check(self, source: KernelSource) -> None:
-        """Refuse a kernel that is not for an NPU, and whatever C++ cannot serve."""
+        """Refuse a kernel that is not for an NPU, or that C++ kernels do not support."""
         if source.device_row.dispatch_key != _KEY:
             raise DeclarationError(
                 f"{source.what}: Ascend C is for NPUs: register_kernel('npu', source=…, "

@@ -12,7 +12,7 @@ inline unsigned thread_in_block() {
 }
 inline unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 
-// The lanes of a tile, as many as the block has.
+// The lanes of a tile, as many of them as the block has.
 inline unsigned lanes_of_tile(unsigned size) {
   const unsigned lane = opsmith::emulated::lane_number();
   const unsigned left = threads_of_block() - (thread_in_block() - lane);
@@ -37,7 +37,7 @@ class thread_block {
 
 inline thread_block this_thread_block() { return {}; }
 
-// So many neighbouring lanes of a warp.
+// A tile of neighbouring lanes of a warp, of a size known when compiling.
 template <unsigned Size, typename Parent = void>
 class thread_block_tile {
   static_assert(Size >= 1 && Size <= 32 && (Size & (Size - 1)) == 0,
@@ -79,7 +79,7 @@ class thread_block_tile {
   int all(int predicate, opsmith_place place = opsmith::emulated::here()) const {
     return __all_sync(lanes(), predicate, place);
   }
-  // Bits are those of ranks in the tile.
+  // Bit i stands for the lane of rank i in the tile.
   unsigned ballot(int predicate, opsmith_place place = opsmith::emulated::here()) const {
     return __ballot_sync(lanes(), predicate, place) >> first();
   }
@@ -109,7 +109,7 @@ thread_block_tile<Size, thread_block_tile<Whole, Parent>> tiled_partition(
   return {parent.thread_rank() / Size, Whole / Size};
 }
 
-// Any of these, of a size that is known when it runs; 0 stands for a whole block.
+// Any of these groups, of a size known at run time; 0 stands for a whole block.
 class thread_group {
  public:
   thread_group(const thread_block&) {}

@@ -1,4 +1,4 @@
-// Fibers: a stack each, and a switch between them.
+// Fibers: a stack for each, and a switch between two of them.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,17 +20,18 @@
 #endif
 
 #ifdef OPSMITH_OWN_SWITCH
-// Saves the callee's registers on the running stack, writes where that is to *from, and goes on
-// where `to` was saved. A kernel changes no floating-point settings, so those are left alone.
+// Saves the callee-saved registers on the running stack, stores the stack pointer in *from, and
+// resumes at the stack pointer `to`. Kernels do not change floating-point settings, so these are
+// not saved.
 extern "C" void opsmith_emulated_switch(void** from, void* to);
 #endif
 
 namespace opsmith::emulated {
 
-// Somewhere to go on: the scheduler, or a fiber.
+// A point of execution to resume: the scheduler, or a fiber.
 class Context {
  public:
-  // Goes to `to`, until somebody comes back.
+  // Switches to `to`, and returns when another fiber switches back.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__)
     void* fake = nullptr;
@@ -52,7 +53,7 @@ class Context {
 #else
   ucontext_t saved_{};
 #endif
-  // Of the scheduler these are learnt when a fiber first runs.
+  // The bounds of the scheduler's stack are learnt when a fiber first runs.
   const void* stack_ = nullptr;
   size_t stack_bytes_ = 0;
 
@@ -63,11 +64,11 @@ class Fiber : public Context {
  public:
   static constexpr size_t stack_bytes = 256 << 10;
 
-  // Fibers of different numbers begin at different places of their stacks, which else would all lie
-  // in the same few lines of a cache.
+  // Start the stacks of different fibers at different offsets. Otherwise all would share the same
+  // few sets of cache lines.
   Fiber(void (*entry)(), size_t number) {
     const size_t stagger = number % 61 * 17 * 64;
-    // A page that nobody may touch lies below: a stack that grows too far faults.
+    // An inaccessible page lies below the stack, so that an overflow faults.
     memory_ = static_cast<char*>(mmap(nullptr, stack_bytes + guard, PROT_NONE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (memory_ == MAP_FAILED) throw std::bad_alloc();

@@ -1,5 +1,5 @@
-// What compilers call around memory accesses (-fsanitize=thread) and where code is undefined
-// (-fsanitize=…), with functions of our own in place of the sanitizers' libraries.
+// The functions that compilers call at memory accesses (-fsanitize=thread) and at undefined
+// behaviour (-fsanitize=…), in place of those in the sanitizers' libraries.
 #include "state.h"
 #include "watch.h"
 
@@ -61,7 +61,8 @@ HOOK void __tsan_func_entry(void*) {}
 HOOK void __tsan_func_exit() {}
 HOOK void __tsan_init() {}
 
-// Host code's own atomics: the counter of calls, flags of the standard library. They stay atomic.
+// The host code's own atomics, such as the counter of calls and flags of the standard library, stay
+// atomic.
 #define OPSMITH_ATOMICS(bits, type)                                                         \
   HOOK type __tsan_atomic##bits##_load(const volatile type* at, int) {                      \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                           \
@@ -107,7 +108,7 @@ HOOK void __tsan_atomic_signal_fence(int) {}
 
 namespace {
 
-// The beginning of what every handler is given, and what a misaligned access is told of.
+// The first argument of every handler, and the description of a misaligned access.
 struct Description {
   const char* file;
   uint32_t line;

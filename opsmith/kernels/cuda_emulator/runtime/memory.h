@@ -1,4 +1,4 @@
-// The memory that CUDA threads may touch, and who touched which part of it last.
+// The memory that CUDA threads may access, and the last accesses to each part of it.
 #pragma once
 
 #include <opsmith/emulated/runtime.h>
@@ -15,7 +15,7 @@
 
 namespace opsmith::emulated {
 
-// An access, in few bytes: there are three for every granule of memory.
+// An access, packed into few bytes: each granule of memory has three of them.
 struct Stamp {
   uint32_t thread = 0;      // number of the block times threads of a block, plus that of the thread
   uint32_t time = 0;        // 0: there was none
@@ -31,7 +31,7 @@ struct Granule {
   uint32_t known = 0;       // the bytes that were written
 };
 
-// Memory that takes no room before it is touched, and begins as zeros.
+// Memory that takes no room before it is accessed, and is zero at first.
 class Pages {
  public:
   Pages() = default;
@@ -59,14 +59,14 @@ class Pages {
   uint64_t bytes_ = 0;
 };
 
-// Memory of our own between two stretches that nobody may touch; it ends where the second begins.
+// Memory of this runtime between two inaccessible ranges; it ends where the second one begins.
 class Guarded {
  public:
   static constexpr uint64_t guard = 1 << 20;
 
   Guarded(uint64_t bytes, uint64_t alignment) : size_(bytes) {
 #if defined(__SANITIZE_ADDRESS__)
-    // The sanitizer has guards of its own.
+    // The sanitizer has its own guard zones.
     data_ = static_cast<char*>(std::aligned_alloc(
         std::max<uint64_t>(alignment, 16), (bytes + alignment + 15) / alignment * alignment));
     start_ = data_;
@@ -100,11 +100,12 @@ class Guarded {
   uint64_t size_ = 0, total_ = 0;
 };
 
-// Device memory as the runtime sees it: global memory, or what a block shares.
+// Device memory as the runtime sees it: global memory, or a block's shared memory.
 struct Watched {
   Region region;
   bool shared = false;
-  // Elements of more than four bytes are several granules: accesses of half an element are rare.
+  // An element of more than four bytes is several granules, since kernels rarely access half of
+  // one.
   uint32_t granule = 1, granule_bits = 0;
   Pages shadow;
   std::string name;

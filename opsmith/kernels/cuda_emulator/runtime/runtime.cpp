@@ -1,4 +1,4 @@
-// Calls, launches and the threads of a block, one after the other.
+// Runs calls, launches and the threads of a block, one after the other.
 #include "waiting.h"
 
 #include <dlfcn.h>
@@ -63,7 +63,7 @@ void stop(const char* kind, const std::string& text, Place place, const std::str
     message += "\n  at " + std::string(place.file) + ":" + std::to_string(place.line);
   }
   if (s.current == nullptr) throw std::runtime_error(message);
-  // The fibers of the block are left as they are: nobody goes on with them.
+  // Abandon the fibers of the block: they are never resumed.
   s.failure = message;
   Fiber& fiber = *s.current->fiber;
   fiber.switch_to(s.scheduler);
@@ -100,7 +100,7 @@ void begin_call(Watcher* watcher) {
   if (watcher != nullptr) {
     s.images.clear();
     dl_iterate_phdr(take_image, &s.images);
-    // Whoever begins a call is code of the kernel's library.
+    // The caller of this function is code of the kernel's library.
     Dl_info where;
     const bool found = dladdr(__builtin_return_address(0), &where) != 0;
     s.library = found ? static_cast<const char*>(where.dli_fbase) : nullptr;
@@ -146,7 +146,7 @@ void check(const Launch& launch) {
   if (!why.empty()) stop("launch", how + " is refused: " + why, launch.place);
 }
 
-// What every fiber does: one thread after the other.
+// The main function of every fiber: runs one thread after the other.
 void run_threads() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
@@ -217,7 +217,7 @@ void run_block(uint32_t number) {
     s.in_device = false;
     s.current = nullptr;
     if (!s.failure.empty()) {
-      // What waits on the other fibers is lost with them.
+      // Objects on the stacks of the other fibers are lost with them.
       s.fibers.clear();
       s.free_fibers.clear();
       std::string message;

@@ -1,4 +1,4 @@
-// What is going on: the call, the launch, the block and its threads.
+// The state of the emulator: the call, the launch, the block and its threads.
 #pragma once
 
 #include "fiber.h"
@@ -16,7 +16,7 @@ namespace opsmith::emulated {
 
 inline constexpr unsigned warp_size = 32;
 
-// A quick generator: one number for every switch.
+// A fast random generator: one number for every switch.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du) {}
@@ -52,11 +52,12 @@ struct Thread {
   uint64_t brought = 0;
   Vote vote = Vote::none;
 
-  // What the last exchange of its warp gave.
+  // The result of the last exchange of its warp.
   uint64_t values[warp_size];
   unsigned present = 0;
 
-  // The time since when each lane of the warp knows nothing new of this thread; see `is_ordered`.
+  // For each lane of the warp: its accesses before this time are ordered before this thread's next
+  // access; see `is_ordered`.
   uint32_t clock[warp_size];
   bool fenced = false;
   uint32_t acquired = 0;
@@ -66,7 +67,7 @@ struct Thread {
   unsigned bit() const { return 1u << lane(); }
 };
 
-// The lanes of a warp, a bit each.
+// The lanes of a warp, one bit each.
 struct Warp {
   unsigned running = 0;  // have not returned
   unsigned waiting = 0;  // for others of the warp
@@ -78,7 +79,7 @@ struct Range {
   bool holds(const void* address) const { return address >= begin && address < end; }
 };
 
-// What accesses found, by the page: the next access to a page mostly finds the same.
+// A cache of lookups by page: the next access to a page mostly has the same result.
 class Found {
  public:
   Watched*& at(const void* address) {
@@ -90,7 +91,7 @@ class Found {
   std::array<Watched*, 256> pages_{};
 };
 
-// A write that meets another access: a race if it changes what is there.
+// A write that conflicts with another access: it is a race if the write changes the value.
 struct Pending {
   bool active = false;
   char* address = nullptr;
@@ -150,7 +151,7 @@ struct State {
 extern State only_state;
 inline State& state() { return only_state; }
 
-// Ends the call with a fault; comes back to the host's code where nobody watches.
+// Ends the call with a fault; without a watcher, returns to the host's code.
 [[noreturn]] void stop(const char* kind, const std::string& text, Place place,
                        const std::string& also = {}, Place also_place = {});
 
@@ -158,13 +159,13 @@ inline State& state() { return only_state; }
 std::string name_of(uint32_t block, uint32_t thread);
 std::string name_of(const Thread& thread);
 
-// Tells the watcher what may explain a wrong result, once in a call.
+// Reports to the watcher a possible cause of wrong results, once per call.
 void remark(const std::string& text, Place place);
 
-// Resolves a write that was put off: see `Pending`.
+// Resolves a postponed write: see `Pending`.
 void settle();
 
-// Takes what the watcher has allocated since.
+// Adopts the memory that the watcher has allocated since the last time.
 void take_regions();
 void prepare(Watched& watched);
 Watched* region_of(const void* address);

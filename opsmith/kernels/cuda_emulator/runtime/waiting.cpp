@@ -1,4 +1,4 @@
-// What the threads of a block and the lanes of a warp wait in, and when they go on.
+// The queues of waiting threads of a block and lanes of a warp, and when they go on.
 #include "waiting.h"
 
 #include <bit>
@@ -159,7 +159,7 @@ void open_after_return(const Thread& returned) {
   State& s = state();
   open_barrier();
   const Warp& warp = s.warps[returned.warp()];
-  // Whoever goes on waits no more, so each time it is asked anew.
+  // Resumed threads leave `waiting`, so read it anew for each lane.
   for (unsigned lane = 0; warp.waiting != 0 && lane < warp_size; ++lane) {
     if ((warp.waiting >> lane & 1) != 0) open_warp(s.threads[returned.warp() * warp_size + lane]);
   }

@@ -1,4 +1,4 @@
-// When threads that wait for each other go on.
+// The rules for resuming threads that wait for each other.
 #pragma once
 
 #include "state.h"
@@ -9,16 +9,16 @@ inline bool has_returned(const Thread& thread) {
   return (state().warps[thread.warp()].running & thread.bit()) == 0;
 }
 
-// Lets everybody go on once all have come.
+// Resumes all threads once all have arrived.
 void open_barrier();
 
-// Lets the lanes of a mask go on once all of them have come that still run.
+// Resumes the lanes of a mask once all of them that have not returned have arrived.
 void open_warp(const Thread& one);
 
-// A thread that has returned may have been the last that others waited for.
+// Handles the return of a thread, which may be the last one that others waited for.
 void open_after_return(const Thread& returned);
 
-// Nothing can go on: says who waits where.
+// No thread can go on: reports which threads wait, and where.
 [[noreturn]] void report_deadlock();
 
 }  // namespace opsmith::emulated

@@ -1,8 +1,8 @@
-// Every access of the kernel's code: whether the memory is there, aligned, written before, and
-// whether another thread accesses it with no order between.
+// Checks every access of the kernel's code: that the memory exists, is aligned and was written
+// before, and that no other thread accesses it unordered.
 //
-// Two accesses are in order where a barrier of the block, an exchange of the warp, or a fence and
-// an atomic operation lie between them. So a race is found in whatever order the threads ran.
+// Two accesses are ordered by a barrier of the block, by an exchange of the warp, or by a fence and
+// an atomic operation between them. So a race is found in whatever order the threads ran.
 #include "watch.h"
 
 #include "state.h"
@@ -27,12 +27,12 @@ uint32_t stamped_thread() {
   return s.block_number * s.threads_of_block + s.current->number;
 }
 
-// Whether an access is over for the running thread: nobody can see the two the other way round.
+// Whether an access is complete for the running thread, so that no thread can see them reordered.
 bool is_ordered(const Stamp& stamp, uint32_t since) {
   const State& s = state();
   if (stamp.time < since) return true;
   if (stamp.time < s.current->acquired) return true;
-  // As `stamped_thread`, with no division.
+  // The same as `stamped_thread`, without a division.
   const uint32_t number = stamp.thread - s.block_number * s.threads_of_block;
   if (number >= s.threads_of_block) return false;  // of another block
   if (number == s.current->number || stamp.time < s.last_barrier) return true;
@@ -65,15 +65,15 @@ Words race_words(const Watched& watched, const void* address, bool write, bool a
           "the other access"};
 }
 
-// What is said of a fault stands apart from what every access passes through, whose variables then
-// stay in registers.
+// Reporting a fault is kept out of the code that every access runs, whose variables then stay in
+// registers.
 [[gnu::noinline, gnu::cold]] void meet(const Watched& watched, char* address, uint32_t bytes,
                                        bool write, bool atomic, const void* place,
                                        const Stamp& other, bool other_write) {
   State& s = state();
   const Words words = race_words(watched, address, write, atomic, other, other_write);
   if (write && !atomic && bytes <= sizeof s.pending.before) {
-    // Threads that write the same value do no harm: what is written shows afterwards.
+    // Threads may race to write the same value, so compare after the write.
     if (s.pending.active) return;
     s.pending.active = true;
     s.pending.address = address;
@@ -96,7 +96,7 @@ Words race_words(const Watched& watched, const void* address, bool write, bool a
          at(place));
 }
 
-// One granule, of which `mask` are the bytes.
+// Checks the bytes `mask` of one granule.
 void look(const Watched& watched, Granule& granule, char* address, uint32_t bytes, uint32_t mask,
           bool write, bool atomic, const void* place) {
   State& s = state();
@@ -161,8 +161,8 @@ void look(const Watched& watched, Granule& granule, char* address, uint32_t byte
        at(place));
 }
 
-// Whether memory is a variable of the running thread, an argument of the kernel, or what CUDA
-// declares (threadIdx): most of what a kernel accesses.
+// Whether memory is a variable of the running thread, an argument of the kernel, or a variable that
+// CUDA declares (threadIdx). Most accesses of a kernel are to such memory.
 bool is_own(const void* address) {
   const State& s = state();
   const char* arguments = static_cast<const char*>(s.running->state);
@@ -180,7 +180,7 @@ bool is_in_library(const void* address) {
   return false;
 }
 
-// Not inlined, so that accesses which need not be looked at cost little.
+// Not inlined, so that accesses which need no check cost little.
 [[gnu::noinline]] void access_elsewhere(const void* address, uint64_t bytes, bool write,
                                         const void* place) {
   const State& s = state();
@@ -345,7 +345,7 @@ char* dynamic_shared_memory(const char* name, Place place) {
   State& s = state();
   if (s.current == nullptr) stop("host", "shared memory is used by host code", place);
   if (s.dynamic == nullptr) {
-    // What lies in it is up to the kernel: accesses are told apart by four bytes.
+    // The content is up to the kernel: accesses are distinguished by granules of four bytes.
     s.dynamic = &share(name, s.running->shared_bytes, 16, 4, place);
     prepared = 0;
   }
@@ -376,7 +376,7 @@ void* allocate(uint64_t bytes) {
 }
 
 void release(void* data) {
-  // Whoever uses it afterwards is told that there is no such memory.
+  // A later access is reported as one to memory that was freed.
   for (Watched& watched : state().regions) {
     if (watched.own != nullptr && watched.region.data == data) {
       watched.region.size = 0;
@@ -434,7 +434,7 @@ void atomic_access(void* data, uint64_t bytes, Place place) {
   }
   if (s.watcher == nullptr || s.current == nullptr) return;
   access(data, bytes, true, true, place.address);
-  // Whoever comes later knows what came before the fence.
+  // A later atomic operation on `data` is ordered after everything before the fence.
   const auto released = s.released.find(data);
   if (released != s.released.end()) {
     s.current->acquired = std::max(s.current->acquired, released->second);

@@ -1,9 +1,8 @@
-// The C interface between a kernel and whatever runtime calls it: plain structs, no runtime's
-// types.
+// The C interface between a kernel and a runtime: plain structs, without the runtime's types.
 //
 // Kernel authors include <opsmith/kernel.h> instead. Adapters fill these structs; the kernel's
-// entry point (made by OPSMITH_KERNEL) reads them. Fields are only ever added at the end; whatever
-// else changes raises `interface_version`.
+// entry point (made by OPSMITH_KERNEL) reads them. New fields are only ever added at the end; every
+// other change raises `interface_version`.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +12,9 @@ namespace opsmith {
 
 inline constexpr uint32_t interface_version = 1;
 
-// What an argument header's `<namespace>__<name>_raw` begins with, in every version.
+// The beginning of an argument header's `<namespace>__<name>_raw`, in every version.
 struct raw_head {
-  uint32_t version;     // interface_version of whoever filled the struct
+  uint32_t version;     // interface_version of the code that filled it
   uint32_t size;        // of the whole struct, in bytes
   const char* opsmith;  // the release that wrote the caller's headers, as "0.1.0"
 };
@@ -42,7 +41,7 @@ struct DLTensor {
   uint64_t byte_offset;  // always 0: `data` points at the first element
 };
 
-// The device types that every library knows: how PyTorch says it, its number in DLPack, and its
+// The device types that every library supports: PyTorch's name, the number in DLPack, and the
 // dispatch key.
 #define OPSMITH_DEVICES(ROW) \
   ROW(cpu, 1, CPU)           \
@@ -51,7 +50,7 @@ struct DLTensor {
 OPSMITH_DEVICES(OPSMITH_NUMBER)
 #undef OPSMITH_NUMBER
 
-// The one device type that a library knows beside these; the build says which it is.
+// The one further device type that a library supports, which the build chooses.
 #ifndef OPSMITH_EXTENSION_TYPE
 #define OPSMITH_EXTENSION_TYPE 12
 #define OPSMITH_EXTENSION_NAME privateuseone
@@ -62,7 +61,7 @@ OPSMITH_DEVICES(OPSMITH_NUMBER)
 inline constexpr int32_t device_extension = OPSMITH_EXTENSION_TYPE;
 inline constexpr const char* device_extension_name = OPSMITH_STRING(OPSMITH_EXTENSION_NAME);
 
-// What an argument header's `<namespace>__<name>_raw` is made of, beside int64_t and double.
+// The types of the fields of `<namespace>__<name>_raw`, besides int64_t and double.
 struct raw_tensors {
   int64_t count;  // -1: None was passed
   const DLTensor* items;
@@ -103,10 +102,10 @@ struct raw_optional_bool {
   uint8_t value;
 };
 
-// The runtime that a call runs in.
+// The runtime of a call.
 struct opsmith_context {
-  // These four come first in every version, so that a caller and a kernel that do not fit can say
-  // so.
+  // These four fields come first in every version, so that an incompatible caller and kernel can
+  // report that they do not fit.
   uint32_t version = interface_version;
   uint32_t size = sizeof(opsmith_context);
 
@@ -115,32 +114,35 @@ struct opsmith_context {
   // Records the message of a call that failed.
   void (*fail)(void* self, const char* message, uint64_t size);
 
-  // Runs `body` over [begin, end) in pieces that are worth a thread, which `grain` tells, on the
-  // runtime's threads. Null: there are none. `body` does not throw.
+  // Runs `body` over [begin, end) on the runtime's threads, in pieces of about `grain`, each worth
+  // a thread. Null if the runtime has no threads. `body` does not throw.
   void (*parallel_for)(void* self, int64_t begin, int64_t end, int64_t grain,
                        void (*body)(int64_t begin, int64_t end, void* state), void* state);
 
   int32_t (*num_threads)(void* self);
 
-  // Memory on the call's device, aligned to 64 bytes, freed after the call; null if there is none
-  // left. May be called from several threads.
+  // Allocates memory on the call's device, aligned to 64 bytes and freed after the call; null if
+  // there is no memory left. May be called from several threads.
   void* (*scratch)(void* self, uint64_t bytes);
 
   // Allocates the result at position `result` (data-dependent results only) and describes it in
-  // `tensor`, whose `shape` stays valid for the call. Not 0: `fail` has been told why.
+  // `tensor`, whose `shape` stays valid for the call. If the result is not 0, `fail` has received
+  // the reason.
   int32_t (*allocate)(void* self, int32_t result, DLDataType dtype, int32_t ndim,
                       const int64_t* sizes, DLTensor* tensor);
 
-  // The device's current stream, as its own library has it (a cudaStream_t, an aclrtStream); null
-  // on the CPU, an error where PyTorch cannot tell.
+  // The device's current stream, in the type of the device's library (a cudaStream_t, an
+  // aclrtStream); null on the CPU, an error where PyTorch cannot tell.
   void* (*stream)(void* self);
 
-  // Not 0: `parallel_for` wants every loop, however small beside its grain. The checks do, to cut
-  // it. A caller whose context ends before this wants none that is not worth a thread.
+  // If not 0, `parallel_for` passes every loop to the runtime, however small. The checks use this
+  // to cut loops into pieces. A caller whose context ends before this field receives only loops
+  // that are worth a thread.
   uint32_t every_loop = 0;
 };
 
-// What a kernel needs of the context; a caller of an earlier release has no more.
+// The size of the context that a kernel requires; a caller of an earlier release has no more
+// fields.
 inline constexpr uint32_t least_context_size = offsetof(opsmith_context, every_loop);
 
 }  // namespace opsmith

@@ -1,4 +1,4 @@
-// What the host code of a kernel in Ascend C includes, beside CANN's kernel_operator.h:
+// The header for the host code of a kernel in Ascend C, besides CANN's kernel_operator.h:
 //
 //     template <typename T>
 //     void add_custom(const opsmith::Context& ctx, const npu::add_custom_args<T>& a) {
@@ -23,7 +23,7 @@ inline aclrtStream npu_stream(const Context& ctx) { return static_cast<aclrtStre
 template <typename T>
 using device_type = std::conditional_t<std::is_same_v<T, opsmith::half>, ::half, T>;
 
-// The global memory of a tensor, as kernels take it.
+// The global memory of a tensor, in the type of a kernel's parameter.
 template <typename T>
 GM_ADDR gm(const Tensor<T>& tensor) {
   return reinterpret_cast<GM_ADDR>(const_cast<std::remove_const_t<T>*>(tensor.data()));

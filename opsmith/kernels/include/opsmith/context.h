@@ -1,4 +1,4 @@
-// What a kernel may ask of the runtime that calls it: threads, memory, a stream, results.
+// The services of the runtime that calls a kernel: threads, memory, a stream, results.
 #pragma once
 
 #include <opsmith/tensor.h>
@@ -14,15 +14,15 @@
 
 namespace opsmith {
 
-// The runtime that this call runs in.
+// The runtime of this call.
 class Context {
  public:
   explicit Context(const opsmith_context* context) : context_(context) {}
 
-  // Calls body(begin, end) on pieces of [begin, end), on the runtime's threads. `grain` is what is
-  // worth a thread's while: pieces are about that large or larger, and a result must not depend on
-  // where they begin and end. An exception in one piece comes out of parallel_for; pieces not yet
-  // begun are then skipped.
+  // Calls body(begin, end) on pieces of [begin, end), on the runtime's threads. `grain` is the size
+  // of a piece that is worth a thread: pieces have about that size or more, and results must not
+  // depend on where they begin and end. An exception in a piece is rethrown by parallel_for; pieces
+  // not yet begun are then skipped.
   template <typename Body>
   void parallel_for(int64_t begin, int64_t end, int64_t grain, Body&& body) const {
     if (begin >= end) return;
@@ -68,8 +68,8 @@ class Context {
     return {static_cast<T*>(memory), static_cast<size_t>(count)};
   }
 
-  // The device's current stream, as its own library has it (a cudaStream_t, an aclrtStream); null
-  // on the CPU. Fails where PyTorch cannot tell.
+  // The device's current stream, in the type of the device's library (a cudaStream_t, an
+  // aclrtStream); null on the CPU. Fails where PyTorch cannot tell.
   void* stream() const {
     return context_->stream == nullptr ? nullptr : context_->stream(context_->self);
   }
@@ -90,8 +90,8 @@ class Context {
   const opsmith_context* context_;
 };
 
-// A result whose size the kernel finds out (`data_dependent` in the declaration), or whose shape is
-// not declared. Exactly one allocate per call.
+// A result whose size the kernel computes (`data_dependent` in the declaration), or whose shape is
+// not declared. Call `allocate` exactly once for each.
 class AnyOutput {
  public:
   AnyOutput(const Context& context, int32_t result) : context_(context.raw()), result_(result) {}
@@ -110,7 +110,7 @@ class AnyOutput {
     return allocate<T>(std::span<const int64_t>(sizes.begin(), sizes.size()));
   }
 
-  // The runtime already knows why.
+  // The runtime already has the reason.
   struct allocation_failed {};
 
  private:

@@ -1,4 +1,4 @@
-// What a CUDA kernel's host code includes, beside <opsmith/kernel.h>:
+// The header for the host code of a CUDA kernel, besides <opsmith/kernel.h>:
 //
 //     template <typename T>
 //     __global__ void scale_elements(const T* x, T* out, int64_t count, T factor) { … }
@@ -34,22 +34,22 @@ inline cudaStream_t cuda_stream(const Context& ctx) {
   return static_cast<cudaStream_t>(ctx.stream());
 }
 
-// Fails the call where a function of CUDA's runtime did.
+// Ends the call with an error if a function of CUDA's runtime failed.
 inline void check_cuda(const Context& ctx, cudaError_t error, std::string_view what) {
   if (error != cudaSuccess) {
     ctx.fail(what, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
   }
 }
 
-// How many blocks of `threads` have a thread for each of `count` items. Whoever has more than
-// 2^31 - 1 blocks' worth lets each thread take several.
+// The number of blocks of `threads` that gives each of `count` items a thread. With items for more
+// than 2^31 - 1 blocks, let each thread compute several.
 inline unsigned blocks_for(int64_t count, int64_t threads) {
   return static_cast<unsigned>(std::min<int64_t>((count + threads - 1) / threads, 0x7fffffff));
 }
 
 #ifdef OPSMITH_CUDA_ON_CPU
 
-// Not inlined: the address to which it returns is the user's line.
+// Not inlined: its return address identifies the user's line.
 template <typename... Parameters, typename... Arguments>
 __attribute__((noinline)) void launch(const Context&, void (*kernel)(Parameters...), dim3 grid,
                                       dim3 block, size_t shared_bytes,
@@ -87,8 +87,8 @@ inline std::string triple(dim3 size) { return join("(", size.x, ", ", size.y, ",
 
 }  // namespace detail
 
-// kernel<<<grid, block, shared_bytes>>>(arguments...) on the call's stream. A launch that CUDA
-// refuses fails the call, with the kernel's name.
+// kernel<<<grid, block, shared_bytes>>>(arguments...) on the call's stream. If CUDA refuses the
+// launch, the call fails with the kernel's name.
 template <typename... Parameters, typename... Arguments>
 void launch(const Context& ctx, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             size_t shared_bytes, const Arguments&... arguments) {

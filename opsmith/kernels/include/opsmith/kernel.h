@@ -1,5 +1,5 @@
-// Everything that a kernel author includes, beside the header that opsmith writes from the
-// operator's declaration:
+// The header for kernel authors, besides the header that opsmith generates from the operator's
+// declaration:
 //
 //     #include <opsmith/kernel.h>
 //     #include "scale.h"
@@ -31,7 +31,7 @@
 
 namespace opsmith {
 
-// Calls body.operator()<T>() with the one of Types that `type` names; with the first of them where
+// Calls body.operator()<T>() with the type of Types that `type` names; with the first of Types if
 // no argument of the call fixed a dtype.
 template <typename... Types, typename Body>
 void dispatch(DLDataType type, const char* device, Body&& body) {

@@ -1,8 +1,8 @@
-// Functions that take every element type: real, half and complex numbers by one name.
+// Functions for all element types: real, half and complex numbers under one name.
 //
-// std::abs, std::exp and so on take no half and none of PyTorch's complex numbers, and std::conj
-// makes a complex number of a real one. Here a result has the type of the argument, but for the
-// real parts of complex numbers, which are real.
+// std::abs, std::exp and so on do not accept half numbers or PyTorch's complex numbers, and
+// std::conj returns a complex number for a real one. Here the result has the type of the argument,
+// except for functions such as the absolute value of a complex number, which return a real number.
 #pragma once
 
 #include <torch/headeronly/util/BFloat16.h>
@@ -77,7 +77,7 @@ OPSMITH_HOST_DEVICE constexpr auto norm(T value) {
 
 namespace detail {
 
-// Half numbers compute as float; of complex numbers the host's std::complex is asked.
+// Half numbers are computed as float; complex numbers with the host's std::complex.
 template <typename T>
 OPSMITH_HOST_DEVICE auto computed(T value) {
   if constexpr (is_complex<T>) {
@@ -111,7 +111,7 @@ OPSMITH_HOST_DEVICE auto abs(T value) {
   }
 }
 
-// The angle of a complex number; 0 or pi of a real one.
+// The angle of a complex number; 0 or pi for a real one.
 template <typename T>
 OPSMITH_HOST_DEVICE auto arg(T value) {
   if constexpr (is_complex<T>) {
@@ -122,7 +122,7 @@ OPSMITH_HOST_DEVICE auto arg(T value) {
   }
 }
 
-// Of complex numbers on the host only.
+// For complex numbers, on the host only.
 #define OPSMITH_FUNCTION(name)                                    \
   template <typename T>                                           \
   OPSMITH_HOST_DEVICE T name(T value) {                           \

@@ -14,8 +14,8 @@
 
 namespace opsmith {
 
-// A view of one tensor. `T` is const for an argument that the operator does not write. Where the
-// argument is optional, `has_value()`, `*x`, `x->` and `value()` are those of a std::optional.
+// A view of one tensor. `T` is const for an argument that the operator does not write. For an
+// optional argument, `has_value()`, `*x`, `x->` and `value()` work as in std::optional.
 template <typename T>
 class Tensor : public detail::MaybeAbsent<Tensor<T>> {
  public:
@@ -31,7 +31,7 @@ class Tensor : public detail::MaybeAbsent<Tensor<T>> {
     present_ = true;
   }
 
-  // False for an optional argument for which None was passed.
+  // False if None was passed for an optional argument.
   explicit operator bool() const { return present_; }
 
   T* data() const { return data_; }
@@ -46,7 +46,7 @@ class Tensor : public detail::MaybeAbsent<Tensor<T>> {
     return count;
   }
 
-  // The i-th element in memory order; what one wants of a contiguous tensor.
+  // The i-th element in memory order; the usual access to a contiguous tensor.
   T& operator[](int64_t i) const { return data_[i]; }
 
   // The element at an index per dimension, by the tensor's strides.
@@ -68,7 +68,7 @@ class Tensor : public detail::MaybeAbsent<Tensor<T>> {
   bool present_ = false;
 };
 
-// A tensor whose dtype the declaration leaves open (a plain `Tensor`); see `dispatch`.
+// A tensor whose dtype is not declared (a plain `Tensor`); see `dispatch`.
 class AnyTensor : public detail::MaybeAbsent<AnyTensor> {
  public:
   AnyTensor() = default;
@@ -85,7 +85,7 @@ class AnyTensor : public detail::MaybeAbsent<AnyTensor> {
   int64_t size(int64_t i) const { return tensor_->shape[i]; }
   int64_t numel() const { return Tensor<const char>(tensor_).numel(); }
 
-  // The tensor with its element type; throws when it has another one.
+  // The tensor with its element type; throws if it has another one.
   template <typename T>
   Tensor<T> as() const {
     if (!is<T>()) {
@@ -106,7 +106,7 @@ class List : public detail::MaybeAbsent<List<View>> {
   explicit List(raw_tensors list)
       : items_(list.items), count_(std::max<int64_t>(list.count, 0)), present_(list.count >= 0) {}
 
-  // False for an optional argument for which None was passed.
+  // False if None was passed for an optional argument.
   explicit operator bool() const { return present_; }
   int64_t size() const { return count_; }
   bool empty() const { return count_ == 0; }

@@ -1,4 +1,4 @@
-// How a library launches a kernel that Triton compiled ahead of time: by the CUDA driver.
+// Launches kernels that Triton compiled ahead of time, through the CUDA driver.
 #pragma once
 
 #include <opsmith/detail/cuda_driver.h>
@@ -16,7 +16,7 @@ namespace opsmith::triton {
 
 using cuda::Driver;
 
-// What a parameter of the kernel is given. Others than these are compiled in.
+// The value of a parameter of the kernel. Other parameters are compiled in.
 struct Argument {
   enum class Kind { pointer, integer, real, boolean } kind;
   union {
@@ -63,10 +63,10 @@ struct Image {
   unsigned further_pointers;  // that Triton passes and this kernel does not use
 };
 
-// The kernel compiled under assumptions.
+// The kernel compiled under certain assumptions.
 struct Variant {
   uint64_t divisible;  // a bit for each argument that must be a multiple of 16
-  bool narrow;         // integers are taken with 32 bits
+  bool narrow;         // integers are passed with 32 bits
   std::span<const Image> images;
 
   bool fits(std::span<const Argument> arguments) const {
@@ -86,7 +86,7 @@ namespace detail {
 
 using opsmith::detail::join;
 
-// The code in `images` that runs on a device: that of the latest architecture of its generation.
+// The code in `images` that runs on a device: the latest architecture of its generation.
 inline const Image& image_for(std::span<const Image> images, int device) {
   const Driver& driver = Driver::get();
   int major = 0;
@@ -113,7 +113,7 @@ struct Loaded {
   Driver::Function function;
 };
 
-// What a device runs of `images`; loaded once, and kept.
+// The code in `images` for a device; loaded once, and kept.
 inline Loaded loaded(std::span<const Image> images, int device) {
   struct Entry {
     const Image* images;

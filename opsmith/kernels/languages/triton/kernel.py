@@ -142,7 +142,7 @@ class TritonKernel:
         code = self.function.fn.__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
 
-    # --- what it takes -----------------------------------------------------------------------
+    # --- its parameters ----------------------------------------------------------------------
 
     @cached_property
     def taken(self) -> tuple[Taken, ...]:

@@ -1,4 +1,4 @@
-// PyTorch's complex numbers convert to these; nothing else of Thrust is here.
+// Complex numbers that PyTorch's convert to; the rest of Thrust is not supported.
 #pragma once
 
 #include <complex>

@@ -1,7 +1,7 @@
-// The anatomy of an adapter: what stands between a runtime and a kernel, whatever the runtime.
+// The common parts of adapters, the code between a runtime and a kernel.
 //
-// templates/anatomy.cpp.j2 writes the steps of a call; a runtime fills them with a namespace of its
-// own, which has three words:
+// templates/anatomy.cpp.j2 writes the steps of a call; each runtime implements them in a namespace
+// of its own, with three types:
 //
 //   Argument<Raw>  an argument as the runtime passes it. Raw is its type in the operator's `_raw`
 //                  struct; `DLTensor*` stands for a tensor that the operator writes.
@@ -29,11 +29,11 @@
 
 namespace opsmith::detail {
 
-// raw_optional_int and its like.
+// raw_optional_int and similar types.
 template <typename Raw>
 concept OptionalNumber = requires(Raw raw) { raw.present; };
 
-// raw_ints and its like.
+// raw_ints and similar types.
 template <typename Raw>
 concept Sequence = requires(Raw raw) {
   raw.items;
@@ -43,7 +43,7 @@ concept Sequence = requires(Raw raw) {
 template <Sequence Raw>
 using item_of = std::remove_cvref_t<decltype(*Raw::items)>;
 
-// The part of a call's Context that no runtime needs to know about: memory on the host, errors, and
+// The part of a call's Context that is the same for all runtimes: memory on the host, errors, and
 // results that the kernel allocates.
 class CallContext {
  public:
@@ -55,7 +55,7 @@ class CallContext {
 
   const opsmith_context* context() const { return &context_; }
 
-  // Lets the kernel allocate results: `allocate(position, dtype, ndim, sizes)` gives a DLTensor*,
+  // Lets the kernel allocate results: `allocate(position, dtype, ndim, sizes)` returns a DLTensor*,
   // or throws.
   template <typename Allocate>
   void allocate_by(Allocate& allocate) {
@@ -73,7 +73,7 @@ class CallContext {
     };
   }
 
-  // Throws what the kernel said where it failed.
+  // Throws the kernel's error if it failed.
   void finish(int32_t status, const char* op) const {
     if (status != 0) [[unlikely]]
       throw call_error(join(op, ": ", message_));
@@ -135,7 +135,7 @@ void require_allocated(const Result& result, const char* op, const char* name) {
   }
 }
 
-// Runs `body`. Whatever leaves it is a call_error, whose message begins with the operator's name.
+// Runs `body`. Every exception becomes a call_error, whose message begins with the operator's name.
 template <typename Body>
 void named(const char* op, Body&& body) {
   try {
@@ -149,7 +149,7 @@ void named(const char* op, Body&& body) {
   }
 }
 
-// The same for a runtime that no exception may reach: the message, empty where all went well.
+// The same for a runtime that exceptions must not reach: returns the message, empty on success.
 template <typename Body>
 std::string failure(const char* op, Body&& body) noexcept {
   try {

@@ -1,4 +1,4 @@
-// How the plain fields of a `_raw` struct become the typed members of an argument struct.
+// Converts the plain fields of a `_raw` struct to the typed members of an argument struct.
 #pragma once
 
 #include <opsmith/kernel.h>
@@ -26,7 +26,7 @@ inline std::string_view to_string(raw_string raw) {
   return {raw.data, static_cast<size_t>(raw.size)};
 }
 
-// One of the enumerators that stand for `choices`, in their order; validation has seen to it.
+// The enumerator of a string in `choices`; validation ensures that the string is one of them.
 template <typename Enum>
 Enum to_choice(raw_string raw, std::initializer_list<std::string_view> choices) {
   const auto found = std::find(choices.begin(), choices.end(), to_string(raw));

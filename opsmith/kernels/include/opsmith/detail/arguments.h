@@ -1,5 +1,5 @@
-// How a runtime hands the arguments of a call to the function that compares them with the
-// declaration (`opsmith_arguments__<namespace>__<name>`), for kernels that do not do it themselves.
+// Passes the arguments of a call to the function that compares them with the declaration
+// (`opsmith_arguments__<namespace>__<name>`), for kernels that do not compare them themselves.
 #pragma once
 
 #include <opsmith/abi.h>
@@ -13,7 +13,7 @@ struct opsmith_argument {
   const void* items;
 };
 
-// 0, or the context has been told what does not fit.
+// Returns 0, or another number after the context has received the message.
 using opsmith_check_arguments = int32_t (*)(const opsmith_argument*, const opsmith_context*);
 
 namespace detail {

@@ -1,6 +1,6 @@
-// What the generated `<op>_check.h` of every operator is made of: binding dimensions, comparing
-// dtypes, devices and shapes, and the words for what does not fit. Adapters of all runtimes share
-// it. The words are those of opsmith/signature/binding.py; a test compares them.
+// The base of every operator's generated `<op>_check.h`: binds dimensions, compares dtypes, devices
+// and shapes, and writes the messages. Adapters of all runtimes share it. The messages are those of
+// opsmith/signature/binding.py; a test compares them.
 #pragma once
 
 #include <opsmith/detail/args.h>
@@ -13,7 +13,7 @@
 
 namespace opsmith {
 
-// The error of a call, its message complete: it begins with the operator's name.
+// The error of a call with its complete message, which begins with the operator's name.
 struct call_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -22,7 +22,7 @@ namespace detail {
 
 inline constexpr int64_t unbound = -1;
 
-// Where a tensor came from: an argument, or one element of a list argument.
+// The origin of a tensor: an argument, or an element of a list argument.
 struct Where {
   const char* name;
   int64_t position = -1;
@@ -37,15 +37,15 @@ struct Variadic {
   int64_t count = 0;
 };
 
-// The dtypes that a call's generic tensors share one of.
+// The dtypes of which a call's generic tensors share one.
 struct Generic {
   uint32_t bits;
   const char* label;
   const char* names;
 };
 
-// What one call has fixed so far. `Dims` names the dimensions in a table of `N`, `Variadics` those
-// that stand for any number of dimensions.
+// The sizes, dtype and device that a call has fixed so far. `Dims` names the dimensions in a table
+// of `N`, `Variadics` the names that stand for any number of dimensions.
 template <int N, int V>
 class Binder {
  public:
@@ -58,7 +58,7 @@ class Binder {
   const Variadic& variadic(int index) const { return variadics_[index]; }
   DLDataType dtype() const { return dtype_; }
   const char* op() const { return op_; }
-  // The device of the call's tensors, the CPU where it has none.
+  // The device of the call's tensors, or the CPU without tensors.
   DLDevice device() const { return device_; }
 
   OPSMITH_INLINE void length(const char* name, int64_t count, int64_t expected) const {
@@ -113,7 +113,7 @@ class Binder {
       wrong_rank(where, tensor, expected, at_least, type);
   }
 
-  // Binds dimension `index`, or compares with what it was bound to.
+  // Binds dimension `index`, or compares the size with the bound one.
   OPSMITH_INLINE void named(Where where, const DLTensor& tensor, int64_t axis, int index,
                             const char* type) {
     const int64_t size = tensor.shape[axis];
@@ -130,7 +130,7 @@ class Binder {
                                int index, const char* type) {
     Variadic& bound = variadics_[index];
     if (bound.sizes == nullptr) {
-      // Without dimensions there may be no array to point at; any address marks it as bound.
+      // Without dimensions there may be no array to point at; any address marks the name as bound.
       static constexpr int64_t none = 0;
       bound = {tensor.shape == nullptr ? &none : tensor.shape + axis, count};
       variadics_by_[index] = where;
@@ -141,7 +141,7 @@ class Binder {
     }
   }
 
-  // A dimension that is an expression, compared once every name is bound. `text` is null for an
+  // Compares a dimension that is an expression, once every name is bound. `text` is null for an
   // integer.
   OPSMITH_INLINE void expression(Where where, const DLTensor& tensor, int64_t axis,
                                  int64_t expected, const char* text, const char* type) const {
@@ -188,7 +188,7 @@ class Binder {
     for (int64_t i = 0; i < more.count; ++i) sizes.values[sizes.count++] = more.sizes[i];
   }
 
-  // Compares what a kernel allocates for a data-dependent result.
+  // Compares the memory that a kernel allocates for a data-dependent result.
   static void allocated_rank(const char* name, const char* type, int32_t ndim, int64_t expected) {
     if (ndim != expected) {
       throw std::runtime_error(join("the kernel allocated the result '", name, "' with ", ndim,
@@ -256,7 +256,7 @@ class Binder {
   }
 
  private:
-  // What does not fit, in words. Apart from the comparisons, which are inlined into every call.
+  // The messages. They are kept out of the comparisons, which are inlined into every call.
 
   OPSMITH_COLD void wrong_length(const char* name, int64_t count, int64_t expected) const {
     fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));

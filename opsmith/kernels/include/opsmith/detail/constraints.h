@@ -1,4 +1,4 @@
-// What a declaration asks of values: ranges, order, sums; whether a value fits, and in which words.
+// Declared conditions on values: ranges, order, sums; with the tests and the messages.
 #pragma once
 
 #include <opsmith/detail/show.h>
@@ -60,7 +60,7 @@ struct Range {
   }
 };
 
-// What the first or the last value, or a sum, must be.
+// The required first value, last value, or sum.
 struct End {
   Limit limit;
   const char* reason = nullptr;  // the expression that the number comes from

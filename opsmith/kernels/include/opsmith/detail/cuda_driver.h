@@ -1,5 +1,5 @@
-// The CUDA driver, for code that neither nvcc compiles nor CUDA's runtime is linked with: opened
-// when a call first needs it, so that nothing links it.
+// The CUDA driver, for code that is neither compiled by nvcc nor linked with CUDA's runtime. It is
+// opened when a call first needs it, so that no library has to link it.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 
 namespace opsmith::cuda {
 
-// The functions of the driver that are needed, with the driver's own numbers.
+// The functions of the driver that are needed, with the driver's numeric constants.
 class Driver {
  public:
   using Function = void*;
@@ -36,7 +36,7 @@ class Driver {
   int (*launch)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                 void*, void**, void**) = nullptr;
 
-  // Throws where the driver refused.
+  // Throws if the driver returned an error.
   void check(int error, const std::string& what) const {
     if (error == 0) return;
     const char* name = nullptr;
@@ -84,7 +84,7 @@ class Driver {
   int (*error_text_)(int, const char**) = nullptr;
 };
 
-// Makes the device current on which a tensor lies.
+// Makes the device of a tensor current.
 class OnDevice {
  public:
   explicit OnDevice(const void* memory) {
@@ -98,7 +98,7 @@ class OnDevice {
     driver.check(driver.get_current(&context), "cuCtxGetCurrent");
     if (context != nullptr) driver.check(driver.get_device(&current), "cuCtxGetDevice");
     if (context != nullptr && current == device_) return;
-    // Whoever allocated the tensor keeps it, and so may we.
+    // The tensor's allocator retains the primary context, so this code may retain it, too.
     driver.check(driver.retain_primary(&context, device_), "cuDevicePrimaryCtxRetain");
     driver.check(driver.push(context), "cuCtxPushCurrent");
     pushed_ = true;

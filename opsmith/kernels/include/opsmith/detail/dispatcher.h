@@ -1,5 +1,5 @@
-// The words of PyTorch's dispatcher: arguments arrive on a stack of 64-bit values, every one of
-// them owned by the callee, and results leave on it.
+// The calling convention of PyTorch's dispatcher: arguments arrive on a stack of 64-bit values,
+// each owned by the callee, and results leave on the same stack.
 #pragma once
 
 #include <opsmith/detail/torch.h>
@@ -22,7 +22,7 @@ T from_stack(StableIValue value) {
   return result;
 }
 
-// An optional argument, taken out of its box; its value is a null handle for None.
+// An optional argument, removed from its box; its value is a null handle for None.
 struct Optional {
   bool present;
   StableIValue value;
@@ -85,7 +85,7 @@ class Argument<Raw> {
   Optional value_;
 };
 
-// Several numbers; a few of them without touching the heap.
+// Several numbers; a small number of them without an allocation.
 template <detail::Sequence Raw>
 class Argument<Raw> {
   using Item = detail::item_of<Raw>;
@@ -183,7 +183,7 @@ class Argument<raw_tensors> : OwnedTensors, public aten::TensorListArgument {
       : OwnedTensors(value), TensorListArgument(tensors.get(), count) {}
 };
 
-// Registers `boxed` for ns::name under a dispatch key, and takes it back.
+// Registers `boxed` for ns::name under a dispatch key, and undoes the registration.
 class Registration {
  public:
   bool add(const char* ns, const char* name, const char* key,

@@ -21,7 +21,7 @@ constexpr uint32_t dtype_key(DLDataType type) {
   return static_cast<uint32_t>(type.code) << 8 | type.bits;
 }
 
-// Position in sets of dtypes, type, DLPack's code and bits, name.
+// The columns: position in sets of dtypes, type, DLPack's code and bits, name.
 #define OPSMITH_DTYPES(X)                    \
   X(0, bool, 6, 8, bool)                     \
   X(1, uint8_t, 1, 8, uint8)                 \
@@ -61,7 +61,7 @@ constexpr const char* dtype_name(DLDataType type) {
     return dtype_traits<type>::name;
     OPSMITH_DTYPES(OPSMITH_NAME)
 #undef OPSMITH_NAME
-    // What a runtime may pass though no declaration can name it: only messages see these.
+    // A runtime may pass further dtypes that declarations cannot name: they occur in messages only.
     case 5 << 8 | 32:
       return "complex32";
     case 11 << 8 | 8:
@@ -73,7 +73,7 @@ constexpr const char* dtype_name(DLDataType type) {
   }
 }
 
-// The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for all others.
+// The position of a dtype in opsmith's list, for sets of dtypes as bits; 31 for other dtypes.
 constexpr uint32_t dtype_bit(DLDataType type) {
   switch (dtype_key(type)) {
 #define OPSMITH_BIT(position, type, code_, bits_, name_) \

@@ -1,4 +1,4 @@
-// How a kernel is entered through its C symbol.
+// The entry into a kernel through its C symbol.
 #pragma once
 
 #include <opsmith/context.h>
@@ -14,8 +14,8 @@ inline void fail(const opsmith_context* context, std::string_view message) {
   context->fail(context->self, message.data(), message.size());
 }
 
-// Throws where the caller's structs are not those that this kernel was compiled with. `Raw` is the
-// operator's; only the heads of both structs are read.
+// Throws if the caller's structs do not fit those that this kernel was compiled with. `Raw` is the
+// operator's struct; only the heads of both structs are read.
 template <typename Raw>
 void require_same_interface(const raw_head& caller, const opsmith_context& context) {
   // A caller of a later release may have more fields at the end of the context.
@@ -40,8 +40,8 @@ void require_same_interface(const raw_head& caller, const opsmith_context& conte
                                 release, ", or call it by opsmith ", kernel, "."));
 }
 
-// What looks at the values of a call's tensors where the host cannot; <op>.h has the one of an
-// operator that asks for it, for CUDA's compilers alone.
+// The check of values of a call's tensors that the host cannot read; <op>.h specializes it for an
+// operator with such a check, when a CUDA compiler compiles it.
 template <typename Raw>
 struct Guarded {
   Guarded(const Raw& given, const Context&) : raw_(given) {}

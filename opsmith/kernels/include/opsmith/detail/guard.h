@@ -1,7 +1,8 @@
-// Value ranges, compared on the device: one small kernel before the operator's looks at every value
-// and writes those that are admitted into copies, which the operator's kernel reads. A value that
-// is not admitted is another one there, so that nothing is read beside memory, and the host need
-// not wait: it hears of it by memory that the device writes. See <op>.h for what is looked at.
+// Compares values with their ranges on the device. A small kernel before the operator's kernel
+// checks every value and copies the allowed ones; the operator's kernel reads the copies. A value
+// that is not allowed is replaced in the copy, so that the kernel never reads outside its memory,
+// and the host need not wait: it learns of the value through memory that the device writes. <op>.h
+// lists the checked tensors.
 #pragma once
 
 #include <opsmith/cuda.h>
@@ -17,15 +18,15 @@
 
 namespace opsmith::detail {
 
-// What was found first.
+// The first value that was not allowed.
 struct Unadmitted {
-  int32_t state;  // 0: nothing, 1: somebody is writing, 2: the rest is there
+  int32_t state;  // 0: nothing, 1: a thread is writing, 2: the rest is complete
   int32_t item;
   int64_t index, value, low, high;
 };
 
-// One tensor of integers, and what its values must lie between. A run begins at a value of
-// `starts`, whose own range is `start_low` to `start_high`, and ends at `high` at the latest.
+// One tensor of integers, and the limits of its values. A run begins at a value of `starts`, whose
+// own range is `start_low` to `start_high`, and ends at `high` at the latest.
 struct Looked {
   const void *values, *starts;
   void* admitted;
@@ -44,7 +45,7 @@ __device__ bool is_admitted(const Looked& item, int64_t i, int64_t& value, int64
   high = item.high;
   if (item.starts == nullptr) return value >= item.low && value <= high;
   int64_t start = static_cast<int64_t>(static_cast<const T*>(item.starts)[i]);
-  // What the operator's kernel reads in its place.
+  // The copy that the operator's kernel reads instead.
   if (start < item.start_low || start > item.start_high) start = item.start_low;
   return value >= 0 && start <= high - value;
 }
@@ -89,9 +90,9 @@ __global__ void admit_values(LookedAt<N> all, Unadmitted* found) {
   }
 }
 
-// Where the device leaves what it found, until the host looks.
+// The place where the device leaves its finding until the host looks.
 #ifdef OPSMITH_CUDA_ON_CPU
-// Memory of the call: launches have ended when they return.
+// This is memory of the call: launches have ended when they return.
 class Mailbox {
  public:
   explicit Mailbox(const Context& ctx) : box_(ctx.scratch<Unadmitted>(1).data()) {
@@ -109,7 +110,7 @@ class Mailbox {
   Unadmitted* box_;
 };
 #else
-// Memory of the host that the device writes: reading it waits for nobody.
+// Memory of the host that the device writes: the host reads it without waiting.
 class Mailbox {
  public:
   explicit Mailbox(const Context& ctx) {
@@ -136,7 +137,7 @@ class Mailbox {
 };
 #endif
 
-// OPSMITH_CHECK_VALUES=0 leaves it out.
+// OPSMITH_CHECK_VALUES=0 disables the check.
 inline bool guards_values() {
   static const bool asked = [] {
     const char* text = std::getenv("OPSMITH_CHECK_VALUES");
@@ -145,7 +146,7 @@ inline bool guards_values() {
   return asked;
 }
 
-// The integers that a range admits.
+// The integers in a range.
 struct Whole {
   int64_t low = std::numeric_limits<int64_t>::min();
   int64_t high = std::numeric_limits<int64_t>::max();
@@ -157,7 +158,7 @@ struct Whole {
   }
 };
 
-// The guard of one call. `Raw` is the operator's; N is how many of its tensors are looked at.
+// The guard of one call. `Raw` is the operator's struct; N is the number of its checked tensors.
 template <typename Raw, int N>
 class ValueGuard {
  public:
@@ -172,7 +173,7 @@ class ValueGuard {
 
   const Raw& raw() const { return raw_; }
 
-  // Fails the call with what an earlier one left, then looks at the values of this one.
+  // Fails the call if an earlier call left a finding, then checks the values of this one.
   void begin(Mailbox& box) {
     box_ = &box;
     report(", in an earlier call");
@@ -186,7 +187,7 @@ class ValueGuard {
     if (box_ != nullptr) report("");
   }
 
-  // A tensor, by the place of its pointer in `raw()`.
+  // A tensor, by the position of its pointer in `raw()`.
   void look(int item, const DLTensor* Raw::* member, const Range& range) {
     take(item, member, Whole(range), nullptr, Whole());
   }
@@ -198,7 +199,7 @@ class ValueGuard {
   }
 
  protected:
-  std::optional<Mailbox> own_box;  // where each call has one
+  std::optional<Mailbox> own_box;  // if each call has its own
 
  private:
   void take(int number, const DLTensor* Raw::* member, Whole range, const DLTensor* starts,
@@ -228,7 +229,7 @@ class ValueGuard {
   static const void* memory(const DLTensor& tensor) {
     return static_cast<const char*>(tensor.data) + tensor.byte_offset;
   }
-  // Elements side by side; kernels that take strides see others as they are.
+  // The tensor must be contiguous; kernels that accept strides read other tensors without a copy.
   static bool is_whole(const DLTensor& tensor) {
     int64_t expected = 1;
     for (int32_t i = tensor.ndim - 1; i >= 0; --i) {

@@ -4,8 +4,8 @@
 
 namespace opsmith::detail {
 
-// What std::optional has, for a view that is its own value where the argument is there: optional
-// tensors are read as optional numbers are.
+// The interface of std::optional for a view that is its own value, so that optional tensors are
+// read like optional numbers.
 template <typename View>
 class MaybeAbsent {
  public:

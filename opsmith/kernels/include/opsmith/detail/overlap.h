@@ -1,4 +1,4 @@
-// Whether elements of tensors share memory. Python does the same in opsmith/operators/core/overlap.py.
+// Whether elements of tensors share memory, as in opsmith/operators/core/overlap.py.
 #pragma once
 
 #include <opsmith/detail/show.h>
@@ -13,9 +13,9 @@
 
 namespace opsmith::detail {
 
-// Whether the memory that two tensors span overlaps; their elements may still lie side by side.
+// Whether the memory that two tensors span overlaps; their elements may still be disjoint.
 inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
-  // From the first byte to behind the last; strides may be negative.
+  // The span is from the first byte to one past the last; strides may be negative.
   const auto span = [](const DLTensor& tensor) {
     int64_t lowest = 0;
     int64_t highest = 0;
@@ -33,19 +33,19 @@ inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
   return begin < other_end && other_begin < end;
 }
 
-// Distances, each of which may be gone from none to `most` times, and how far they are to lead.
+// Steps, each of which may be taken from 0 to `most` times, and the target distance.
 class Steps {
  public:
   explicit Steps(int64_t target) : target_(target) {}
 
   void add(int64_t size, int64_t most) {
     if (size == 0 || most <= 0) return;
-    // Backwards some times is forwards the other times, from the far end.
+    // k steps backwards equal `most - k` steps forwards from the far end.
     if (size < 0) target_ -= size * most;
     steps_.push_back({std::abs(size), most});
   }
 
-  // Whether some of them lead there exactly.
+  // Whether some combination of the steps has exactly the target distance.
   bool lead() {
     while (merge()) {
     }
@@ -59,8 +59,8 @@ class Steps {
     int64_t size, most;
   };
 
-  // Makes one of two steps that lead to every multiple of the smaller, as dimensions do that lie
-  // one behind the other. What is left has few ways to a target.
+  // Merges two steps that together reach every multiple of the smaller one, as adjacent dimensions
+  // do. The remaining steps allow few combinations.
   bool merge() {
     for (Step& small : steps_) {
       for (Step& large : steps_) {
@@ -98,7 +98,7 @@ class Steps {
   int64_t target_;
 };
 
-// Whether two elements of a tensor are in one place.
+// Whether two elements of a tensor have the same address.
 inline bool overlaps_itself(const DLTensor& tensor) {
   if (is_contiguous(tensor)) return false;         // as one without elements is
   std::vector<std::pair<int64_t, int64_t>> steps;  // from the largest: its size, and how often
@@ -113,8 +113,8 @@ inline bool overlaps_itself(const DLTensor& tensor) {
     reach += steps[i].first * steps[i].second;
   }
   if (nested) return false;
-  // Between two elements in one place are steps that cancel out: at least one of the largest that
-  // is taken, forwards, and the smaller ones in both directions.
+  // Steps between two elements at one address cancel out: at least one of the largest step in use,
+  // forwards, and the smaller ones in both directions.
   for (size_t i = 0; i < steps.size(); ++i) {
     Steps back(-steps[i].first);
     back.add(steps[i].first, steps[i].second - 1);
@@ -127,13 +127,13 @@ inline bool overlaps_itself(const DLTensor& tensor) {
   return false;
 }
 
-// Whether an element of one tensor takes a byte that an element of the other takes.
+// Whether an element of one tensor shares a byte with an element of the other.
 inline bool share_elements(const DLTensor& one, const DLTensor& other) {
   if (!spans_meet(one, other)) return false;
   if (is_contiguous(one) && is_contiguous(other)) return true;
   const int64_t size = one.dtype.bits / 8;
   const int64_t other_size = other.dtype.bits / 8;
-  // From an element of one to one of the other, and then to a byte that both have.
+  // Go from an element of one tensor to one of the other, and then to a byte that both have.
   Steps steps(static_cast<const char*>(one.data) - static_cast<const char*>(other.data) + size - 1);
   steps.add(1, size + other_size - 2);
   for (int32_t i = 0; i < one.ndim; ++i) steps.add(-one.strides[i] * size, one.shape[i] - 1);

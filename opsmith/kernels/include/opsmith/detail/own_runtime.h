@@ -1,5 +1,6 @@
-// Errors of a library that brings its C++ runtime along, as those of wheels do, so that they run
-// beside any other. What such a runtime throws, PyTorch's cannot catch: its own has to throw it.
+// Errors of a library that includes its C++ runtime, as the libraries in wheels do, so that it runs
+// beside any other runtime. PyTorch's runtime cannot catch exceptions of such a runtime, so
+// PyTorch's own runtime has to throw them.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -11,8 +12,8 @@
 
 namespace opsmith::detail {
 
-// What went wrong, null where nothing did. The text is in plain memory of the thread: when
-// PyTorch's runtime throws, nobody is left here who could release any.
+// The message of an error, null without one. The text is in plain memory of the thread: when
+// PyTorch's runtime throws, no code runs here that could release memory.
 template <typename Body>
 [[gnu::noinline]] const char* kept_failure(const char* op, Body&& body) noexcept {
   thread_local char text[4096];
@@ -24,7 +25,7 @@ template <typename Body>
 
 // The function of PyTorch's C++ runtime that throws a std::runtime_error.
 [[gnu::noinline]] inline auto throws_there() noexcept -> void (*)(const char*) {
-  // libtorch needs it, so it is loaded.
+  // libtorch depends on it, so it is loaded.
   void* const runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
   void* const found =
       runtime == nullptr ? nullptr : dlsym(runtime, "_ZSt21__throw_runtime_errorPKc");

@@ -42,7 +42,7 @@ inline int64_t mod(int64_t a, int64_t b) {
   return b == -1 ? 0 : floor_mod(a, b);
 }
 
-// Sums and products of sizes, which stop at the largest number instead of starting again.
+// Sums and products of sizes, which saturate at the largest number instead of wrapping around.
 inline int64_t saturating_add(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;

@@ -10,8 +10,8 @@
 
 namespace opsmith::detail {
 
-// One part of a message. Whatever the parts are, one function puts them together: messages are
-// many, and a function for each would take longer to compile than the kernel.
+// One part of a message. A single function joins parts of all types: there are many messages, and a
+// function for each would take longer to compile than the kernel.
 class Part {
  public:
   template <std::convertible_to<std::string_view> Text>

@@ -1,5 +1,5 @@
-// What adapters for PyTorch are made of, whichever way its calls come: PyTorch's C shims (its
-// stable ABI) behind a few owning types, tensor arguments, results, and the Context of a call.
+// The common parts of adapters for PyTorch: owning types for PyTorch's C shims (its stable ABI),
+// tensor arguments, results, and the Context of a call.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -7,7 +7,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 
-// PyTorch 2.13 brought it, and libraries are made for those before as well: null there.
+// The function exists from PyTorch 2.13 on; it is null in the earlier versions that libraries
+// support.
 extern "C" __attribute__((weak)) AOTITorchError torch_stream_native_handle(StreamHandle stream,
                                                                            void** handle);
 
@@ -19,7 +20,7 @@ extern "C" __attribute__((weak)) AOTITorchError torch_stream_native_handle(Strea
 
 namespace opsmith::aten {
 
-// PyTorch's numbers for dtypes and devices are asked for once: they are not part of its ABI.
+// PyTorch's numbers for dtypes and devices are read once at run time: they are not part of its ABI.
 struct Numbers {
   struct Device {
     int32_t torch;
@@ -82,7 +83,7 @@ inline const Numbers& numbers() {
   return table;
 }
 
-// Copies inside a kernel are not part of anyone's graph.
+// Do not record copies inside a kernel in the autograd graph.
 class NoGrad {
  public:
   NoGrad() : before_(aoti_torch_grad_mode_is_enabled()) { aoti_torch_grad_mode_set_enabled(false); }
@@ -94,7 +95,7 @@ class NoGrad {
   bool before_;
 };
 
-// An owned reference to a tensor, perhaps none.
+// An owned reference to a tensor, or to none.
 class Handle {
  public:
   Handle() = default;
@@ -117,7 +118,7 @@ class Handle {
   AtenTensorHandle handle_ = nullptr;
 };
 
-// Whether there is a tensor: None arrives as one that is not defined.
+// Whether there is a tensor: None arrives as an undefined tensor.
 inline bool is_defined(AtenTensorHandle handle) {
   bool defined = false;
   if (handle != nullptr) OPSMITH_SHIM(aoti_torch_is_defined(handle, &defined));
@@ -179,8 +180,7 @@ inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view) {
   return copy;
 }
 
-// A tensor argument: the caller's tensor, perhaps none, and a contiguous copy where the kernel
-// needs one.
+// A tensor argument: the caller's tensor, or none, and a contiguous copy if the kernel needs it.
 template <bool written>
 class TensorArgument {
  public:
@@ -200,8 +200,8 @@ class TensorArgument {
   }
   // The tensor as the kernel gets it; null for None.
   const DLTensor* view() const { return tensor_ != nullptr ? &view_ : nullptr; }
-  // Makes sure that the kernel does not write into this tensor where it writes into another: what
-  // is only read is copied, and another that is written as well is refused.
+  // Keeps the kernel from changing this tensor when it writes into another one: copies this tensor
+  // if it is only read, and refuses the call if it is written as well.
   void keep_from(const TensorArgument<true>& other, const char* op, const char* name,
                  const char* other_name) {
     const DLTensor* taken = other.view();
@@ -215,7 +215,7 @@ class TensorArgument {
   void begin_write(const char* op, const char* name) const {
     if (tensor_ != nullptr) detail::require_own_elements(op, name, view_);
   }
-  // Gives the caller's tensor what the kernel wrote into the copy.
+  // Copies the values that the kernel wrote back into the caller's tensor.
   void end_write() {
     if (!copy_) return;
     const NoGrad guard;
@@ -228,7 +228,7 @@ class TensorArgument {
   DLTensor view_;
 };
 
-// Several tensors of the caller's; a count of -1 stands for None.
+// Several tensors of the caller; a count of -1 stands for None.
 class TensorListArgument {
  public:
   TensorListArgument(const AtenTensorHandle* tensors, int64_t count)
@@ -314,7 +314,7 @@ class Call : public detail::CallContext {
  private:
   static Call& of(void* self) { return *static_cast<Call*>(static_cast<CallContext*>(self)); }
 
-  // A tensor of bytes: its allocator knows when the stream is done with it.
+  // Allocates a tensor of bytes: its allocator knows when the stream has finished with it.
   static void* device_scratch(void* self, uint64_t bytes) {
     if (bytes > INT64_MAX) return nullptr;
     Call& call = of(self);

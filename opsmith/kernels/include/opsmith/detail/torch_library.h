@@ -1,7 +1,7 @@
-// Included before a source with a TORCH_LIBRARY or STABLE_TORCH_LIBRARY block of its own: such a
-// block then defines only the operators that are not there yet, and so does what came before such
-// blocks, torch::RegisterOperators. opsmith declares an operator before it builds a kernel, and
-// PyTorch admits one definition: a second one would end the process.
+// Included before a source with its own TORCH_LIBRARY or STABLE_TORCH_LIBRARY block: then the block
+// defines only operators that do not exist yet. The same holds for torch::RegisterOperators, the
+// predecessor of such blocks. opsmith declares an operator before it builds a kernel, and a second
+// definition in PyTorch would end the process.
 #pragma once
 
 #include <ATen/core/op_registration/op_registration.h>
@@ -16,8 +16,8 @@
 
 namespace opsmith::torch_library {
 
-// The definitions of this library: the schemas of operators that were there, and the fragments that
-// hold those that were not.
+// The definitions of this library: the schemas of operators that existed, and the fragments that
+// hold those that did not.
 struct Definitions {
   std::map<std::string, std::string> skipped;
   std::map<std::string, torch::Library> made;
@@ -29,7 +29,7 @@ inline Definitions& definitions() {
   return all;
 }
 
-// What a TORCH_LIBRARY block gets in place of a torch::Library.
+// The object that a TORCH_LIBRARY block receives in place of a torch::Library.
 class Block {
  public:
   Block(std::string ns, const char* file, uint32_t line)
@@ -52,7 +52,7 @@ class Block {
                                  ? std::get<c10::OperatorName>(given)
                                  : std::get<c10::FunctionSchema>(given).operator_name();
     if (!is_there(name)) {
-      // PyTorch infers the schema of a name from the function.
+      // Without a schema, PyTorch infers it from the function.
       make(name, [&](torch::Library& library) {
         if (std::holds_alternative<c10::OperatorName>(given)) {
           library.def(std::move(std::get<c10::OperatorName>(given)), std::move(kernel), tags);
@@ -65,7 +65,8 @@ class Block {
     if (std::holds_alternative<c10::FunctionSchema>(given)) {
       skip(name, std::get<c10::FunctionSchema>(given));
     }
-    // What is there has a kernel for every device already, the reference; this one is for its own.
+    // The existing operator has a kernel for every device, the reference; register this one for its
+    // own device only.
     impl(name.name.c_str(),
          torch::dispatch(c10::DispatchKey::OPSMITH_DISPATCH_KEY, std::move(kernel)));
     return *this;
@@ -88,7 +89,7 @@ class Block {
   Block& set_python_module(const char*, const char* = "") { return *this; }
   Block& impl_abstract_pystub(const char*, const char* = "") { return *this; }
 
-  // For functions that take the library they register in.
+  // For functions that expect the library to register in.
   operator torch::Library&() { return library_; }
 
  private:
@@ -115,7 +116,7 @@ class Block {
     definitions().skipped[toString(name)] = toString(schema);
   }
 
-  // Each in a fragment of its own, so that one alone can be taken back.
+  // Each definition has its own fragment, so that it can be removed alone.
   template <typename Define>
   void make(const c10::OperatorName& name, Define&& define) const {
     torch::Library library = fragment();
@@ -129,7 +130,7 @@ class Block {
   torch::Library library_;
 };
 
-// What a STABLE_TORCH_LIBRARY block gets in place of a StableLibrary.
+// The object that a STABLE_TORCH_LIBRARY block receives in place of a StableLibrary.
 class StableBlock {
  public:
   StableBlock(const char* ns, const char* file, uint32_t line)
@@ -151,7 +152,7 @@ class StableBlock {
   torch::stable::detail::StableLibrary library_;
 };
 
-// Runs what registers while a library is loaded, when nobody would catch what it throws.
+// Runs the registrations while a library is loaded, when no caller could catch an exception.
 template <typename Register>
 void attempt(Register&& run) {
   try {
@@ -172,7 +173,7 @@ struct Init {
   Block block;
 };
 
-// What a source gets in place of torch::RegisterOperators.
+// The class that a source uses in place of torch::RegisterOperators.
 class Operators {
  public:
   using Options = c10::RegisterOperators::Options;
@@ -217,7 +218,7 @@ class Operators {
       });
     }
   }
-  // They tell nobody what is in them.
+  // The content of torch::RegisterOperators::options() cannot be read back.
   static void refuse() {
     definitions().problem =
         "opsmith does not take torch::RegisterOperators::options(). Write "
@@ -231,13 +232,13 @@ class Operators {
 
 extern "C" {
 
-// Why a block failed; null where none did.
+// The error of a block; null if no block failed.
 __attribute__((visibility("default"), weak)) const char* opsmith_torch_library_problem() {
   const std::string& problem = opsmith::torch_library::definitions().problem;
   return problem.empty() ? nullptr : problem.c_str();
 }
 
-// The schema that a block gives an operator which was there before; null where no block names it.
+// The schema that a block declares for an operator which existed before; null without one.
 __attribute__((visibility("default"), weak)) const char* opsmith_torch_library_schema(
     const char* name) {
   const auto& skipped = opsmith::torch_library::definitions().skipped;
@@ -245,7 +246,7 @@ __attribute__((visibility("default"), weak)) const char* opsmith_torch_library_s
   return found == skipped.end() ? nullptr : found->second.c_str();
 }
 
-// Takes back the definition of an operator, which somebody else is to define.
+// Removes the definition of an operator, so that other code can define it.
 __attribute__((visibility("default"), weak)) void opsmith_torch_library_forget(const char* name) {
   opsmith::torch_library::definitions().made.erase(name);
 }

@@ -1,6 +1,6 @@
-// Included before a source whose functions are a module of Python's, by PYBIND11_MODULE: those that
-// have the name of an operator become its kernels, and no module is made. They are called with the
-// values of PyTorch's dispatcher, converted to what each function takes.
+// Included before a source whose functions form a Python module, by PYBIND11_MODULE: the functions
+// with the name of an operator become its kernels, and no module is made. They are called with the
+// values of PyTorch's dispatcher, converted to each function's parameter types.
 #pragma once
 
 #include <opsmith/detail/torch_library.h>
@@ -20,9 +20,9 @@
 
 namespace opsmith::torch_module {
 
-// What a function's parameter is made from, and kept in while the function runs.
+// The object that holds the value of a function's parameter while the function runs.
 template <typename T, typename = void>
-struct Held;  // of no type that an operator has
+struct Held;  // not defined for other types than operators have
 
 template <>
 struct Held<at::Tensor> {
@@ -82,7 +82,8 @@ inline constexpr bool is_held = false;
 template <typename T>
 inline constexpr bool is_held<T, std::void_t<decltype(Held<std::decay_t<T>>::held)>> = true;
 
-// A result as the declaration counts it: a tuple, or a vector of tensors, is several.
+// The results of a function as the declaration counts them: a tuple, or a vector of tensors, is
+// several.
 template <typename T>
 void give(std::vector<c10::IValue>& results, const T& value, bool) {
   results.emplace_back(value);
@@ -105,7 +106,7 @@ inline void give(std::vector<c10::IValue>& results, const std::vector<at::Tensor
   }
 }
 
-// A function of any type that operators have, called with values.
+// A function with parameter types that operators have, called with values.
 template <typename Called, typename Result, typename... Parameters>
 class Kernel final : public c10::OperatorKernel {
  public:
@@ -142,8 +143,8 @@ class Kernel final : public c10::OperatorKernel {
   Called called_;
 };
 
-// The functions of a source's modules by their names: each makes itself the kernel of an operator,
-// which may be declared long after the source was loaded.
+// The functions of a source's modules by name: each makes itself the kernel of an operator, which
+// may be declared long after the source was loaded.
 struct Function {
   std::function<void(torch::Library&, const c10::FunctionSchema&)> implement;
   std::optional<torch::Library> registered;
@@ -170,13 +171,13 @@ void implement(torch::Library& library, const c10::FunctionSchema& schema, const
   }
 }
 
-// What takes a value and keeps none: `m.doc() = "..."`.
+// Accepts a value and ignores it: `m.doc() = "..."`.
 struct Ignored {
   template <typename T>
   void operator=(T&&) {}
 };
 
-// What a PYBIND11_MODULE block gets in place of a module.
+// The object that a PYBIND11_MODULE block receives in place of a module.
 class Module {
  public:
   Module(const char*, const char*, uint32_t) {}
@@ -197,7 +198,7 @@ class Module {
   Ignored doc() { return {}; }
 };
 
-// Why the function with an operator's name does not become its kernel; empty where it does.
+// The reason why the function with an operator's name cannot become its kernel; empty if it did.
 inline std::string become_kernel(const std::string& ns, const std::string& name) {
   const auto found = functions().find(name);
   if (found == functions().end()) {
@@ -224,7 +225,7 @@ inline std::string become_kernel(const std::string& ns, const std::string& name)
 
 extern "C" {
 
-// Why the function with an operator's name does not become its kernel; null where it does.
+// The reason why the function with an operator's name cannot become its kernel; null if it did.
 __attribute__((visibility("default"), weak)) const char* opsmith_torch_module_become_kernel(
     const char* ns, const char* name) {
   static std::string problem;

@@ -1,20 +1,20 @@
-// Constraints on the values of tensor arguments, checked on the CPU before a kernel reads memory.
-// One pass says whether all is well; only if not is the culprit looked for. The words are those of
-// opsmith/operators/core/value_checks.py; a test compares them.
+// Checks constraints on the values of tensor arguments on the CPU, before a kernel reads memory.
+// One pass tells whether all values fit; only if not, a second one finds the wrong value. The
+// messages are those of opsmith/operators/core/value_checks.py; a test compares them.
 #pragma once
 
 #include <opsmith/detail/check.h>
 
 namespace opsmith::detail {
 
-// Fewer elements are read sooner than another thread is at work. That one has to wake up is no
-// loss: the kernel that follows needs it too.
+// Fewer elements are read faster than another thread starts. Waking up a thread is no loss: the
+// kernel that follows needs it too.
 inline constexpr int64_t scan_grain = 1 << 16;
 
 template <typename T>
 inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// A number as limits see it. None of them is above what 64 bits hold with a sign.
+// A number as limits represent it. No limit exceeds a signed 64-bit integer.
 template <typename T>
 auto widen(T value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
@@ -27,7 +27,7 @@ auto widen(T value) {
   }
 }
 
-// The integers of type T that a range admits, as [low, high]; empty where low > high.
+// The integers of type T in a range, as [low, high]; empty if low > high.
 template <typename T>
 struct Span {
   int64_t low = std::numeric_limits<T>::min();
@@ -108,7 +108,7 @@ inline int64_t numel(const DLTensor& tensor) {
   return count;
 }
 
-// Where the element at position `flat` (in the order of the indices) lies in memory.
+// The offset in memory of the element at position `flat` (in the order of the indices).
 inline int64_t offset_of(const DLTensor& tensor, int64_t flat) {
   int64_t offset = 0;
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
@@ -129,7 +129,7 @@ inline std::string index_text(const DLTensor& tensor, int64_t flat) {
   return show(index, tensor.ndim);
 }
 
-// Whether `test(first, last)` holds on all pieces of [0, count).
+// Whether `test(first, last)` holds for all pieces of [0, count).
 template <typename Test>
 bool everywhere(const Context& context, int64_t count, Test&& test) {
   if (count <= scan_grain) return test(0, count);
@@ -171,7 +171,7 @@ OPSMITH_COLD void report_value(const Binder<N, V>& bound, const char* name, cons
   bound.fail(std::move(text));
 }
 
-// Throws call_error for the first element of `tensor` that `range` does not admit.
+// Throws call_error for the first element of `tensor` that is outside `range`.
 template <typename T, int N, int V>
 void check_values(const Context& context, const Binder<N, V>& bound, const char* name,
                   const DLTensor& tensor, const Range& range) {
@@ -238,10 +238,10 @@ void check_end(const Binder<N, V>& bound, const char* name, const DLTensor& tens
   }
 }
 
-// Whether each of `count` values may follow the one before it; no branch, so that it vectorises.
+// Whether each of `count` values may follow the one before it; without branches, to vectorise.
 template <typename T>
 bool in_order(const T* data, int64_t count, bool strict) {
-  // Narrow types are compared as they are: widening keeps their order.
+  // Narrow types are compared without widening, which would keep their order anyway.
   int outside = 0;
   if (strict) {
     for (int64_t i = 1; i < count; ++i) outside |= static_cast<int>(!(data[i] > data[i - 1]));
@@ -251,7 +251,7 @@ bool in_order(const T* data, int64_t count, bool strict) {
   return outside == 0;
 }
 
-// Throws call_error unless every row is sorted, and begins and ends as `order` says.
+// Throws call_error unless every row is sorted, and begins and ends with the values in `order`.
 template <typename T, int N, int V>
 void check_order(const Context& context, const Binder<N, V>& bound, const char* name,
                  const DLTensor& tensor, const Order& order) {
@@ -315,7 +315,7 @@ class PartSizes {
   int64_t width_;
 };
 
-// Throws call_error unless the sizes of every row add up to what `sum` says.
+// Throws call_error unless the sizes of every row add up to `sum`.
 template <typename T, int N, int V>
 void check_sum(const Context&, const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
                const Sum& sum) {

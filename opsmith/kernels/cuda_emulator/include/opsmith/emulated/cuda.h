@@ -1,9 +1,9 @@
-// What nvcc offers without an include, for a C++ compiler: opsmith compiles CUDA kernels with this
-// header in front of them where they are to run on the CPU.
+// Declares everything that nvcc offers without an include. opsmith includes this header first when
+// a C++ compiler compiles a CUDA kernel for the CPU.
 #pragma once
 
 #define OPSMITH_CUDA_ON_CPU 1
-// As in the compilation for the host; __CUDA_ARCH__ stays undefined.
+// Set as in nvcc's compilation for the host; __CUDA_ARCH__ stays undefined.
 #define __CUDACC__ 1
 #define __NVCC__ 1
 #define __CUDACC_VER_MAJOR__ 13

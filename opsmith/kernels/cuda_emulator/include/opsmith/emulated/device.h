@@ -1,4 +1,4 @@
-// What device code calls: barriers, warps, atomics, shared memory.
+// The functions for device code: barriers, warps, atomics, shared memory.
 #pragma once
 
 #include <opsmith/emulated/runtime.h>
@@ -28,7 +28,7 @@ T from_bits(uint64_t bits) {
   return value;
 }
 
-// An array of __shared__ memory; `Tag` tells its declaration from others.
+// An array in __shared__ memory; `Tag` is unique to its declaration.
 template <typename T, typename Tag>
 T& shared(const char* name, Tag, Place place = here()) {
   using Element = std::remove_all_extents_t<T>;
@@ -48,7 +48,7 @@ struct DynamicShared {
   operator T*() const { return dynamic_shared<T>(name); }
 };
 
-// The address to which the calling function returns: it is inlined into the user's code.
+// The return address of the calling function, which is inlined into the user's code.
 #define OPSMITH_HERE \
   ::opsmith::emulated::Place { nullptr, 0, __builtin_return_address(0) }
 
@@ -58,7 +58,7 @@ struct DynamicShared {
 #define OPSMITH_UNWATCHED __attribute__((no_sanitize_thread))
 #endif
 
-// Not inlined, so that the place is the user's line; its own accesses are told of already.
+// Not inlined, so that the place is the user's line; its accesses are reported separately.
 template <typename T, typename Update>
 __attribute__((noinline)) OPSMITH_UNWATCHED T atomically(T* data, Update update) {
   atomic_access(const_cast<std::remove_cv_t<T>*>(data), sizeof(T), OPSMITH_HERE);
@@ -110,7 +110,7 @@ inline void __threadfence_system() { opsmith::emulated::fence(); }
 
 // --- warps -------------------------------------------------------------------------------------
 
-// CUDA promises no more of __activemask than the caller's own lane.
+// CUDA guarantees only the caller's own lane in __activemask.
 inline unsigned __activemask() { return 1u << opsmith::emulated::lane_number(); }
 
 template <typename T>
@@ -149,7 +149,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
   using namespace opsmith::emulated;
   const Lanes lanes = exchange(mask, to_bits(value), what, place);
   const unsigned source = lanes.lane ^ static_cast<unsigned>(lane_mask);
-  // Lanes of segments before the own one may be read, those behind it not.
+  // The lanes of earlier segments may be read, those of later segments not.
   if (source >= (lanes.lane / width + 1) * width) return value;
   return from_bits<T>(value_of(lanes, source, what, place));
 }
@@ -217,7 +217,7 @@ OPSMITH_REDUCE(__reduce_xor_sync, [](T a, T b) { return static_cast<T>(a ^ b); }
 
 // --- atomics -----------------------------------------------------------------------------------
 
-// Templates, so that a function of the user's of the same name wins.
+// These are templates, so that a function of the user's with the same name takes precedence.
 #define OPSMITH_ATOMIC(name, expression)                                                    \
   template <typename T>                                                                     \
   __attribute__((always_inline)) inline T name(T* address, std::type_identity_t<T> value) { \

@@ -9,7 +9,7 @@
 
 namespace opsmith::emulated {
 
-// To the nearest, ties to even; `bits` of the result are exponent and mantissa of a 16-bit float.
+// Converts to a 16-bit float: rounds to nearest, ties to even.
 inline uint16_t to_half(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);

@@ -1,4 +1,4 @@
-// The few functions of CUDA's runtime that the host code of a kernel calls.
+// The few functions of CUDA's runtime that host code of kernels calls.
 #pragma once
 
 #include <opsmith/emulated/runtime.h>
@@ -62,7 +62,7 @@ struct cudaDeviceProp {
   int maxThreadsPerMultiProcessor = 2048;
 };
 
-// Whatever fails here ends the call with words, so there is no error to ask for.
+// A failure ends the call with a message, so there is never an error code to return.
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t error) {

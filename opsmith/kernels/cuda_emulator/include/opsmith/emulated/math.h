@@ -1,5 +1,5 @@
-// CUDA's arithmetic functions. Those that are less accurate on a device are as accurate here as the
-// host's, so that what is proved does not depend on how inaccurate a device is.
+// CUDA's arithmetic functions. Functions that are less accurate on a device are as accurate here as
+// on the host, so that results of checks do not depend on the inaccuracy of a device.
 #pragma once
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #include <limits>
 #include <type_traits>
 
-// In the global namespace, and for two types that differ, as CUDA has them.
+// Declared in the global namespace, and for two different types, as in CUDA.
 template <typename A, typename B>
   requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
 constexpr std::common_type_t<A, B> min(A a, B b) {
@@ -72,7 +72,7 @@ inline void __sincosf(float x, float* sine, float* cosine) {
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __frsqrt_rn(float x) { return 1.0f / std::sqrt(x); }
 
-// Rounding to the nearest is the host's; the other directions round the exact result.
+// The host rounds to nearest; the other directions round the exact result.
 namespace opsmith::emulated {
 template <typename T, typename Wide>
 T rounded(Wide exact, int direction) {

@@ -1,7 +1,7 @@
-// What the emulation of CUDA on the CPU offers to a kernel's library. The runtime is a library of
-// its own (../../../runtime), shared by all kernels and compiled once.
+// The interface of the CUDA emulator for a kernel's library. The runtime is a separate library
+// (../../../runtime), shared by all kernels and compiled once.
 //
-// One call runs at a time. Each CUDA thread is a fiber, which gives way where CUDA threads wait for
+// One call runs at a time. Each CUDA thread is a fiber, which yields where CUDA threads wait for
 // each other; blocks run one after another. The order of blocks and of threads is drawn from a
 // seed.
 #pragma once
@@ -23,7 +23,7 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
-// Those of the running CUDA thread.
+// The indices of the running CUDA thread.
 OPSMITH_EMULATED_EXPORT extern uint3 threadIdx;
 OPSMITH_EMULATED_EXPORT extern uint3 blockIdx;
 OPSMITH_EMULATED_EXPORT extern dim3 blockDim;
@@ -31,48 +31,48 @@ OPSMITH_EMULATED_EXPORT extern dim3 gridDim;
 
 namespace opsmith::emulated {
 
-// A place in the user's code: by its line, or by an address in a library.
+// A place in the user's code: a line, or an address in a library.
 struct Place {
   const char* file = nullptr;
   int line = 0;
   const void* address = nullptr;
 };
 
-// The line of whoever calls a function that has this as its last argument.
+// The line of the call, for a function that has this as its last argument.
 constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return {file, line, nullptr};
 }
 
-// Memory of the device that somebody else allocated.
+// Memory of the device that was not allocated by this runtime.
 struct Region {
   const char* name = "";  // "argument 'x'"
   char* data = nullptr;
   uint64_t size = 0;
   uint64_t element = 1;
-  uint64_t guard = 0;    // so many bytes before and behind belong to nobody else
+  uint64_t guard = 0;    // the number of unused bytes before and after
   bool written = false;  // whether it holds values
   bool read_only = false;
 };
 
-// Who watches a call: gives the seed, knows the memory, and is told what is wrong.
+// The watcher of a call: provides the seed, knows the memory, and receives reports.
 class Watcher {
  public:
   virtual uint64_t seed() = 0;
   virtual uint8_t fill() = 0;  // the byte that memory begins with
   virtual uint64_t region_count() = 0;
   virtual Region region(uint64_t number) = 0;
-  // The call is wrong: does not return. `kind` is one word for what is wrong: race, bounds, …;
-  // `also` is a second place, if it has words.
+  // Ends the call with a fault; does not return. `kind` is one word for the fault: race, bounds, …;
+  // `also` is a second place, if its text is not empty.
   virtual void fault(const char* kind, const char* text, Place place, const char* also,
                      Place also_place) = 0;
-  // What may explain a wrong result, and does no harm otherwise.
+  // Reports a possible cause of wrong results, which is otherwise harmless.
   virtual void remark(const char* text, Place place) = 0;
 
  protected:
   ~Watcher() = default;
 };
 
-// Begins and ends a call; without a watcher nothing is looked at but what waits for each other.
+// Begins and ends a call; without a watcher, only waiting for each other is checked.
 OPSMITH_EMULATED_EXPORT void begin_call(Watcher* watcher);
 OPSMITH_EMULATED_EXPORT void end_call();
 
@@ -98,7 +98,7 @@ struct Launch {
 };
 OPSMITH_EMULATED_EXPORT void launch(const Launch& launch);
 
-// The host's copies and fills of device memory: the bytes are about to be read or written.
+// The host copies or fills device memory: the bytes are about to be read or written.
 OPSMITH_EMULATED_EXPORT void host_reads(const void* data, uint64_t bytes, const char* what,
                                         Place place);
 OPSMITH_EMULATED_EXPORT void host_writes(void* data, uint64_t bytes, const char* what, Place place);
@@ -106,7 +106,7 @@ OPSMITH_EMULATED_EXPORT void host_writes(void* data, uint64_t bytes, const char*
 OPSMITH_EMULATED_EXPORT void* allocate(uint64_t bytes);
 OPSMITH_EMULATED_EXPORT void release(void* data);
 
-// How much dynamic shared memory launches may ask for: cudaFuncSetAttribute raises it.
+// The limit of dynamic shared memory per launch: cudaFuncSetAttribute raises it.
 OPSMITH_EMULATED_EXPORT void allow_shared_bytes(uint64_t bytes);
 
 // --- device ------------------------------------------------------------------------------------
@@ -127,21 +127,22 @@ OPSMITH_EMULATED_EXPORT uint64_t dynamic_shared_bytes();
 enum class Vote { none, any, all, count };
 OPSMITH_EMULATED_EXPORT int synchronise_block(Vote vote, int predicate, Place place);
 
-// Waits for the lanes of `mask`, and gives what each of them brought. A copy of the thread's own:
-// code that is watched reads it, and memory of the runtime is none that a thread may read.
+// Waits for the lanes of `mask`, and returns the value that each of them passed. The result is a
+// copy of the thread's own, since watched code reads it, and threads may not read the runtime's
+// memory.
 struct Lanes {
   uint64_t values[32];   // by lane
-  unsigned int present;  // the lanes that brought something
+  unsigned int present;  // the lanes that passed a value
   unsigned int lane;     // the caller's own
 };
 OPSMITH_EMULATED_EXPORT Lanes exchange(unsigned int mask, uint64_t value, const char* what,
                                        Place place);
-// The value of a lane; nobody knows which where the lane brought none.
+// The value of a lane; undefined if the lane passed none.
 OPSMITH_EMULATED_EXPORT uint64_t value_of(const Lanes& lanes, unsigned int lane, const char* what,
                                           Place place);
 OPSMITH_EMULATED_EXPORT unsigned int lane_number();
 
-// Around an atomic operation, and __threadfence.
+// Called around an atomic operation, and by __threadfence.
 OPSMITH_EMULATED_EXPORT void atomic_access(void* data, uint64_t bytes, Place place);
 OPSMITH_EMULATED_EXPORT void fence();
 OPSMITH_EMULATED_EXPORT uint64_t ticks();

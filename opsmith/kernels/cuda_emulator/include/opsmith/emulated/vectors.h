@@ -25,7 +25,7 @@ OPSMITH_VECTORS(float, float, 8, 16)
 OPSMITH_VECTORS(double, double, 16, 16)
 #undef OPSMITH_VECTORS
 
-// uint3 is with threadIdx.
+// uint3 is declared along with threadIdx.
 struct uint1 {
   unsigned int x;
 };
