@@ -336,7 +336,7 @@ class OneTest:
 
     @property
     def slow(self) -> bool:
-        """Whether the check compiles, or is slow for another reason."""
+        """Return whether the check compiles, or is slow for another reason."""
         return self.check.time_limit > 1 or bool(self.check.flag)
 
     @property

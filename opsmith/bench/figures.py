@@ -104,7 +104,7 @@ class Benchmark:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one contestant was timed, and none was refused or failed."""
+        """Return whether at least one contestant was timed, and none was refused or failed."""
         bad = any(one.status in ("refused", "failed") for one in self.figures)
         return any(one.status == "timed" for one in self.figures) and not bad
 

@@ -48,7 +48,7 @@ _LEAST, _MOST = 0.5, 1.5
 
 
 class NothingToTimeError(OpsmithError):
-    """There are no sizes to time."""
+    """Raised if there are no sizes to time."""
 
     exit_code = 2
 
@@ -130,7 +130,7 @@ class Supply:
 
     @property
     def repeats(self) -> bool:
-        """Whether every call gets the same numbers, since no others could be drawn."""
+        """Return whether every call gets the same numbers, since no others could be drawn."""
         return not self.scaled and len(self._known) == 1
 
     def _fresh(self) -> Arguments:

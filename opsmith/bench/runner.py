@@ -165,12 +165,12 @@ class _Lane:
 
     @property
     def goes_back(self) -> bool:
-        """Whether gradients are timed too."""
+        """Return whether gradients are timed too."""
         return self.name.endswith(GRADIENT)
 
     @property
     def running(self) -> bool:
-        """Whether the contestant is still in the race."""
+        """Return whether the contestant is still in the race."""
         return self.status == "timed"
 
     @property

@@ -66,7 +66,7 @@ class Check:
 
     @property
     def compiles(self) -> bool:
-        """Whether the check spends most of its time waiting for compilers."""
+        """Return whether the check spends most of its time waiting for compilers."""
         return self.time_limit > 1.0
 
 

@@ -141,7 +141,7 @@ class Trial:
 
     @property
     def only_registered(self) -> bool:
-        """Whether no case is sampled: all are registered by the author or given by the user."""
+        """Return whether every case is registered by the author or given by the user."""
         return self.operator.only_registered_cases or bool(self.settings.given)
 
     def some(self, part: int) -> int:

@@ -43,7 +43,7 @@ _IN_PROGRAM = 30
 
 
 class NothingJudgedError(OpsmithError):
-    """There is nothing to judge; the message gives the reason."""
+    """Raised if there is nothing to judge; the message gives the reason."""
 
     exit_code = INCOMPLETE
 
@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def accepted(self) -> bool:
-        """Whether every operator was judged, and nothing failed or was cut short."""
+        """Return whether every operator was judged, and nothing failed or was cut short."""
         return self.report.ok
 
     def to_json(self) -> str:

@@ -46,7 +46,7 @@ _CODE = "OPS-SIZE-LARGE"
 
 @dataclass(frozen=True)
 class _Plan:
-    """One large call.
+    """A large call.
 
     Attributes:
         grown: the argument that has more than 2**31 elements.
