@@ -1,4 +1,4 @@
-"""torch.library: its information on operators and classes that were registered with it.
+"""torch.library: its records of the operators and classes that were registered with it.
 
 Every name exists in each release from 2.10 on.
 """

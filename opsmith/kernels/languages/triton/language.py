@@ -152,7 +152,7 @@ def _mask(given: Sequence[Given], divisible: frozenset[str]) -> int:
 
 
 def _refusal(found: Sequence[Configuration]) -> str:
-    """Return the message for a size that the kernel was not compiled for; empty if it fits all."""
+    """Return the message for sizes that the kernel was not compiled for; empty if any size fits."""
     if not found[0].sizes:
         return ""
     there = " or ".join(

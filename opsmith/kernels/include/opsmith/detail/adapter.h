@@ -5,16 +5,17 @@
 //
 //   Argument<Raw>  an argument as the runtime passes it. Raw is its type in the operator's `_raw`
 //                  struct; `DLTensor*` stands for a tensor that the operator writes.
-//     raw()                 what the struct gets; nothing has been compared yet
-//     make_contiguous()     of tensors, in a runtime whose tensors may have strides
-//     begin_write(op, name) of written tensors, before the kernel: whether that can be, and where
-//     keep_from(other, op, name, other_name)  of tensors, in a runtime where two may share memory:
-//                           makes sure that what is written into `other` does not change this one
-//     end_write()           of written tensors, after the kernel
+//     raw()                 the value for the struct, before anything is compared
+//     make_contiguous()     for tensors, in a runtime whose tensors may have strides
+//     begin_write(op, name) for written tensors, before the kernel: checks that the tensor can be
+//                           written, and chooses the memory to write into
+//     keep_from(other, op, name, other_name)  for tensors, in a runtime where two may share memory:
+//                           makes sure that writing into `other` does not change this one
+//     end_write()           for written tensors, after the kernel
 //   Result(call, position)
 //     allocate(sizes, ndim, dtype)   the result's memory
-//     allocated()                    whether that was done
-//   Call           a CallContext: what the kernel is told of its runtime
+//     allocated()                    whether it is allocated
+//   Call           a CallContext: the runtime's services for the kernel
 #pragma once
 
 #include <opsmith/detail/overlap.h>
