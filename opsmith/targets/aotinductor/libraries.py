@@ -38,7 +38,7 @@ _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]*')
 
 @dataclass(frozen=True)
 class Entry:
-    """One library as the manifest lists it.
+    """A library as the manifest lists it.
 
     Attributes:
         file: its path within the artifact.

@@ -32,7 +32,7 @@ TRACING = (torch_modules.COMPILER, torch_modules.EXPORTER, "sympy.tensor.tensor"
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a target: a keyword of `opsmith.export`, and an option of ``opsmith export``.
+    """An option of a target: a keyword of `opsmith.export`, and an option of ``opsmith export``.
 
     Attributes:
         name: the keyword; on the command line ``--name``, with ``-`` for ``_``.
@@ -183,7 +183,7 @@ class Route:
 
 
 class Target(abc.ABC):
-    """One runtime. Derive from `ModelTarget`, `OperatorTarget`, or both.
+    """A runtime. Derive from `ModelTarget`, `OperatorTarget`, or both.
 
     Attributes:
         name: value of ``target=``; also the name of the folder or the entry point.

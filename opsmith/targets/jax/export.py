@@ -26,7 +26,7 @@ from opsmith.targets.jax.derivatives import Derivative, derivative
 
 @dataclass(frozen=True)
 class Exported:
-    """One operator of the package.
+    """An operator of the package.
 
     Attributes:
         operator: the operator.

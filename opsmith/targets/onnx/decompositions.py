@@ -259,4 +259,4 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.fmin.default: _fmin,
     _aten.copysign.Tensor: _copy_sign,
 }
-"""By overload, a function that uses other operators, or returns `NotImplemented` if not needed."""
+"""Maps overloads to functions that use other operators, or return `NotImplemented`."""

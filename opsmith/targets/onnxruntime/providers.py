@@ -11,7 +11,7 @@ from opsmith.kernels import HOST
 
 @dataclass(frozen=True)
 class Provider:
-    """One execution provider.
+    """An execution provider.
 
     Attributes:
         device: the device type of the kernels that it runs; also its name in the option.

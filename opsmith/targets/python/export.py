@@ -32,7 +32,7 @@ _IMPORT = re.compile(
 
 @dataclass(frozen=True)
 class Exported:
-    """One operator of the package.
+    """An operator of the package.
 
     Attributes:
         signature: signature of the operator.

@@ -27,7 +27,7 @@ _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parents[3])
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption of tracing about sizes.
+    """An assumption of tracing about sizes.
 
     Attributes:
         guard: PyTorch's guard.

@@ -56,7 +56,7 @@ def overload_of(operator: Operator) -> Any:
 
 
 Decompositions = Mapping[Any, Callable[..., Any]]
-"""By overload, a function that uses other operators instead, or returns `NotImplemented`."""
+"""Maps overloads to functions that use other operators, or return `NotImplemented`."""
 
 
 def lower(

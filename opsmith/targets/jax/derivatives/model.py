@@ -37,7 +37,7 @@ class ReadsValuesError(UntranslatableError):
 
 @dataclass
 class Path:
-    """One variant as text.
+    """A variant as text.
 
     Attributes:
         kinds: the kinds of calls that took the path, one entry per kind; see `kinds_of`.

@@ -15,9 +15,9 @@ from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorListType
 
 Arrays = tuple[Any, ...]
-"""One entry per tensor argument: an array, a tuple of arrays for a list, or `None`."""
+"""The entries of tensor arguments: an array, a tuple of arrays for a list, or `None`."""
 Numbers = tuple[Any, ...]
-"""One entry per other argument, hashable."""
+"""The entries of other arguments, hashable."""
 
 
 def split(signature: Signature, arguments: Mapping[str, Any]) -> tuple[Arrays, Numbers]:

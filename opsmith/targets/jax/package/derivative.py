@@ -21,7 +21,7 @@ Condition = tuple[str, Callable[..., Any], bool]
 
 @dataclass(frozen=True)
 class Variant:
-    """One path that PyTorch took through a derivative.
+    """A path that PyTorch took through a derivative.
 
     Attributes:
         kinds: for each argument the properties that determine the path; see `kinds_of`.

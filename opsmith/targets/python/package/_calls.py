@@ -25,7 +25,7 @@ _REFUSED, _OUT_OF_MEMORY = 1, 3
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a function.
+    """An argument of a function.
 
     Attributes:
         name: name of the argument.
