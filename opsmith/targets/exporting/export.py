@@ -174,7 +174,7 @@ def _require(target: Target) -> None:
 
 
 def _refused(target: Target, what: str, kind: str) -> ExportError:
-    """Return the error for a target that supports only models, or only operators, and a remedy."""
+    """Return the error for a target that supports only models, or only operators."""
     others = [other.name for other in all_targets() if isinstance(other, _TAKERS[kind])]
     if kind == "operators":
         taken, remedy = "models", "Export a model that calls it, with an example of its arguments"

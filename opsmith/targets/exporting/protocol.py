@@ -38,7 +38,7 @@ class Option:
         name: the keyword; on the command line ``--name``, with ``-`` for ``_``.
         help: one line that describes the option.
         default: value when the option is not given.
-        choices: all texts that are allowed; empty if any is.
+        choices: the texts that are allowed; empty if there is no restriction.
         kind: converts the text of the command line to the value; a `bool` is a flag without a text.
         by_operator: whether a mapping from operators' names to such values is allowed, too; on the
             command line ``--name OPERATOR=VALUE``, repeated as needed.
@@ -163,10 +163,9 @@ class Route:
         remark: returns a note on how an operator with this kernel uses the route; empty for none.
         timed: name of the route in ``opsmith bench``; empty for a route that it leaves out.
         compiles: whether the runtime compiles every call anew, so that a check makes half as many.
-        beside_one: operators of PyTorch, by name (``aten::sigmoid``), whose results the runtime
-            rounds with the absolute error of results near 1, however small they are; the value is
-            the error in units in the last place of 1, in single precision also for coarser dtypes,
-            which runtimes widen.
+        beside_one: operators of PyTorch, by name (``aten::sigmoid``), that the runtime computes with
+            an absolute error, even where results are small. The value is the error in units in the
+            last place of 1; it is in single precision for coarser dtypes, which runtimes widen.
     """
 
     name: str

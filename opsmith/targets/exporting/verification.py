@@ -62,8 +62,7 @@ def compare(
                 returned = reference(*args, **kwargs)
         except Exception:
             # If the model itself rejects a sampled size or value, the sample says nothing about the
-            # runtime. An
-            # error on the example, or on the user's own samples, is raised.
+            # runtime. An error on the example, or on the user's own samples, is raised.
             if inputs is example or samples is not None:
                 raise
             continue

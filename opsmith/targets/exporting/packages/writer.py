@@ -33,7 +33,7 @@ def package_name(operators: Sequence[Operator], chosen: str | None, suffix: str)
 
 
 def attributes_of(signatures: Sequence[Signature]) -> list[str]:
-    """Return the operators' names in the package; a name of two is prefixed by its namespace."""
+    """Return the operators' names in the package, with the namespace where two are equal."""
     short = [signature.name for signature in signatures]
     return [
         name if short.count(name) == 1 else f"{signature.namespace}_{name}"
