@@ -98,7 +98,7 @@ c10::IValue read(const std::string& path) {
   }
 }
 
-// Adds the tensors of one file, at their names' places or at the end.
+// Adds the tensors of one file, by their names or at the end.
 void add(const std::string& path, const opsmith::Artifact& model, std::vector<at::Tensor>& inputs) {
   const c10::IValue value = read(path);
   const auto tensor = [&](const c10::IValue& item) {
@@ -133,11 +133,11 @@ void add(const std::string& path, const opsmith::Artifact& model, std::vector<at
 
 void write(const std::string& path, const std::vector<at::Tensor>& outputs) {
   std::vector<c10::IValue> items;
-  // Without bits that negate or conjugate: torch.load takes those from nobody but torch.save.
+  // Resolve lazy negative and conjugate bits: torch.load accepts them only from torch.save.
   for (const at::Tensor& output : outputs)
     items.emplace_back(output.cpu().resolve_conj().resolve_neg());
   const std::vector<char> bytes = torch::jit::pickle_save(c10::ivalue::Tuple::create(items));
-  // A run that is killed leaves no half file.
+  // Write to a partial file first, so that a killed run leaves no incomplete file.
   const std::string partial = path + ".partial";
   std::ofstream file(partial, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -147,8 +147,8 @@ void write(const std::string& path, const std::vector<at::Tensor>& outputs) {
   if (!file || failed) throw FileError(path + " cannot be written");
 }
 
-// What the compiled model writes to the error stream while it runs. It prints its errors there, and
-// PyTorch before 2.13 passes on no other word of them.
+// Captures what the compiled model writes to the error stream. The model prints its errors there,
+// and PyTorch before 2.13 does not pass on their text.
 class Overheard {
  public:
   Overheard() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
@@ -223,7 +223,7 @@ void run(const Options& options) {
   if (options.repeat > 0) time(model, inputs, options);
 }
 
-// Says it on one line, whatever it is: scripts read lines.
+// Print the error as one line, since scripts read lines.
 int fail(Exit code, std::string message) {
   for (size_t at; (at = message.find('\n')) != message.npos;) {
     const size_t end = std::min(message.find_first_not_of(" \n", at), message.size());

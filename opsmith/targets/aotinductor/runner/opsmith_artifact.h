@@ -1,4 +1,4 @@
-// Runs what opsmith.export(..., target="aotinductor") left, in a program without Python:
+// Runs an artifact of opsmith.export(..., target="aotinductor") in a program without Python:
 //
 //   opsmith::Artifact model("dist");
 //   std::vector<at::Tensor> outputs = model.run({image, ranks});
@@ -32,7 +32,7 @@ namespace opsmith {
 struct ArtifactError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// A library of the artifact does not load; holds the loader's words.
+// A library of the artifact does not load; the text is the loader's.
 struct LibraryError : ArtifactError {
   using ArtifactError::ArtifactError;
 };
@@ -41,10 +41,10 @@ struct ArgumentError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// One input or output.
+// The specification of one input or output.
 struct TensorSpec {
   std::string name;
-  std::string dtype;               // as in "float32"
+  std::string dtype;               // such as "float32"
   std::vector<std::string> shape;  // numbers, symbols, or expressions over symbols
 
   std::string text() const;  // "x: float32 (batch, 4)"
@@ -58,7 +58,7 @@ class Artifact {
 
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
-  // Where the inputs are to be.
+  // Returns the device that inputs must be on.
   at::Device device() const { return at::Device(manifest_.at("details").at("device").string()); }
 
   // One tensor per input, in the order of `inputs`; returns one per output. Several threads may
@@ -113,7 +113,7 @@ std::string shape_text(const Sizes& sizes) {
   return "(" + joined(sizes) + (sizes.size() == 1 ? ",)" : ")");
 }
 
-// torch.float32 is "float" in C++ and "float32" everywhere else.
+// C++ calls torch.float32 "float"; everywhere else it is "float32".
 inline std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kBool:
@@ -216,7 +216,7 @@ inline void Artifact::read_manifest() {
   if (layouts_.size() != inputs_.size()) throw std::runtime_error("its inputs are described twice");
 }
 
-// Code compiled for a richer processor would end this process without a word.
+// Code compiled for a processor with more features would crash this process without a message.
 inline void Artifact::check_machine() const {
   const Json& machine = manifest_.at("details").at("machine");
   utsname here{};
@@ -274,7 +274,7 @@ inline void Artifact::verify(const std::string& file) const {
 
 inline void Artifact::load_libraries() {
   const Json::Array& libraries = manifest_.at("details").at("libraries").array();
-  // Asked before anything is loaded: an operator's definition and its kernel are two libraries.
+  // Check before loading anything: an operator's definition and its kernel are two libraries.
   std::vector<bool> here;
   for (const Json& library : libraries) here.push_back(is_here(library));
   for (size_t i = 0; i < libraries.size(); ++i) {
@@ -291,7 +291,7 @@ inline void Artifact::load_libraries() {
       throw LibraryError(path.string() + " does not load: " + (words ? words : "no reason given"));
     }
     if (call != "class") continue;
-    // A library that defines a class says why it could not.
+    // A library that could not define its class reports the reason.
     name.replace(name.find("::"), 2, "__");
     void* const problem = dlsym(handle, ("opsmith_class_problem__" + name).c_str());
     const char* words = problem ? reinterpret_cast<const char* (*)()>(problem)() : nullptr;
@@ -299,8 +299,8 @@ inline void Artifact::load_libraries() {
   }
 }
 
-// Whether the process has the operators of a library, from another artifact or library: PyTorch
-// admits one definition.
+// Returns whether this process already has a library's operators, from another artifact or library:
+// PyTorch allows one definition.
 inline bool Artifact::is_here(const Json& library) const {
   const std::string& call = library.at("call").string();
   const std::string& first = library.at("operator").string();
@@ -319,7 +319,7 @@ inline bool Artifact::is_here(const Json& library) const {
   }
   if (missing.empty()) return !present.empty();
   if (!first.empty() || !library.has("namespaces")) return false;
-  // One that the exporter's user passed defines what it defines, whatever is there.
+  // A library that the user passed to the export always makes its own definitions.
   std::string clash = present;
   for (const Json& ns : library.at("namespaces").array()) {
     try {
@@ -342,8 +342,8 @@ inline std::vector<at::Tensor> Artifact::run(std::vector<at::Tensor> inputs) con
   check_inputs(inputs);
   const std::vector<at::Tensor> given = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // Compiled code reads memory as it lies, so without bits that negate or conjugate it, and in
-    // the order of the example's dimensions.
+    // Compiled code reads raw memory, so resolve lazy negative and conjugate bits, and use the
+    // example's order of dimensions.
     const at::Tensor plain = given[i].resolve_conj().resolve_neg();
     const std::vector<int64_t>& order = layouts_[i].order;
     inputs[i] = plain.permute(order);
@@ -378,7 +378,7 @@ inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const 
   }
   const std::string& device = manifest_.at("details").at("device").string();
   Bound bound;
-  // Symbols before the expressions over them.
+  // Bind the symbols before the expressions over them.
   for (const bool symbols : {true, false}) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const TensorSpec& spec = inputs_[i];
@@ -423,7 +423,7 @@ inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t si
     return;
   }
   if (const std::optional<Line> line = this->line(expected, bound)) {
-    // The symbol stands alone nowhere.
+    // No input has a dimension of exactly this size, so solve for the symbol.
     const int64_t times = (size - line->start) / line->step;
     if (line->start + times * line->step != size || !allows(line->symbol, times)) {
       throw ArgumentError(found + ", the export allows " + expected + " with " +
@@ -453,7 +453,7 @@ inline std::string Artifact::allowed(const std::string& symbol) const {
          (limits.at(1).is_null() ? "" : " <= " + std::to_string(limits.at(1).integer()));
 }
 
-// A size as a line over the one symbol that is not bound; nothing where it is none.
+// Returns a size as a linear function of its one unbound symbol; empty if it is not linear.
 inline std::optional<Artifact::Line> Artifact::line(const std::string& expression,
                                                     const Bound& bound) const {
   const Json& sizes = manifest_.at("details").at("sizes");
@@ -463,7 +463,7 @@ inline std::optional<Artifact::Line> Artifact::line(const std::string& expressio
     const std::string& word = item.string();
     if (detail::is_number(word) || word == "+" || word == "-" || word == "*") continue;
     if (bound.count(word) != 0 || word == symbol) continue;
-    // What is rounded or cut off is no line, and two symbols cannot be told apart.
+    // Expressions that round or clip are not linear, and two symbols cannot be solved for.
     if (!symbol.empty() || !manifest_.at("dims").has(word)) return std::nullopt;
     symbol = word;
   }
@@ -479,8 +479,8 @@ inline std::optional<Artifact::Line> Artifact::line(const std::string& expressio
   return Line{symbol, found[0], step};
 }
 
-// The value of a size like "2*batch", which the manifest spells in postfix notation; nothing where
-// only PyTorch can tell.
+// Returns the value of a size such as "2*batch", which the manifest writes in postfix notation;
+// empty if only PyTorch can evaluate it.
 inline std::optional<int64_t> Artifact::evaluate(const std::string& expression,
                                                  const Bound& bound) const {
   const Json& sizes = manifest_.at("details").at("sizes");

@@ -1,4 +1,4 @@
-// Reads JSON: what the manifest needs, and nothing that writes.
+// Reads JSON, as far as the manifest needs it.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,14 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::map<std::string, Json>;
 
-  // Throws std::runtime_error with the position of what is wrong.
+  // Throws std::runtime_error with the position of the error.
   static Json parse(std::string_view text);
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
 
-  // Each throws std::runtime_error where the value is something else.
+  // Each function throws std::runtime_error if the value has another type.
   const std::string& string() const { return get<std::string>("a string"); }
   const Array& array() const { return get<Array>("an array"); }
   const Object& object() const { return get<Object>("an object"); }

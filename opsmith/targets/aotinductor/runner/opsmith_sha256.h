@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), so that a program which runs an artifact needs no library for it.
+// Computes SHA-256 (FIPS 180-4), so that a program that runs an artifact needs no library for it.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Sha256 {
     }
   }
 
-  // The digest in hexadecimal; the object is of no use afterwards.
+  // Returns the digest in hexadecimal; the object cannot be used afterwards.
   std::string finish() {
     const uint64_t bits = total_ * 8;
     const unsigned char one = 0x80, zero = 0;

@@ -1,5 +1,5 @@
-// Python's objects as the plain structs that an operator's library takes. What does not fit is only
-// found here; package/_calls.py finds the words for it.
+// Converts Python's objects to the plain structs that an operator's library accepts. A value that
+// does not fit is only detected here; package/_calls.py writes the message.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,10 +27,10 @@ struct Parameter {
   bool optional;
   bool written;
   bool keyword_only;
-  nb::object fallback;  // the default; not valid where there is none
+  nb::object fallback;  // the default; not valid if there is none
 };
 
-// What a value cannot be taken for; `item` is its position in a list, -1 for the whole.
+// A value that does not fit; `item` is its position in a list, -1 for the whole value.
 struct Misfit {
   int64_t item;
 };
@@ -40,11 +40,11 @@ inline bool host_reads(int32_t device) {
          device == nb::device::rocm_host::value || device == nb::device::cuda_managed::value;
 }
 
-// An array of Python's that is borrowed for a call.
+// A Python array that is borrowed for a call.
 class Array {
  public:
-  // False where it cannot be taken: no array, not on the CPU, read-only, not aligned, or without
-  // memory, as tensors are that a tracer made.
+  // Returns false if the array cannot be used: not an array, not on the CPU, read-only, not
+  // aligned, or without memory, such as a tensor of a tracer.
   bool take(Libraries& libraries, nb::handle value, bool written, DLTensor& tensor) {
     nb::dlpack::dtype dtype;
     if (written && !libraries.writable(value)) return false;
@@ -52,7 +52,7 @@ class Array {
     if (source.is_valid() && import(source, written)) {
       dtype = array_.dtype();
     } else {
-      // NumPy's arrays may have a dtype that it cannot name to others.
+      // NumPy arrays may have a dtype that NumPy cannot describe to other libraries.
       const nb::object viewed = libraries.viewed(value);
       if (viewed.is_none() || !import(viewed[0], written)) return false;
       dtype = array_.dtype();
@@ -86,15 +86,15 @@ class Array {
   nb::ndarray<> array_;
 };
 
-// One argument of a call, and what it points at.
+// One argument of a call, and the memory that it points to.
 class Argument {
  public:
-  // Takes `value`.
+  // Reads `value`.
   //
   // Raises Misfit.
   opsmith_argument take(Libraries& libraries, const Parameter& parameter, nb::handle value) {
     if (value.is_none() && (parameter.optional || parameter.kind == Kind::tensor)) {
-      return {-1, nullptr};  // where it is missing the declaration says so
+      return {-1, nullptr};  // the check against the declaration reports a missing tensor
     }
     switch (parameter.kind) {
       case Kind::tensor:
@@ -145,7 +145,7 @@ class Argument {
     if (value.ptr() == Py_False) return 0;
     return as_float(value) != 0;
   }
-  // Forgets what Python says of a value.
+  // Clears the Python error.
   [[noreturn]] static void misfit() {
     PyErr_Clear();
     throw Misfit{-1};
@@ -201,7 +201,7 @@ class Argument {
 
   template <typename T>
   T* allocate(size_t count) {
-    // Never null, which would stand for None.
+    // Never null, which would mean None.
     memory_ = std::make_unique<std::byte[]>(std::max<size_t>(count * sizeof(T), 1));
     return reinterpret_cast<T*>(memory_.get());
   }

@@ -1,4 +1,4 @@
-// An operator as a function of Python's.
+// An operator as a Python function.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,8 @@ namespace opsmith::python {
 
 class Function {
  public:
-  // `refusal` is a Refusal of package/_calls.py: the words for what does not fit.
+  // `refusal` is a Refusal of package/_calls.py, which writes the messages for values that do not
+  // fit.
   Function(std::string name, std::string doc, Entry entry, std::vector<Parameter> parameters,
            size_t results, nb::object refusal, nb::object arrays)
       : name_(std::move(name)),
@@ -25,8 +26,8 @@ class Function {
         refusal_(std::move(refusal)),
         libraries_(std::move(arrays)) {}
 
-  // What Python calls. It belongs to a module of its own, whose state is the Function: so it is a
-  // built-in function, which prints, documents and pickles itself as such.
+  // The object that Python calls: a built-in function, which prints, documents and pickles itself
+  // as such. It belongs to a module object of its own, whose state is the Function.
   static nb::object bound(std::unique_ptr<Function> function, nb::handle module_name) {
     nb::object module = nb::steal(PyModule_Create(&definition));
     if (!module.is_valid()) throw nb::python_error();
@@ -88,7 +89,7 @@ class Function {
     return call.results.give();
   }
 
-  // One call while the library is at work, which may ask for results from any thread.
+  // One call while the library runs; the library may request results from any thread.
   struct Call {
     Results results;
     std::string message;
@@ -118,7 +119,7 @@ class Function {
     }
   };
 
-  // Finds the value of each parameter; false where the call has too many, too few, or others.
+  // Finds the value of each parameter; returns false for too many, missing or unknown arguments.
   bool arrange(PyObject* const* args, size_t count, PyObject* names,
                std::vector<nb::handle>& values) const {
     if (count > parameters_.size()) return false;
@@ -141,7 +142,7 @@ class Function {
 
   size_t index_of(PyObject* name) const {
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (parameters_[i].name.ptr() == name) return i;  // names are interned, mostly
+      if (parameters_[i].name.ptr() == name) return i;  // names are usually interned
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (PyUnicode_Compare(parameters_[i].name.ptr(), name) == 0) return i;
@@ -149,7 +150,7 @@ class Function {
     return parameters_.size();
   }
 
-  // The argument whose library the results are of; not valid where there is none.
+  // Returns the argument whose library the results belong to; not valid if there is none.
   nb::object first_tensor(const std::vector<nb::handle>& values) const {
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i].is_none()) continue;

@@ -1,5 +1,5 @@
-// What is to be known of the libraries that arrays are of. package/_arrays.py says it, once for
-// each type that comes.
+// Looks up properties of the libraries that arrays belong to, in package/_arrays.py, once for each
+// type of array.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,8 +11,8 @@ namespace opsmith::python {
 
 namespace nb = nanobind;
 
-// A function of the package's modules, made so that code which torch.compile compiled may call it:
-// TorchDynamo would trace it otherwise, with tensors that have no memory.
+// Wraps a function of the package's modules so that code of torch.compile may call it: TorchDynamo
+// would otherwise trace it, with tensors that have no memory.
 inline nb::object untraced(nb::object function) {
   const nb::object modules = nb::module_::import_("sys").attr("modules");
   if (!nb::cast<bool>(modules.attr("__contains__")("torch._dynamo"))) return function;
@@ -27,16 +27,16 @@ class Libraries {
         empty_(arrays_.attr("empty")),
         dtypes_(arrays_.attr("DTYPES")) {}
 
-  // Whether what `value` holds may change.
+  // Returns whether the contents of `value` may be changed.
   bool writable(nb::handle value) {
     return is_numpy(value) || asked(writable_, "writable", value).is(nb::bool_(true));
   }
 
-  // What nanobind is to read: NumPy's arrays and buffers themselves, of other libraries a capsule,
-  // as nanobind goes round what a library says against it. Not valid where it says something, or
-  // where memory holds the negative of what is read (PyTorch's DLPack says nothing of that).
+  // Returns the object for nanobind to read: NumPy's arrays and buffers themselves, and a capsule
+  // for other libraries, since nanobind ignores a library's refusal. Not valid if the library
+  // refuses, or if the memory holds the negated values (PyTorch's DLPack does not check for that).
   //
-  // Calls the library from here: `untraced` would cost every call too much.
+  // Calls the library without `untraced`, which would make every call too slow.
   nb::object offered(nb::handle value) const {
     if (is_numpy(value) || !nb::hasattr(value, "__dlpack__")) return nb::borrow(value);
     try {
@@ -53,18 +53,18 @@ class Libraries {
     }
   }
 
-  // An array of a dtype that DLPack knows and NumPy does not: one of the same memory, and DLPack's
-  // code. None for others.
+  // Returns an integer array in the same memory as an array of a dtype that DLPack has and NumPy
+  // lacks, with DLPack's code; None for other arrays.
   nb::object viewed(nb::handle value) const { return untraced(arrays_.attr("viewed"))(value); }
 
-  // What makes an array of the library that `like` is of from something that offers its memory;
-  // None for NumPy, which allocates itself.
+  // Returns the function that makes an array of `like`'s library from an object with memory; None
+  // for NumPy, which allocates its arrays itself.
   nb::object importer(nb::handle like) {
     if (!like.is_valid() || is_numpy(like)) return nb::none();
     return asked(importers_, "importer", like);
   }
 
-  // An array of NumPy's, and one through which its memory can be reached.
+  // Returns a NumPy array, and an array through which its memory can be accessed.
   std::pair<nb::object, nb::object> allocate(const nb::object& shape, DLDataType dtype) const {
     const nb::handle found =
         PyDict_GetItemWithError(dtypes_.ptr(), nb::int_(detail::dtype_key(dtype)).ptr());

@@ -1,5 +1,5 @@
-// The extension of every Python module that opsmith exports: it makes functions of Python's out of
-// what operators' libraries export. package/__init__ calls it with what the declarations say.
+// The extension of every Python module that opsmith exports: it makes Python functions from the
+// functions that operators' libraries export. package/__init__ calls it with the declarations.
 #include "function.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// The results of a call, as arrays of the library that the first tensor argument is of.
+// The results of a call, as arrays of the library that the first tensor argument belongs to.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -45,10 +45,10 @@ class Results {
     return &made.tensor;
   }
 
-  // What the function returns: none, one, or several.
+  // Returns the function's value: None, one result, or a tuple.
   nb::object give() {
     for (Made& made : made_) {
-      // Only now: a library may copy what it is given.
+      // Convert only now that the results are computed: a library may copy the memory.
       if (!importer_.is_none()) {
         made.array = importer_(nb::cast(nb::ndarray<nb::array_api>(made.memory)));
       }
@@ -69,7 +69,7 @@ class Results {
     DLTensor tensor;
   };
 
-  // Memory that other libraries take as it is, which some do only if it is aligned.
+  // Memory that other libraries can use without a copy, which for some of them requires alignment.
   static nb::ndarray<> own(DLDataType dtype, int32_t ndim, const int64_t* sizes) {
     size_t bytes = dtype.bits / 8;
     std::vector<size_t> shape(sizes, sizes + ndim);

@@ -1,4 +1,4 @@
-// The module's threads, which all of its functions share.
+// The module's threads, which all its functions share.
 #pragma once
 
 #include <unistd.h>
@@ -17,8 +17,8 @@
 
 namespace opsmith::python {
 
-// One loop, cut into pieces: whoever has time takes the next. A thread that comes late finds none
-// left, which is why it shares the ownership.
+// One loop, split into pieces; each thread takes the next piece when it is free. A thread may come
+// after all pieces are done, so it shares the ownership.
 class Loop {
  public:
   using Body = void (*)(int64_t, int64_t, void*);
@@ -54,8 +54,8 @@ class Loop {
 
 class Threads {
  public:
-  // Those of this process: a fork has none of its parent's. They are never joined, as nothing says
-  // when the last module is done with them.
+  // Returns the threads of this process: a fork does not have its parent's threads. They are never
+  // joined, since no event tells when the last module stops using them.
   static Threads& here() {
     static std::mutex mutex;
     static Threads* threads = nullptr;
@@ -70,7 +70,7 @@ class Threads {
   }
 
   static void run(int64_t begin, int64_t end, int64_t grain, Loop::Body body, void* state) {
-    // More pieces than threads, so that one that is late holds up less.
+    // More pieces than threads, so that a slow thread delays the others less.
     const int64_t wanted = std::clamp<int64_t>((end - begin) / grain, 1, int64_t{4} * number());
     const int64_t piece = (end - begin + wanted - 1) / wanted;
     const auto loop = std::make_shared<Loop>(begin, end, piece, body, state);

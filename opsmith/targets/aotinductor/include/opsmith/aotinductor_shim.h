@@ -1,5 +1,5 @@
-// The words of code that AOTInductor compiled: tensors arrive as borrowed handles, whatever is
-// optional as a pointer that may be null, a sequence as a pointer and a count.
+// The argument types of code that AOTInductor compiled: tensors arrive as borrowed handles,
+// optional arguments as pointers that may be null, sequences as a pointer and a count.
 #pragma once
 
 #include <opsmith/detail/torch.h>
@@ -9,7 +9,7 @@ namespace opsmith::compiled {
 using aten::Call;
 using aten::Result;
 
-// A number.
+// The argument for a number.
 template <typename Raw>
 class Argument {
  public:
@@ -20,7 +20,7 @@ class Argument {
   Raw value_;
 };
 
-// A bool, which compiled code passes as a 32-bit number.
+// The argument for a bool, which compiled code passes as a 32-bit number.
 template <>
 class Argument<uint8_t> {
  public:
@@ -47,7 +47,7 @@ class Argument<Raw> {
   const Passed* value_;
 };
 
-// Several numbers.
+// The argument for several numbers.
 template <detail::Sequence Raw>
 class Argument<Raw> {
   using Item = detail::item_of<Raw>;

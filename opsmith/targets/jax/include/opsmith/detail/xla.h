@@ -1,5 +1,6 @@
-// The words of XLA's foreign function interface, by which JAX calls: tensors arrive as the buffers
-// of a call frame, everything else as its attributes; results are buffers that XLA has allocated.
+// The types of XLA's foreign function interface, through which JAX calls: tensors arrive as the
+// buffers of a call frame, other arguments as its attributes; results are buffers that XLA has
+// allocated.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -79,7 +80,7 @@ class TensorView {
   int64_t strides_[detail::max_dims];
 };
 
-// A call frame by what the operator calls its parts.
+// Gives access to a call frame by the operator's own names.
 class Frame {
  public:
   // The buffers of one argument; a count of -1 stands for None.
@@ -88,8 +89,8 @@ class Frame {
     int64_t count;
   };
 
-  // `counted`: the attribute opsmith_counts says how many buffers each tensor argument has.
-  // Elsewhere it is one each.
+  // `counted`: whether the attribute opsmith_counts gives the number of buffers of each tensor
+  // argument. Otherwise each argument has one buffer.
   Frame(const XLA_FFI_CallFrame* frame, bool counted) : frame_(frame) {
     if (!counted) return;
     const void* found = attribute("opsmith_counts", XLA_FFI_AttrType_ARRAY);
@@ -112,7 +113,7 @@ class Frame {
     return *static_cast<const XLA_FFI_Buffer*>(frame_->rets.rets[position]);
   }
 
-  // An attribute's value, null where there is none; it must be of the type that is expected.
+  // Returns an attribute's value, or null if it is missing. Fails if it has another type.
   const void* attribute(std::string_view name, XLA_FFI_AttrType type) const {
     for (int64_t i = 0; i < frame_->attrs.size; ++i) {
       const XLA_FFI_ByteSpan& found = *frame_->attrs.names[i];
@@ -130,7 +131,7 @@ class Frame {
   const int64_t* counts_ = nullptr;
 };
 
-// How XLA holds an attribute of each kind.
+// The type in which XLA holds each kind of attribute.
 template <typename Raw>
 inline constexpr XLA_FFI_AttrType attribute_type = XLA_FFI_AttrType_SCALAR;
 template <detail::Sequence Raw>
@@ -138,7 +139,7 @@ inline constexpr XLA_FFI_AttrType attribute_type<Raw> = XLA_FFI_AttrType_ARRAY;
 template <>
 inline constexpr XLA_FFI_AttrType attribute_type<raw_string> = XLA_FFI_AttrType_STRING;
 
-// An attribute of any kind. Bools come as numbers.
+// An attribute of any kind. Bools are passed as numbers.
 template <typename Raw>
 class Argument {
  public:
@@ -188,7 +189,7 @@ class Argument<const DLTensor*> {
   TensorView tensor_;
 };
 
-// JAX has no values that change: the kernel writes into a copy, which is a result.
+// JAX's values are immutable: the kernel writes into a copy, which becomes a result.
 template <>
 class Argument<DLTensor*> : public Argument<const DLTensor*> {
  public:
@@ -230,8 +231,8 @@ class Argument<raw_tensors> {
   std::vector<DLTensor> views_;
 };
 
-// The Context of one call: XLA's threads. Scratch memory is the host's, as XLA's own allocator for
-// it serves devices only.
+// The Context of one call, with XLA's threads. Scratch memory is allocated on the host, since XLA's
+// own allocator serves devices only.
 class Call : public detail::CallContext {
  public:
   explicit Call(const Frame& frame) : frame_(frame) {
@@ -254,8 +255,8 @@ class Call : public detail::CallContext {
     return false;
   }
 
-  // The pieces of a range. Whoever has time takes the next one; a task that starts late finds none
-  // left, which is why it shares the ownership.
+  // The pieces of a range; each thread takes the next piece when it is free. A task may start after
+  // all pieces are done, so it shares the ownership.
   struct Work {
     int64_t begin;
     int64_t end;
@@ -273,7 +274,8 @@ class Call : public detail::CallContext {
         if (done.fetch_add(1) + 1 == count) done.notify_all();
       }
     }
-    // The others are at their last pieces: to sleep and be woken may take longer than these do.
+    // The other threads are at their last pieces: sleeping and waking up may take longer than
+    // these.
     void wait() {
       for (int i = 0; i < 100 && done.load() < count; ++i) std::this_thread::yield();
       for (int64_t seen = done.load(); seen < count; seen = done.load()) done.wait(seen);
@@ -283,7 +285,7 @@ class Call : public detail::CallContext {
   static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
                            void (*body)(int64_t, int64_t, void*), void* state) {
     const Call& call = of(self);
-    // More pieces than threads, so that one that is late holds up less.
+    // More pieces than threads, so that a slow thread delays the others less.
     const int64_t most = call.threads_ * 4;
     const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
     const int64_t size = (end - begin + wanted - 1) / wanted;
@@ -310,7 +312,7 @@ class Call : public detail::CallContext {
   int64_t threads_ = 1;
 };
 
-// A result of a call: the buffer at its position, which has the size that JAX was told.
+// A result of a call: the buffer at its position, in the size that JAX was given.
 class Result {
  public:
   Result(const Call& call, int32_t position) : buffer_(call.frame().result(position)) {}
@@ -332,7 +334,7 @@ class Result {
   TensorView tensor_;
 };
 
-// Runs `body` for XLA, or answers what XLA asks of a handler before it calls it.
+// Runs `body` for XLA, or answers XLA's query about a handler before it calls the handler.
 template <typename Body>
 XLA_FFI_Error* guarded(XLA_FFI_CallFrame* frame, const char* op, bool counted,
                        Body&& body) noexcept {
@@ -340,8 +342,8 @@ XLA_FFI_Error* guarded(XLA_FFI_CallFrame* frame, const char* op, bool counted,
   if (asked != nullptr && asked->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata =
         reinterpret_cast<const XLA_FFI_Metadata_Extension*>(asked)->metadata;
-    // What is used here is there in every minor version, so an older JAX may call it, too: one
-    // that does not say which it is has the first of them.
+    // Everything used here exists in every minor version, so an older JAX may call it, too. A JAX
+    // that does not state its minor version has the first.
     const int theirs = frame->api == nullptr ? 1 : frame->api->api_version.minor_version;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = std::min(XLA_FFI_API_MINOR, theirs);

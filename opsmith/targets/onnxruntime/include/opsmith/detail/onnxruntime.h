@@ -1,12 +1,12 @@
-// The words of ONNX Runtime: tensors arrive as a node's inputs, everything else as its attributes,
-// which are read once; results are the node's outputs. And shape inference.
+// The types of ONNX Runtime: tensors arrive as a node's inputs, other arguments as its attributes,
+// which are read once; results are the node's outputs. Also shape inference.
 //
-// Before it an execution provider's own words are included, onnxruntime_<device>.h:
+// Include the header of an execution provider before it, onnxruntime_<device>.h. It defines:
 //
-//   provider                  what ONNX Runtime calls it; null for the CPU's
+//   provider                  its name in ONNX Runtime; null for the CPU's
 //   device_of(value)          where a tensor lies
 //   copy(kernel, to, from, bytes)  copies on that device, in the order of the call's work
-//   Memory(info)              what a node keeps to allocate from
+//   Memory(info)              what a node keeps in order to allocate
 //   Call(kernel, memory)      the Context of one call
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace opsmith::ort {
 
-// The attributes of a node. Each function says whether the attribute is there.
+// The attributes of a node. Each function returns whether the attribute exists.
 class Attributes {
  public:
   explicit Attributes(const KernelInfo* info) : info_(info) {}
@@ -44,7 +44,7 @@ class Attributes {
   }
   bool get(const char* name, std::string& value) const {
     size_t size = 0;
-    // Without a place to write, the size that the text and its final zero take.
+    // Without a place to write, returns the size that the text and its final zero need.
     if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, nullptr, &size))) return false;
     value.resize(size);
     if (!succeeds(api().KernelInfoGetAttribute_string(info_, name, value.data(), &size))) {
@@ -85,7 +85,7 @@ class Attributes {
   }
 
  private:
-  // The attribute that has as text what 32 bits would round.
+  // Reads the attribute with the exact numbers as text, if 32 bits would round them.
   std::vector<double> exact(const char* name) const {
     std::string text;
     std::vector<double> values;
@@ -145,7 +145,7 @@ class Argument {
   bool present_;
 };
 
-// A tensor: where it lies, and its sizes, which ONNX Runtime copies out.
+// A tensor: its memory, and its sizes, which ONNX Runtime copies out.
 class TensorView {
  public:
   const DLTensor* describe(const Value* value) {
@@ -163,7 +163,7 @@ class TensorView {
     view_.dtype = dtype_of(type);
     return finish(value, static_cast<int32_t>(count));
   }
-  // One that ONNX Runtime was told the sizes of; it leaves out an output that nobody asks for.
+  // An output whose sizes were given to ONNX Runtime, which leaves out outputs that are not used.
   const DLTensor* describe(const Value* value, DLDataType dtype, const int64_t* sizes,
                            int32_t count) {
     if (sizes != shape_) std::copy(sizes, sizes + count, shape_);
@@ -204,11 +204,11 @@ inline const Value* output(KernelContext* context, size_t index, const int64_t* 
   return value;
 }
 
-// The inputs of one call. The last of them may stand for several arguments: `counts` says how many
-// tensors each has, -1 for None.
+// The inputs of one call. The last input may hold several arguments: `counts` has the number of
+// tensors of each, -1 for None.
 class Inputs {
  public:
-  // The tensors of one of those arguments.
+  // Returns the tensors of an argument in the last input.
   struct Several {
     const Inputs& inputs;
     const char* name;
@@ -230,7 +230,7 @@ class Inputs {
   }
 
   const Value* optional(size_t index) const {
-    if (index >= count_) return nullptr;  // absent ones at the end are not even counted
+    if (index >= count_) return nullptr;  // absent inputs at the end are not counted
     const Value* value = nullptr;
     check(api().KernelContext_GetInput(kernel_, index, &value));
     return value;
@@ -270,7 +270,7 @@ class Argument<const DLTensor*> {
   TensorView tensor_;
 };
 
-// ONNX has no values that change: the kernel writes into a copy, which is an output.
+// ONNX's values are immutable: the kernel writes into a copy, which becomes an output.
 template <>
 class Argument<DLTensor*> : public Argument<const DLTensor*> {
  public:
@@ -340,14 +340,14 @@ struct Size {
   bool known() const { return number >= 0; }
 };
 
-// Shape inference of one node: what is known of the inputs, what follows for the outputs.
+// Shape inference of one node: reads what is known of the inputs, and infers the outputs.
 class Shapes {
  public:
   explicit Shapes(ShapeContext* context) : context_(context) {
     check(api().ShapeInferContext_GetInputCount(context, &count_));
   }
 
-  // Reads an input; false where it is absent, or nothing is known of it.
+  // Reads an input; returns false if it is absent, or nothing is known about it.
   bool input(size_t index, int32_t& type, std::vector<Size>& sizes) const {
     sizes.clear();
     TypeInfo* info = nullptr;
@@ -375,7 +375,7 @@ class Shapes {
     return true;
   }
 
-  // An int attribute, or several; nothing where there is none.
+  // Reads an int attribute, or several; empty if it is missing.
   void attribute(const char* name, std::vector<int64_t>& values) const {
     const Attribute* found = nullptr;
     if (!succeeds(api().ShapeInferContext_GetAttribute(context_, name, &found)) ||
@@ -399,8 +399,8 @@ class Shapes {
     check(api().CreateTensorTypeAndShapeInfo(&info));
     const std::unique_ptr<TypeInfo, void (*)(TypeInfo*)> owner(
         info, [](TypeInfo* known) { api().ReleaseTensorTypeAndShapeInfo(known); });
-    // ONNX Runtime takes -1 without a name for a size that is known, so what nothing is known of
-    // gets a name that nothing else has.
+    // ONNX Runtime interprets -1 without a name as a known size, so give each unknown size a unique
+    // name.
     static std::atomic<uint64_t> unknown{0};
     std::vector<int64_t> numbers;
     std::vector<std::string> texts;

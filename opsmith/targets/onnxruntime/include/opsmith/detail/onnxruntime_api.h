@@ -1,7 +1,8 @@
-// ONNX Runtime's C interface by position, and how operators are handed to it.
+// Accesses ONNX Runtime's C interface by position, and registers operators with it.
 //
-// The onnxruntime wheel carries no headers. Its C interface is a table of functions that only ever
-// grows at the end, so a position names a function for good; a self-test at load notices if not.
+// The onnxruntime wheel contains no headers. Its C interface is a table of functions that only
+// grows at the end, so a position always means the same function; a self-test at load time detects
+// if it does not.
 #pragma once
 
 #include <opsmith/detail/values.h>
@@ -13,7 +14,7 @@
 
 namespace opsmith::ort {
 
-// ONNX Runtime's own objects, never looked into.
+// ONNX Runtime's own objects, which are opaque here.
 struct Status;
 struct Value;
 struct TypeInfo;  // element type and shape
@@ -27,7 +28,7 @@ struct ShapeContext;
 struct Attribute;
 struct CustomOp;
 
-// The oldest interface that has all of these; ONNX Runtime 1.18.
+// The oldest interface with all of these functions; ONNX Runtime 1.18.
 inline constexpr uint32_t api_version = 18;
 
 #define OPSMITH_ORT_API(X)                                                                      \
@@ -91,7 +92,7 @@ struct Api {
 #undef OPSMITH_ORT_MEMBER
 };
 
-// The table as ONNX Runtime hands it out.
+// The table as ONNX Runtime provides it.
 struct ApiBase {
   const void* const* (*GetApi)(uint32_t version);
   const char* (*GetVersionString)();
@@ -114,14 +115,15 @@ inline void check(Status* status) {
   throw failure(message);
 }
 
-// Whether a call succeeded; what went wrong is of no interest.
+// Returns whether a call succeeded, and discards the error.
 inline bool succeeds(Status* status) {
   if (status == nullptr) return true;
   api().ReleaseStatus(status);
   return false;
 }
 
-// Fills api() from the table, and tries what can be tried without a session. Returns what is wrong.
+// Fills api() from the table, and tests what can be tested without a session. Returns the problem,
+// if any.
 inline std::string take_api(const void* const* table) {
   Api& found = api();
 #define OPSMITH_ORT_TAKE(position, result, name, parameters)          \
@@ -191,7 +193,7 @@ inline constexpr int32_t required = 0;
 inline constexpr int32_t optional = 1;
 inline constexpr int32_t variadic = 2;
 
-// An input or output as ONNX Runtime asks about it; type 0 stands for any.
+// The description of an input or output for ONNX Runtime; type 0 means any.
 struct Port {
   int32_t type;
   int32_t characteristic;
@@ -249,12 +251,12 @@ inline int32_t type_of(DLDataType dtype) {
   return 0;
 }
 
-// Takes the functions of the ONNX Runtime that is at hand; gives an error where it is none that
-// opsmith knows.
+// Loads the functions of this ONNX Runtime; returns an error if opsmith does not support its
+// version.
 inline Status* begin(const ApiBase* base, const char* op_name) noexcept {
   const void* const* table = base->GetApi(api_version);
   if (table == nullptr) {
-    // An older table has at least the way to say so.
+    // Even an older table has the function that creates an error.
     const void* const* oldest = base->GetApi(1);
     if (oldest == nullptr) return nullptr;
     const auto create =
@@ -269,19 +271,19 @@ inline Status* begin(const ApiBase* base, const char* op_name) noexcept {
       detail::join(op_name, ": this ONNX Runtime (", base->GetVersionString(),
                    ") is not laid out as opsmith knows it: ", wrong,
                    ". Use another version of it, or export with a newer opsmith.");
-  // Should even the status not be what it was, the text is here.
+  // Print the text as well, in case even the status has another layout.
   std::fprintf(stderr, "%s\n", message.c_str());
   return api().CreateStatus(1, message.c_str());
 }
 
-// Adds operators to a session. Never throws: this is what `RegisterCustomOps` does.
+// Adds operators to a session, for `RegisterCustomOps`. Never throws.
 inline Status* add_operators(SessionOptions* options, const char* domain_name,
                              const CustomOp* const* ops, size_t count) noexcept {
   static std::mutex mutex;
   static Domain* domain = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
   try {
-    // Sessions use the domain for as long as they live, so it stays.
+    // Sessions use the domain as long as they live, so it is never freed.
     if (domain == nullptr) {
       check(api().CreateCustomOpDomain(domain_name, &domain));
       for (size_t i = 0; i < count; ++i) check(api().CustomOpDomain_Add(domain, ops[i]));

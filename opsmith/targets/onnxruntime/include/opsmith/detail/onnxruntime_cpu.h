@@ -1,4 +1,4 @@
-// The words of ONNX Runtime's CPU provider; see onnxruntime.h.
+// The types of ONNX Runtime's CPU provider; see onnxruntime.h.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -18,7 +18,7 @@ inline void copy(KernelContext*, void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// Memory of the host needs no allocator of ONNX Runtime's.
+// Host memory does not need ONNX Runtime's allocator.
 struct Memory {
   explicit Memory(const KernelInfo*) {}
 };
@@ -48,8 +48,8 @@ class Call : public detail::CallContext {
   }
   static void parallel_for(void* self, int64_t begin, int64_t end, int64_t grain,
                            void (*body)(int64_t, int64_t, void*), void* state) {
-    // More pieces than threads, so that one that is late holds up less; ONNX Runtime does not say
-    // how many threads the session has.
+    // More pieces than threads, so that a slow thread delays the others less; ONNX Runtime does not
+    // provide the session's number of threads.
     const int64_t most = int64_t{threads()} * 4;
     const int64_t wanted = std::clamp<int64_t>((end - begin + grain - 1) / grain, 1, most);
     const int64_t size = (end - begin + wanted - 1) / wanted;

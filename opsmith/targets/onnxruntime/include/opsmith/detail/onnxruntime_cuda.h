@@ -1,5 +1,5 @@
-// The words of ONNX Runtime's CUDA provider; see onnxruntime.h. Tensors lie on the device, where
-// the host does not read, and work is put into the provider's stream. CUDA's headers are not
+// The types of ONNX Runtime's CUDA provider; see onnxruntime.h. Tensors are on the device, where
+// the host cannot read them, and work is added to the provider's stream. CUDA's headers are not
 // needed.
 #pragma once
 
@@ -40,7 +40,7 @@ inline void copy(KernelContext* kernel, void* to, const void* from, size_t bytes
                "copying an argument that is written");
 }
 
-// The provider's allocator, and which memory is its.
+// The provider's allocator, and the description of its memory.
 class Memory {
  public:
   explicit Memory(const KernelInfo* info) {
@@ -70,7 +70,7 @@ class Call : public detail::CallContext {
     context_.stream = [](void* self) { return stream_of(of(self).kernel_); };
     context_.scratch = &scratch;
   }
-  // The allocator knows that the stream's work still uses what is freed here.
+  // The allocator knows that work in the stream still uses the freed memory.
   ~Call() {
     for (void* piece : scratch_) succeeds(api().AllocatorFree(memory_.allocator(), piece));
   }

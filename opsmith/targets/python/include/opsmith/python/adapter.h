@@ -1,5 +1,5 @@
-// The words of a Python module: arguments arrive as plain structs that native/ has taken out of
-// Python's objects, and results are arrays that it makes.
+// The types of a Python module: arguments arrive as plain structs that native/ has read from
+// Python's objects, and results are arrays that native/ allocates.
 #pragma once
 
 #include <opsmith/detail/adapter.h>
@@ -8,7 +8,7 @@
 
 namespace opsmith::python {
 
-// What the kernel failed of, where other errors say that an argument does not fit.
+// The error of a kernel that failed. Other errors mean that an argument does not fit.
 struct kernel_error : call_error {
   using call_error::call_error;
 };
@@ -16,7 +16,7 @@ struct memory_error : call_error {
   using call_error::call_error;
 };
 
-// A number, several, or a text.
+// The argument for a number, several numbers, or a text.
 template <typename Raw>
 class Argument {
  public:
@@ -53,9 +53,9 @@ class Argument<const DLTensor*> {
   void make_contiguous() {
     if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_);
   }
-  // The tensor as the kernel gets it; null for None.
+  // Returns the tensor for the kernel; null for None.
   const DLTensor* view() const { return given_ != nullptr ? &view_ : nullptr; }
-  // What is only read is copied.
+  // Copies this argument, which is only read, if it overlaps one that is written.
   template <typename Written>
   void keep_from(const Written& other, const char*, const char*, const char*) {
     if (given_ == nullptr || other.view() == nullptr) return;
@@ -114,10 +114,10 @@ class Argument<raw_tensors> {
   std::vector<Copy> copies_;
 };
 
-// The Context of one call: the module's threads, the host's memory.
+// The Context of one call, with the module's threads and host memory.
 class Call : public detail::CallContext {
  public:
-  // `reached`: set once all arguments are known to fit.
+  // `reached`: set once all arguments are known to fit the declaration.
   Call(const Host& host, bool& reached) : host_(host), reached_(reached) {
     context_.num_threads = [](void* self) { return of(self).num_threads(of(self).self); };
     context_.parallel_for = [](void* self, int64_t begin, int64_t end, int64_t grain,
@@ -141,14 +141,14 @@ class Call : public detail::CallContext {
   bool& reached_;
 };
 
-// A result of a call: an array that the module makes.
+// A result of a call: an array that the module allocates.
 class Result {
  public:
   Result(const Call& call, int32_t position) : host_(call.host()), position_(position) {}
 
   const DLTensor* allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype) {
     tensor_ = host_.allocate(host_.self, position_, dtype, ndim, sizes);
-    // Python has an error of its own to raise.
+    // The module raises its own Python error.
     if (tensor_ == nullptr) throw std::runtime_error("a result could not be allocated");
     return tensor_;
   }
@@ -160,7 +160,7 @@ class Result {
   const DLTensor* tensor_ = nullptr;
 };
 
-// Runs `body` for the module, which no C++ exception may reach.
+// Runs `body` for the module, into which no C++ exception may escape.
 template <typename Body>
 int32_t guarded(const char* op, const Host& host, Body&& body) noexcept {
   bool reached = false;

@@ -1,4 +1,4 @@
-// Contiguous copies of arguments that lie in memory in another way.
+// Contiguous copies of arguments that are not contiguous.
 #pragma once
 
 #include <opsmith/detail/values.h>
@@ -46,10 +46,10 @@ inline void copy_elements(const DLTensor& to, const DLTensor& from) {
   }
 }
 
-// Memory for one tensor's elements, where they have to be copied.
+// Memory for the elements of one tensor that must be copied.
 class Copy {
  public:
-  // Makes `view` a contiguous copy of itself, unless it is one.
+  // Replaces `view` by a contiguous copy, unless that is done already.
   void take(DLTensor& view) {
     if (memory_ != nullptr) return;
     DLTensor copy = view;
@@ -68,7 +68,7 @@ class Copy {
     view = copy_ = copy;
   }
 
-  // Gives `original` what was written into the copy, if there is one.
+  // Copies the elements back to `original`, if there is a copy.
   void give(const DLTensor& original) const {
     if (memory_ != nullptr) copy_elements(original, copy_);
   }
