@@ -19,7 +19,7 @@ from opsmith.errors import MissingDependencyError
 if TYPE_CHECKING:
     from opsmith.checks.cases.failure import Failure, Inapplicable
     from opsmith.checks.numerics.oracle import RefusedError
-    from opsmith.checks.protocol import QUICK, Check, all_checks, check
+    from opsmith.checks.protocol import QUICK, Check, all_checks, define_check
     from opsmith.checks.runner import run
     from opsmith.checks.trial import Trial
 
@@ -33,7 +33,7 @@ __all__ = [
     "Row",
     "Trial",
     "all_checks",
-    "check",
+    "define_check",
     "run",
 ]
 

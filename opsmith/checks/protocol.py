@@ -3,13 +3,13 @@
 A check is a function that receives a `Trial`, runs cases through it, and raises `Failure` if a case
 fails::
 
-    @check("aliasing", "results share no memory with arguments")
+    @define_check("aliasing", "results share no memory with arguments")
     def aliasing(trial: Trial) -> None:
         def one(case: Case) -> None: ...
         trial.each(one)
 
 To add a check, add a file to ``opsmith.checks.catalogue``: every module in that folder is imported.
-`check` works in other places too: in a target, or in a user's project.
+`define_check` works in other places too: in a target, or in a user's project.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ QUICK = (
 _CHECKS: dict[str, Check] = {}
 
 
-def check(
+def define_check(
     name: str,
     summary: str,
     *,

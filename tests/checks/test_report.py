@@ -229,7 +229,7 @@ def test_a_check_of_ones_own(monkeypatch):
 
     monkeypatch.setattr(protocol, "_CHECKS", dict(protocol._CHECKS))
 
-    @checks.check("positive", "results are positive")
+    @checks.define_check("positive", "results are positive")
     def positive(trial):
         def one(case):
             if (trial.run(case.make())[0] < 0).any():

@@ -13,7 +13,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
 from opsmith.checks.cases.sampling import Wanted
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 
 
@@ -61,7 +61,7 @@ def _tensors(arguments: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     return found
 
 
-@check("mutation", "nothing is written into but what mutates_args names", order=40)
+@define_check("mutation", "nothing is written into but what mutates_args names", order=40)
 def mutation(trial: Trial) -> None:
     """Compare bytes and version counters of every argument before and after a call."""
     mutated = {parameter.name for parameter in trial.signature.mutated}
@@ -100,7 +100,7 @@ def mutation(trial: Trial) -> None:
     )
 
 
-@check("aliasing", "results share no memory with arguments or with each other", order=45)
+@define_check("aliasing", "results share no memory with arguments or with each other", order=45)
 def aliasing(trial: Trial) -> None:
     """Compare the addresses of the results' memory with those of the arguments."""
     trial.need(trial.signature.results, "returns nothing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import Subject, subjects_of
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import OpsmithError
 from opsmith.operators import Operator
@@ -14,7 +14,7 @@ def _compiled(operator: Operator) -> list[Subject]:
     return [s for s in subjects_of(operator) if s.implementation.source]
 
 
-@check(
+@define_check(
     "build",
     "the kernel compiles, links and loads",
     subjects=_compiled,

@@ -22,7 +22,7 @@ from opsmith.checks.catalogue import memory_safety
 from opsmith.checks.harness import Call, Phase
 from opsmith.checks.numerics.comparison import compare, same_bits
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.errors import BuildError
 from opsmith.kernels import HOST, KernelSource, Library
@@ -116,7 +116,7 @@ def _same(results: Sequence[Sequence[Tensor]]) -> bool:
     return all(same_bits(results[0], other) for other in results[1:])
 
 
-@check(
+@define_check(
     "cuda-on-cpu",
     "a CUDA kernel, emulated on the CPU, gives right results in any order of blocks and threads, "
     "without races, divergent barriers or accesses beside its memory",
@@ -158,7 +158,7 @@ def cuda_on_cpu(trial: Trial) -> None:
 
 
 def _sanitizer_check(sanitizer: str, finds: str) -> None:
-    @check(
+    @define_check(
         f"cuda-on-cpu-{sanitizer}",
         f"{finds} in a CUDA kernel, emulated on the CPU with -fsanitize={sanitizer}",
         subjects=kernels_in_cuda,

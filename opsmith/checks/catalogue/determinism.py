@@ -16,7 +16,7 @@ from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.numerics.comparison import compare, difference
 from opsmith.checks.numerics.gradients import has_gradient
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.kernels import HOST
@@ -27,7 +27,7 @@ _EQUAL = "two equal calls"
 _MEANT = "If that is meant, tag the operator torch.Tag.nondeterministic_bitwise."
 
 
-@check(
+@define_check(
     "determinism",
     "a call repeated, or with more threads, gives the same bits",
     order=60,

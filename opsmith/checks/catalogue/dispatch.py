@@ -10,12 +10,12 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.subject import REFERENCE
 from opsmith.checks.numerics.gradients import has_gradient
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward
 
 
-@check(
+@define_check(
     "dispatch",
     "the kernel asked for is the one that runs",
     order=5,

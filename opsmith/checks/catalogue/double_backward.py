@@ -18,7 +18,7 @@ from opsmith.checks.numerics.gradients import (
     stopped,
 )
 from opsmith.checks.numerics.oracle import Expected, RefusedError, measure, narrow, widen
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents
 from opsmith.kernels import HOST
@@ -30,7 +30,7 @@ _WEIGHTS = "the weights of the gradients"
 _EXAMPLES = 8
 
 
-@check(
+@define_check(
     "double-backward",
     "a gradient that is differentiated again gives the right second derivative, or raises",
     order=52,

@@ -13,7 +13,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.numerics.oracle import output_names
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.compat.torch_modules import FAKES
 from opsmith.compat.torch_tracing import fake_mode, named_source
@@ -22,7 +22,7 @@ from opsmith.signature import expressions
 from opsmith.signature.shapes import Fixed, Variadic
 
 
-@check(
+@define_check(
     "fake",
     "the fake kernel gives the real one's shapes, dtypes, devices and strides",
     order=30,

@@ -16,7 +16,7 @@ from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.catalogue.gradient import need_gradient
 from opsmith.checks.numerics.gradients import is_differentiable, leaves_of, stopped
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
 
@@ -39,7 +39,7 @@ class _Step:
 _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 
 
-@check(
+@define_check(
     "gradcheck",
     "gradients agree with finite differences of the operator itself",
     order=51,

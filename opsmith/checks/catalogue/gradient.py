@@ -19,7 +19,7 @@ from opsmith.checks.numerics.gradients import (
     has_leaves,
 )
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 
@@ -38,7 +38,7 @@ def need_gradient(trial: Trial) -> None:
     trial.wrong, trial.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
 
 
-@check(
+@define_check(
     "gradient",
     "gradients agree with the reference's in double precision",
     order=50,

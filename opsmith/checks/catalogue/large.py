@@ -24,7 +24,7 @@ from opsmith.checks.cases.values import fill
 from opsmith.checks.isolation.memory import available
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
@@ -61,7 +61,7 @@ class _Plan:
     small: Case
 
 
-@check(
+@define_check(
     "large",
     "more than 2**31 elements of one byte give right results, where there is memory",
     order=28,

@@ -18,7 +18,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject, subjects_of
 from opsmith.checks.harness import Call, Fault, Phase
 from opsmith.checks.numerics.comparison import same_bits
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.kernels.build.devices import host_reads
 from opsmith.operators import Operator
@@ -87,7 +87,7 @@ def _has_floats(trial: Trial) -> tuple[str | None, ...]:
     return (trial.subject.favourite,)
 
 
-@check(
+@define_check(
     "bounds",
     "the kernel accesses no memory but its arguments and results, and writes every result",
     subjects=compiled,
@@ -145,7 +145,7 @@ def _holds(tensor: Tensor, fill: int) -> Tensor:
     return (memory == fill).view(tensor.numel(), -1).all(1).view(tensor.shape)
 
 
-@check(
+@define_check(
     "schedules",
     "the results do not depend on how parallel_for cuts the work, nor on the order of the pieces",
     subjects=compiled,
@@ -181,7 +181,7 @@ def schedules(trial: Trial) -> None:
 
 
 def _sanitizer_check(sanitizer: str, finds: str) -> None:
-    @check(
+    @define_check(
         f"sanitize-{sanitizer}",
         f"{finds} (rebuilt with -fsanitize={sanitizer})",
         subjects=compiled,

@@ -23,7 +23,7 @@ from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import every_tensor_in
 
@@ -36,7 +36,7 @@ _KEPT = 20
 _PAIRS = Wanted(sizes=tuple(size for size in SIZES if size > 1))
 
 
-@check(
+@define_check(
     "side-effects",
     "a call leaves nothing behind, and calls at the same time do not meet",
     order=70,
@@ -161,7 +161,7 @@ def _switching_often() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-@check(
+@define_check(
     "statefulness",
     "a result depends on the arguments alone: not on earlier calls, nor on later ones",
     order=72,

@@ -19,7 +19,7 @@ from opsmith.checks.constant_coverage import telling_cases
 from opsmith.checks.export_comparison import ModelExports
 from opsmith.checks.numerics.gradients import has_leaves, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, true_gradients
 from opsmith.errors import DifferentiationError, OpsmithError
@@ -267,7 +267,7 @@ def _all_differ(case: Case) -> bool:
 
 
 def _register(target: Target, proof: Route, order: int) -> None:
-    @check(
+    @define_check(
         proof.name,
         proof.summary,
         order=order,

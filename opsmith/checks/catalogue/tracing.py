@@ -16,7 +16,7 @@ from opsmith.checks.cases.registered_cases import shown_shapes
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
 from opsmith.checks.numerics.oracle import RefusedError, widen
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, run_backward, true_gradients
 from opsmith.checks.wrapper_modules import dynamic_shape
@@ -30,7 +30,7 @@ _REGISTRATION = "test_autograd_registration"
 _COMPILER = (torch_modules.COMPILER, torch_modules.INDUCTOR, "sympy.tensor.tensor")
 
 
-@check(
+@define_check(
     "opcheck",
     "torch.library.opcheck passes",
     order=90,
@@ -128,7 +128,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(t for t in (*every, "test_aot_dispatch_dynamic") if t not in left_out)
 
 
-@check(
+@define_check(
     "compile",
     "torch.compile(fullgraph=True) gives right results",
     order=100,
@@ -245,7 +245,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
     )
 
 
-@check(
+@define_check(
     "export",
     "torch.export with dynamic sizes runs with others",
     order=110,

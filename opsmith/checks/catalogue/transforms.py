@@ -12,7 +12,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.oracle import Expected
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import flatten
@@ -21,7 +21,7 @@ from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
 
 
-@check(
+@define_check(
     "parallel-dims",
     "each slice along the parallel_dims is computed on its own",
     order=70,
@@ -159,7 +159,7 @@ def _slice_truth(
     )
 
 
-@check("vmap", "torch.vmap gives what a loop over the batch gives", order=75, runtime="vmap")
+@define_check("vmap", "torch.vmap gives what a loop over the batch gives", order=75, runtime="vmap")
 def vmap(trial: Trial) -> None:
     """Batch all tensors together, then each tensor alone."""
     signature = trial.signature

@@ -14,7 +14,7 @@ from opsmith.checks.cases.layouts import LAYOUTS
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.subject import Subject
 from opsmith.checks.numerics.comparison import same_bits
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
 from opsmith.kernels.languages.triton import triton_missing
@@ -38,7 +38,7 @@ def kernels_in_triton(operator: Operator) -> list[Subject]:
     ]
 
 
-@check(
+@define_check(
     "triton-interpreter",
     "a kernel in Triton, run by Triton's interpreter on the CPU, gives right results in any order "
     "of its programs, without races between them or accesses beside its memory",

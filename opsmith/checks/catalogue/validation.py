@@ -14,7 +14,7 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.cases.violations import violations
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.ways import AUTOCAST, Call, ways
 from opsmith.errors import OpsmithError
@@ -57,7 +57,9 @@ class _Bad:
     castable: bool = False
 
 
-@check("validation", "a bad argument raises an error that names operator and argument", order=80)
+@define_check(
+    "validation", "a bad argument raises an error that names operator and argument", order=80
+)
 def validation(trial: Trial) -> None:
     """Make one rank, shared size, dtype, device, length or value wrong at a time.
 

@@ -11,7 +11,7 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.layouts import EXPANDED, LAYOUTS, SLICED, TRANSPOSED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.comparison import compare
-from opsmith.checks.protocol import check
+from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 
 
@@ -31,7 +31,7 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
         raise
 
 
-@check(
+@define_check(
     "reference", "the results agree with the reference in double precision", order=10, apart=True
 )
 def reference(trial: Trial) -> None:
@@ -80,7 +80,7 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
                 break
 
 
-@check(
+@define_check(
     "layouts",
     "transposed, sliced and expanded arguments give right results",
     order=20,
@@ -128,7 +128,7 @@ def _is_strided(case: Case) -> bool:
     )
 
 
-@check("empty-sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
+@define_check("empty-sizes", "dimensions of size 0 and 1 give right results", order=25, apart=True)
 def empty_sizes(trial: Trial) -> None:
     """Set each dimension to 0 and to 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)
