@@ -118,7 +118,7 @@ def machine_settings() -> dict[str, Any]:
 
 @contextmanager
 def _environment(folders: Sequence[str]) -> Iterator[None]:
-    """Make the compilers that inductor runs find libraries in `folders`, and end with this process.
+    """Make inductor's compilers find libraries in `folders`, and end when this process ends.
 
     Inductor has a setting for libraries, but not for their folders.
     """

@@ -162,7 +162,8 @@ class Route:
             location (``backward: file.py:7``); empty if it is the kernel.
         remark: returns a note on how an operator with this kernel uses the route; empty for none.
         timed: name of the route in ``opsmith bench``; empty for a route that it leaves out.
-        compiles: whether the runtime compiles every call anew, so that a check makes half as many.
+        compiles: whether the runtime compiles every call anew, so that a check makes half as many
+            calls.
         beside_one: operators of PyTorch, by name (``aten::sigmoid``), that the runtime computes
             with an absolute error, even where results are small. The value is the error in units in
             the last place of 1; it is in single precision for coarser dtypes, which runtimes widen.

@@ -30,7 +30,7 @@ _QUICKLY = {
 }
 
 #: XLA computes tanh as a quotient of polynomials; its error is up to 2.2 units in the last place of
-#: 1 (measured in 0.10.2 on a CPU).
+#: 1 (measured with JAX 0.10.2 on a CPU).
 _BESIDE_ONE = {"aten::tanh": 2.2}
 
 

@@ -42,7 +42,7 @@ def _scatter_mean(
 
 
 def _log_sigmoid(input: Tensor) -> Tensor:
-    """Compute without an exponential that overflows to infinity from -89 down."""
+    """Compute without an exponential that overflows for inputs below -89."""
     return input.clamp(max=0) - _log1p(torch.exp(-input.abs()))
 
 
@@ -91,7 +91,7 @@ def _cross_entropy(
 
 
 def _log1p(input: Tensor) -> Tensor:
-    """Compute without losing digits of a small argument in 1 + x (W. Kahan's method)."""
+    """Compute log(1 + x) without losing the digits of a small x (W. Kahan's method)."""
     near = 1 + input
     step = near - 1
     exact = torch.where(step == 0, input, near.log() * (input / step))
@@ -99,7 +99,7 @@ def _log1p(input: Tensor) -> Tensor:
 
 
 def _expm1(input: Tensor) -> Tensor:
-    """Compute without losing digits of a small argument in exp(x) - 1 (W. Kahan's method)."""
+    """Compute exp(x) - 1 without losing the digits of a small x (W. Kahan's method)."""
     power = input.exp()
     step = power - 1
     exact = torch.where(step == 0, input, step * (input / power.log()))

@@ -231,7 +231,7 @@ class Emitter(abc.ABC):
         return self.constant(value)
 
     def _expected(self, schema: Any, position: int, inputs: Sequence[Any]) -> str | None:
-        """Return the dtype that ONNX requires for the input at `position`, or `None` if any."""
+        """Return the dtype that the input at `position` must have, or `None` if it is unknown."""
         if schema is None or not schema.inputs:
             return None
         kinds = [schema.inputs[min(i, len(schema.inputs) - 1)].type_str for i in range(len(inputs))]

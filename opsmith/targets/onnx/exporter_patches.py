@@ -96,14 +96,14 @@ def _number(g: Any, value: float, like: Any) -> Any:
 
 
 def _log1p(g: Any, data: Any) -> Any:
-    """Compute without losing digits of a small argument in 1 + x (W. Kahan's method)."""
+    """Compute log(1 + x) without losing the digits of a small x (W. Kahan's method)."""
     one = _number(g, 1.0, data)
     near = g.op("Add", data, one)
     return _exact_near_zero(g, data, g.op("Log", near), g.op("Sub", near, one))
 
 
 def _expm1(g: Any, data: Any) -> Any:
-    """Compute without losing digits of a small argument in exp(x) - 1 (W. Kahan's method)."""
+    """Compute exp(x) - 1 without losing the digits of a small x (W. Kahan's method)."""
     power = g.op("Exp", data)
     step = g.op("Sub", power, _number(g, 1.0, data))
     return _exact_near_zero(g, data, step, g.op("Log", power))
@@ -137,7 +137,7 @@ def _celu(g: Any, data: Any, alpha: Any) -> Any:
 
 
 def _log_sigmoid(g: Any, data: Any) -> Any:
-    """Compute without an exponential that overflows to infinity from -89 down."""
+    """Compute without an exponential that overflows for inputs below -89."""
     rest = _log1p(g, g.op("Exp", g.op("Neg", g.op("Abs", data))))
     return g.op("Sub", g.op("Min", data, _number(g, 0.0, data)), rest)
 

@@ -28,7 +28,7 @@ _FORMS = {
 _EXPORTERS = {"dynamo": "torch.onnx", "torchscript": "its TorchScript exporter"}
 _LACKS = frozenset(COMPLEX)
 #: ONNX Runtime computes the sigmoid as a quotient of polynomials; its error is up to 1.4 units in
-#: the last place of 1 (1.31 measured on a CPU).
+#: the last place of 1 (measured with ONNX Runtime 1.31 on a CPU).
 _BESIDE_ONE = {"aten::sigmoid": 1.4}
 #: Name in ``opsmith bench``, for one exporter only: a form is equally fast with either.
 _TIMED = {

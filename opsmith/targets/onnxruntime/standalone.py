@@ -21,7 +21,7 @@ OUT_OF_BOUNDS = re.compile("invalid indice|out of (data )?bounds|within bounds",
 
 
 def check(folder: Path = HERE) -> Any:
-    """Compare every file with the manifest, and this machine with the one that compiled.
+    """Compare every file with the manifest, and this machine with the exporting machine.
 
     Raises RuntimeError, naming the file, in the cases in which `opsmith.load` would refuse the
     folder.

@@ -27,8 +27,8 @@ class UntranslatableError(Exception):
 class ReadsValuesError(UntranslatableError):
     """The derivative reads values, which JAX does not know while it compiles.
 
-    A call so small that no values are read takes a path of its own, which is useless for other
-    calls of its kind.
+    A call so small that no values are read takes a path that other calls of its kind do not
+    take.
     """
 
     def __init__(self, place: str = "") -> None:

@@ -189,7 +189,7 @@ def _is_stride(expression: Any) -> bool:
 
 
 def _is_internal(guard: Any) -> bool:
-    """Return whether PyTorch's own operators compare, and took their general path.
+    """Return whether a comparison is made by PyTorch's operators, which took their general path.
 
     The graph then also holds for other sizes. An equation is an exception: a symbol that equals a
     number is replaced by the number.

@@ -442,7 +442,7 @@ def convolution(
     return found if bias is None else found + bias.reshape(-1, *(1,) * rank)
 
 
-# --- new ones ------------------------------------------------------------------------------------
+# --- new tensors ---------------------------------------------------------------------------------
 
 
 def full(size: Sequence[int], value: Any, *, dtype: str | None = None) -> Any:

@@ -16,7 +16,7 @@ from opsmith.signature.model import Signature
 _SHOWN = 3
 
 Condition = tuple[str, Callable[..., Any], bool]
-"""Its text, a function that checks it, and whether only memory layouts depend on it."""
+"""A condition's text, a function that checks it, and whether only memory layouts depend on it."""
 
 
 @dataclass(frozen=True)
