@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -358,7 +359,13 @@ def test_loaded_operators_are_found_by_either_name(tmp_path: Path) -> None:
         with pytest.raises(AttributeError) as caught:
             getattr(made.ops, name)
         assert str(caught.value) == f"{tmp_path} {said}"
+        with pytest.raises(AttributeError) as caught:
+            getattr(made, name)
+        assert str(caught.value) == f"{tmp_path} {said}"
     assert not hasattr(made.ops, "__deepcopy__")
+    assert made.g is min
+    assert {"f", "g", "runner", "items"} <= set(dir(made))
+    assert copy.copy(made).g is min
 
 
 def test_an_artifact_of_a_kind_that_its_target_does_not_load_is_refused(tmp_path: Path) -> None:

@@ -218,10 +218,13 @@ def _nesting(spec: Any) -> str:
 class LoadedOperators(Mapping[str, Callable[..., Any]]):
     """Exported operators by ``namespace::name``, as the runtime's users call them.
 
+    ``loaded["ns::my_op"]`` and ``loaded.my_op`` are the same operator.
+
     Attributes:
         artifact: the artifact that was loaded.
         runner: the target's runner.
-        ops: the operators by their short names: ``loaded.ops.my_op(…)``.
+        ops: the operators by their short names, also those named like an attribute of `loaded`
+            itself: ``loaded.ops.items(…)``.
     """
 
     def __init__(self, artifact: Artifact, runner: OperatorRunner) -> None:
@@ -240,6 +243,15 @@ class LoadedOperators(Mapping[str, Callable[..., Any]]):
             raise KeyError(
                 f"{self.artifact.folder} has no operator {name!r}; it has {', '.join(self)}"
             ) from None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if "ops" not in self.__dict__:  # A copy that is being made has no attributes yet.
+            raise AttributeError(name)
+        found: Callable[..., Any] = getattr(self.ops, name)
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.ops)})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.runner.functions)
