@@ -56,7 +56,7 @@ def _copy(g: Any, data: Any, source: Any, non_blocking: Any = None) -> Any:
 
 
 def _unfold(g: Any, data: Any, dim: Any, size: Any, step: Any) -> Any:
-    """Translate windows along a dimension; the exporter is wrong before the last but one."""
+    """Translate windows; the exporter is wrong for dimensions before the last but one."""
     from torch.onnx import symbolic_opset12
 
     axis, size_, step_ = (
