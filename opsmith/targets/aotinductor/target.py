@@ -57,7 +57,7 @@ class AOTInductor(ModelTarget):
         Option("inductor", "settings of torch_inductor.settings(), as JSON", "{}"),
         Option("runner", "build the program too that runs it without Python", False, kind=bool),
     )
-    imports = (torch_modules.INDUCTOR,)
+    prepares = (torch_modules.INDUCTOR,)
     page = "docs/reference/aotinductor.md"
 
     def available(self) -> str | None:
