@@ -130,6 +130,26 @@ def test_the_class_that_op_returns_is_public():
     assert "DefinedOperator" in opsmith.__all__
 
 
+def test_each_use_of_register_kernel_has_a_signature_and_a_docstring_of_its_own():
+    tree = ast.parse(inspect.getsource(sys.modules[opsmith.DefinedOperator.__module__]))
+    uses = [
+        one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.FunctionDef)
+        and one.name == "register_kernel"
+        and "overload" in map(ast.unparse, one.decorator_list)
+    ]
+    told = [{a.arg for a in (*use.args.args, *use.args.kwonlyargs)} for use in uses]
+    assert [names & {"function", "source", "grid"} for names in told] == [
+        {"function"},
+        {"source"},
+        {"grid"},
+    ]
+    assert len({ast.get_docstring(use) for use in uses} - {None}) == len(uses)
+    given = set(inspect.signature(opsmith.DefinedOperator.register_kernel).parameters)
+    assert set.union(*told) == given
+
+
 def test_the_packages_that_hold_public_names_are_attributes():
     script = (
         "import opsmith; print([getattr(opsmith, name).__name__ for name in opsmith._PACKAGES])"

@@ -6,28 +6,32 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
-from opsmith.compat.torch_dispatch import key_set
 from opsmith.errors import DeclarationError, MissingDependencyError
-from opsmith.kernels import DEVICES, HOST, KernelSource, find_device, get_device, kernel_source
+from opsmith.kernels import KernelSource, get_device, kernel_source
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import Kernel, Operator, RegisteredOperator
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autocast, graph_caches
-from opsmith.operators.dispatch.kernel import NativeKernel, PythonKernel, dispatch_key, source_path
+from opsmith.operators.dispatch.kernel import (
+    NativeKernel,
+    PythonKernel,
+    device_types_of,
+    dispatch_key,
+    host_kernel_without_tensors,
+    source_path,
+)
 from opsmith.operators.dispatch.registration import Registration
 from opsmith.signature import Signature
 from opsmith.signature.suggestions import refuse_unknown_keywords
 
 if TYPE_CHECKING:
     from opsmith.operators.dispatch.declared_backward import DeclaredBackward
-
-_HOST_KEYS = key_set("CPU")
 
 
 class DefinedOperator(RegisteredOperator):
@@ -59,7 +63,7 @@ class DefinedOperator(RegisteredOperator):
             and tensors
             and all(p.optional or p.is_tensor_list for p in tensors)
         ):
-            implementation = self._or_on_the_host(implementation)
+            implementation = host_kernel_without_tensors(self, implementation)
         for key in keys:
             self._registration.implement(key, implementation)
         self._registration.fake(late(lambda: _derived_fake(signature)))
@@ -77,32 +81,50 @@ class DefinedOperator(RegisteredOperator):
         graph_caches.begin(self.name, reference, signature.facts(), how, *names)
         registry.add(self)
 
-    def _or_on_the_host(self, reference: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that runs the reference, or the host's kernel if a call has no tensors.
-
-        The dispatch key of the host is not set in such a call, so the dispatcher cannot find its
-        kernel.
-        """
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            from opsmith.operators.core.arguments import every_tensor_in
-
-            if HOST not in self.kernels or not self.is_enabled(HOST):
-                return reference(*args, **kwargs)
-            if any(True for _ in every_tensor_in(self.arguments(args, kwargs))):
-                return reference(*args, **kwargs)
-            return self.overload.redispatch(_HOST_KEYS, *args, **kwargs)
-
-        return run
-
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return registry.get, (self.name,)
 
+    @overload  # type: ignore[override]
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        function: Callable[..., Any] | None = ...,
+        *,
+        triton: Literal[True] | None = ...,
+    ) -> Any:
+        """Register a function, or decorate it; with ``triton=True`` it launches Triton kernels."""
+
+    @overload
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        *,
+        source: str | Path,
+        api: str = ...,
+        strided: bool | Sequence[str] = ...,
+        flags: Sequence[str] = ...,
+        language: str = ...,
+    ) -> None:
+        """Register a C++, CUDA or Ascend C file, which is built when it is first needed."""
+
+    @overload
+    def register_kernel(
+        self,
+        device_types: str | Sequence[str],
+        *,
+        triton: Any,
+        grid: Any,
+        meta: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = ...,
+        args: Mapping[str, Any] | None = ...,
+        strided: bool | Sequence[str] = ...,
+    ) -> None:
+        """Register a ``@triton.jit`` kernel, or its location, which is launched on `grid`."""
+
     @refuse_unknown_keywords(lambda self, *_: f"{self.name}: register_kernel")
-    def register_kernel(  # type: ignore[override]
+    def register_kernel(
         self,
         device_types: str | Sequence[str],
         function: Callable[..., Any] | None = None,
@@ -150,7 +172,7 @@ class DefinedOperator(RegisteredOperator):
         Raises:
             DeclarationError: the device type, file or parameter does not exist.
         """
-        devices = self._device_types(device_types)
+        devices = device_types_of(self.name, device_types)
         keys = {device: dispatch_key(device, self.signature) for device in devices}
         made: type[PythonKernel] = PythonKernel
         if triton or (grid, meta, args) != (None, None, None):
@@ -183,16 +205,6 @@ class DefinedOperator(RegisteredOperator):
         for device in devices:
             self._register(made(device, function))
         return function
-
-    def _device_types(self, given: str | Sequence[str]) -> list[str]:
-        devices = [given] if isinstance(given, str) else given
-        if isinstance(devices, Sequence) and all(isinstance(one, str) for one in devices):
-            return list(devices)
-        hint = "; where none is registered, the reference runs" if given is None else ""
-        raise DeclarationError(
-            f'{self.name}: register_kernel: expected a device type, as in "cpu", or a sequence of '
-            f"these, got {given!r}{hint}"
-        )
 
     def _register(self, kernel: Kernel) -> None:
         self.kernels[kernel.device] = kernel
@@ -469,18 +481,7 @@ class DefinedOperator(RegisteredOperator):
         Raises:
             DeclarationError: the device type does not support autocast.
         """
-        device = find_device(device_type)
-        key = None if device is None else device.autocast_key
-        if key is None:
-            there = [name for name, row in DEVICES.items() if row.autocast_key is not None]
-            raise DeclarationError(
-                f"{self.name}: register_autocast({device_type!r}): there are {', '.join(there)}"
-            )
-        if not isinstance(cast_inputs, torch.dtype):
-            raise DeclarationError(
-                f"{self.name}: register_autocast: expected a dtype, as in torch.float16, got "
-                f"{cast_inputs!r}"
-            )
+        key = autocast.casting_key(self.name, device_type, cast_inputs)
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
         graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))

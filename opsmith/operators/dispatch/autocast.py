@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith import kernels
 from opsmith.compat.torch_dispatch import key_set, passing_over
+from opsmith.errors import DeclarationError
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -20,6 +21,26 @@ def autocast_keys() -> list[str]:
     """Return the autocast keys of all device types, each once."""
     keys = (row.autocast_key for row in kernels.DEVICES.values())
     return list(dict.fromkeys(key for key in keys if key is not None))
+
+
+def casting_key(name: str, device_type: str, cast_inputs: torch.dtype) -> str:
+    """Return the autocast key of a device type, given the arguments of ``register_autocast``.
+
+    Raises:
+        DeclarationError: the device type does not support autocast, or `cast_inputs` is no dtype.
+    """
+    device = kernels.find_device(device_type)
+    key = None if device is None else device.autocast_key
+    if key is None:
+        there = [one for one, row in kernels.DEVICES.items() if row.autocast_key is not None]
+        raise DeclarationError(
+            f"{name}: register_autocast({device_type!r}): there are {', '.join(there)}"
+        )
+    if not isinstance(cast_inputs, torch.dtype):
+        raise DeclarationError(
+            f"{name}: register_autocast: expected a dtype, as in torch.float16, got {cast_inputs!r}"
+        )
+    return key
 
 
 def needs_promotion(signature: Signature) -> bool:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opsmith import kernels
-from opsmith.compat.torch_dispatch import CONJUGATE, NEGATIVE, is_passed_over, set_passed_over
+from opsmith.compat.torch_dispatch import (
+    CONJUGATE,
+    NEGATIVE,
+    is_passed_over,
+    key_set,
+    set_passed_over,
+)
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
@@ -20,6 +26,8 @@ from opsmith.operators.core.source_location import where_written
 
 if TYPE_CHECKING:
     from opsmith.signature import Signature
+
+_HOST_KEYS = key_set("CPU")
 
 
 def dispatch_key(device: str, signature: Signature) -> str:
@@ -30,6 +38,43 @@ def dispatch_key(device: str, signature: Signature) -> str:
     """
     what = f"{signature.qualname}: register_kernel({device!r})"
     return kernels.dispatch_key(device, signature, what)
+
+
+def device_types_of(name: str, given: str | Sequence[str]) -> list[str]:
+    """Return the device types that ``register_kernel`` of the operator `name` was given.
+
+    Raises:
+        DeclarationError: `given` is neither a string nor a sequence of strings.
+    """
+    devices = [given] if isinstance(given, str) else given
+    if isinstance(devices, Sequence) and all(isinstance(one, str) for one in devices):
+        return list(devices)
+    hint = "; where none is registered, the reference runs" if given is None else ""
+    raise DeclarationError(
+        f'{name}: register_kernel: expected a device type, as in "cpu", or a sequence of '
+        f"these, got {given!r}{hint}"
+    )
+
+
+def host_kernel_without_tensors(
+    operator: RegisteredOperator, reference: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function that runs the reference, or the host's kernel if a call has no tensors.
+
+    The dispatch key of the host is not set in such a call, so the dispatcher cannot find its
+    kernel.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from opsmith.operators.core.arguments import every_tensor_in
+
+        if kernels.HOST not in operator.kernels or not operator.is_enabled(kernels.HOST):
+            return reference(*args, **kwargs)
+        if any(True for _ in every_tensor_in(operator.arguments(args, kwargs))):
+            return reference(*args, **kwargs)
+        return operator.overload.redispatch(_HOST_KEYS, *args, **kwargs)
+
+    return run
 
 
 @dataclass
