@@ -395,10 +395,11 @@ def test_processes_are_forked_from_one_that_imported_no_compiler_and_knows_all_c
 import os, sys
 from pathlib import Path
 from hypothesis.internal.conjecture import providers
-from opsmith.checks.isolation import process, supervise
+from opsmith.checks import worker_server
+from opsmith.checks.isolation import supervisor
 
-process._import_all()
-supervise._keep_files_in(Path({str(tmp_path)!r}))
+worker_server._import_all()
+supervisor._keep_files_in(Path({str(tmp_path)!r}))
 assert providers._sys_modules_len, "Hypothesis has not looked for constants"
 print([name for name in ("torch._inductor", "torch._dynamo") if name in sys.modules])
 """
