@@ -7,14 +7,13 @@ measures from outside how long the requested calls take.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from opsmith.checks.isolation.supervisor import answer, supervise, write_all
+from opsmith.checks.isolation.server import Reply, answer_all, take_requests
+from opsmith.checks.isolation.supervisor import answer, supervise
 from opsmith.kernels import HOST
 
 
@@ -30,23 +29,8 @@ def _prepare() -> None:
 
 
 def _serve(answers: int) -> None:
-    requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    # Redirect standard input from /dev/null, so that nothing else reads the requests by mistake.
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    timed = _Timed(requests, answers)
-    for line in requests:
-        request = json.loads(line)
-        payload = requests.read(request.get("bytes", 0))
-        number = request["number"]
-        try:
-            reply, data = getattr(timed, f"do_{request['event']}")(request, payload)
-        except BaseException as error:
-            shown = f"{type(error).__name__}: {str(error).strip()}"[:2000]
-            reply, data = {"event": "raised", "message": shown}, b""
-        answer(answers, request=number, bytes=len(data), **reply)
-        write_all(answers, data)
+    requests = take_requests()
+    answer_all(requests, answers, _Timed(requests, answers).reply)
 
 
 class _Timed:
@@ -62,7 +46,16 @@ class _Timed:
         self._flushing: Any = None
         self._device = HOST
 
-    def do_load(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def reply(self, request: dict[str, Any], payload: bytes) -> Reply:
+        """Serve a request by the method of its event; an exception is an answer too."""
+        try:
+            reply: Reply = getattr(self, f"do_{request['event']}")(request, payload)
+        except BaseException as error:
+            shown = f"{type(error).__name__}: {str(error).strip()}"[:2000]
+            return {"event": "raised", "message": shown}, b""
+        return reply
+
+    def do_load(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Import an operator, and list the contestants that can be timed in this process."""
         from opsmith.bench.contestants import contestants, references
         from opsmith.checks.cases.import_location import Location, obtain
@@ -81,7 +74,7 @@ class _Timed:
         listed = [[one.name, one.device, one.obstacle] for one in found]
         return {"event": "loaded", "contestants": listed}, b""
 
-    def do_prepare(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_prepare(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Build and compile a contestant, and call it once."""
         import torch
 
@@ -99,7 +92,7 @@ class _Timed:
         gc.freeze()
         return {"event": "prepared"}, b""
 
-    def do_forget(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_forget(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Drop everything that was prepared, since other sizes follow."""
         import torch
 
@@ -109,14 +102,14 @@ class _Timed:
         torch.compiler.reset()
         return {"event": "forgotten"}, b""
 
-    def do_place(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_place(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Receive sets of arguments, into the memory of the previous sets if these fit."""
         known = self._sets if self._described == request["arguments"] else []
         self._sets = self._placed(request, payload, known)
         self._described = request["arguments"]
         return {"event": "placed"}, b""
 
-    def do_time(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_time(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Make the requested calls, between the message ``go`` and the answer ``done``."""
         import torch
 
@@ -143,7 +136,7 @@ class _Timed:
         data = b"".join(element_bytes(result) for result in seen)
         return {"event": "results", "results": described}, data
 
-    def do_idle(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_idle(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Do everything that a batch does, except the calls."""
         import torch
 
@@ -157,7 +150,7 @@ class _Timed:
             answer(self._answers, request=request["number"], event="done")
         return {"event": "idled"}, b""
 
-    def do_machine(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def do_machine(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Copy memory, or multiply matrices, as often as requested."""
         work = self._work(request)
         work()

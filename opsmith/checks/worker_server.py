@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsmith.checks.isolation.launch import fork, python
+from opsmith.checks.isolation.server import empty_input
 from opsmith.checks.isolation.supervisor import Children, answer, supervise
 from opsmith.compat import torch_modules
 from opsmith.compat.gc_pause import uncollected
@@ -174,11 +175,7 @@ def _serve_row(request: dict[str, Any], operator: Operator, answers: int, forked
     from opsmith.checks.runner import run_check
 
     number = request["number"]
-    # Redirect standard input from /dev/null: requests are for the template, and no kernel should
-    # read them.
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+    empty_input()  # the requests are for the template
     answer(answers, request=number, event="started", pid=os.getpid())
     check = next(one for one in all_checks() if one.name == request["check"])
     subject = next(one for one in check.subjects(operator) if one.kernel == request["kernel"])

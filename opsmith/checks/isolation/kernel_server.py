@@ -6,8 +6,6 @@ process.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections import deque
 from pathlib import Path
@@ -18,7 +16,8 @@ from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.isolation.fork_detection import FORK_CODE, FORKED, Forks
-from opsmith.checks.isolation.supervisor import answer, supervise, write_all
+from opsmith.checks.isolation.server import Reply, answer_all, take_requests
+from opsmith.checks.isolation.supervisor import supervise
 from opsmith.checks.isolation.user_traceback import raised
 from opsmith.checks.isolation.wire import (
     Reader,
@@ -79,30 +78,8 @@ def run(source: Source) -> None:
 
 def serve(answers: int, source: Source) -> None:
     """Answer requests until the input ends."""
-    requests = os.fdopen(os.dup(0), "rb", buffering=1 << 20)
-    # A kernel that reads standard input must not consume requests.
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
     calls = _Calls(source)
-    for line in requests:
-        forks = Forks()
-        request = json.loads(line)
-        payload = requests.read(request.get("bytes", 0))
-        data = b""
-        try:
-            if request["event"] == "load":
-                reply = {"event": "loaded", **source.load(request)}
-            else:
-                reply, data = calls.call(request, payload)
-        except Failure as failure:
-            reply = {"event": "failed", "message": str(failure), "code": failure.code}
-        except BaseException as error:
-            reply = {"event": "failed", "message": raised(error)[:_MESSAGE], "code": ""}
-        if forks.happened():
-            reply, data = {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
-        answer(answers, request=request["number"], bytes=len(data), **reply)
-        write_all(answers, data)
+    answer_all(take_requests(), answers, calls.reply)
 
 
 class _Calls:
@@ -118,7 +95,24 @@ class _Calls:
         self._memory: dict[str, Tensor] = {}
         self._returned: dict[str, deque[list[Tensor]]] = {}
 
-    def call(self, request: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def reply(self, request: dict[str, Any], payload: bytes) -> Reply:
+        """Import operators or call one, and return the answer; a failure is an answer too."""
+        forks = Forks()
+        data = b""
+        try:
+            if request["event"] == "load":
+                reply = {"event": "loaded", **self._source.load(request)}
+            else:
+                reply, data = self.call(request, payload)
+        except Failure as failure:
+            reply = {"event": "failed", "message": str(failure), "code": failure.code}
+        except BaseException as error:
+            reply = {"event": "failed", "message": raised(error)[:_MESSAGE], "code": ""}
+        if forks.happened():
+            return {"event": "failed", "message": FORKED, "code": FORK_CODE}, b""
+        return reply, data
+
+    def call(self, request: dict[str, Any], payload: bytes) -> Reply:
         """Call an operator, or differentiate it."""
         operator = self._source.operator(request["operator"])
         made = _Arguments(self._memory, Reader(payload), request["device"])
@@ -154,7 +148,7 @@ def _differentiated(
     request: dict[str, Any],
     arguments: dict[str, Any],
     cotangents: list[Tensor],
-) -> tuple[dict[str, Any], bytes]:
+) -> Reply:
     def call(own: Any) -> Any:
         positional, keywords = operator.split(own)
         with threads(request["threads"]):
