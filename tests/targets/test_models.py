@@ -365,6 +365,16 @@ def test_a_package_is_carried_as_one_and_what_only_types_need_is_not(
     assert found == {**carried, "_opsmith/part/__init__.py": "Y = 2\n"}
 
 
+def test_modules_may_lie_in_the_package_itself() -> None:
+    found = vendoring.modules(
+        ["targets.exporting.packages.runtime"],
+        moved={"targets.exporting.packages": ""},
+        folder="",
+    )
+    assert set(found) == {"errors.py", "runtime.py"}
+    assert "\nfrom .errors import ArtifactError\n" in found["runtime.py"]
+
+
 def test_modules_may_be_moved_and_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("from opsmith.errors import ArtifactError\nX = ArtifactError\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,22 +11,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from opsmith import errors
 from opsmith.kernels.build.version import version
 from opsmith.operators import Operator
 from opsmith.signature import NO_DEFAULT, Parameter, Signature
 from opsmith.targets.exporting.artifact import OperatorUse, file_digest
 from opsmith.targets.exporting.operator_export import kernel_of
-from opsmith.targets.exporting.packages import runtime
+from opsmith.targets.exporting.packages import vendoring
 from opsmith.targets.exporting.packages.writer import attributes_of, head, package_name, project
 from opsmith.targets.exporting.protocol import Outcome
 from opsmith.targets.exporting.readme import README
 from opsmith.targets.python import extension, library, signature_text
 
 _PACKAGE = Path(__file__).parent / "package"
-_IMPORT = re.compile(
-    r"from opsmith\.(errors|targets\.exporting\.packages|targets\.python\.package) import"
-)
+_OWN = "targets.python.package"
+_MOVED = {_OWN: "", "targets.exporting.packages": ""}
 
 
 @dataclass(frozen=True)
@@ -85,13 +82,9 @@ def export(operators: Sequence[Operator], folder: Path, options: Mapping[str, An
 
 
 def _modules() -> dict[str, str]:
-    """Return the modules that every package has, with their imports made relative."""
-    files = [*sorted(_PACKAGE.glob("_[a-z]*.py")), Path(errors.__file__), Path(runtime.__file__)]
-    return {path.name: _IMPORT.sub(_relocated, path.read_text("utf-8")) for path in files}
-
-
-def _relocated(match: re.Match[str]) -> str:
-    return "from .errors import" if match[1] == "errors" else "from . import"
+    """Return the text of the modules that every package has, by file name."""
+    own = sorted(_PACKAGE.glob("_[a-z]*.py"))
+    return vendoring.modules([f"{_OWN}.{path.stem}" for path in own], moved=_MOVED, folder="")
 
 
 def _serves(shared: bool) -> str:

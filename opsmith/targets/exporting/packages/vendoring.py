@@ -25,15 +25,18 @@ def modules(
     *,
     moved: Mapping[str, str] | None = None,
     instead: Mapping[str, Path] | None = None,
+    folder: str = FOLDER,
 ) -> dict[str, str]:
     """Return the text of each copied module, by its path within the package.
 
     Args:
         first: modules to start from, without ``opsmith.``.
         moved: new prefixes of modules' names, by the old prefix: ``{"targets.jax.package":
-            "jax"}``.
+            "jax"}``; ``""`` for modules that lie in the folder itself.
         instead: files to copy in place of modules.
+        folder: the folder of the package for the copies; ``""`` for the package's own.
     """
+    moved = moved or {}
     instead = instead or {}
     files: dict[str, Path] = {}
     waiting = list(first)
@@ -46,12 +49,14 @@ def modules(
     found = {}
     for module, file in files.items():
         is_package = file.name == "__init__.py" or _is_parent(module, files)
-        place = place_of(module, moved).replace(".", "/")
-        place += "/__init__.py" if is_package else ".py"
-        found[place] = _relocated(file.read_text(encoding="utf-8"), place, moved or {})
+        inner = _moved(module, moved).replace(".", "/")
+        inner += "/__init__.py" if is_package else ".py"
+        dots = "." * (1 + inner.count("/"))
+        place = f"{folder}/{inner}".lstrip("/")
+        found[place] = _relocated(file.read_text(encoding="utf-8"), dots, moved)
     for place in list(found):
-        for folder in Path(place).parents[:-1]:
-            found.setdefault(f"{folder}/__init__.py", _EMPTY)
+        for parent in Path(place).parents[:-1]:
+            found.setdefault(f"{parent}/__init__.py", _EMPTY)
     return dict(sorted(found.items()))
 
 
@@ -63,7 +68,7 @@ def place_of(module: str, moved: Mapping[str, str] | None = None) -> str:
 def _moved(module: str, moved: Mapping[str, str]) -> str:
     for beginning, there in moved.items():
         if module == beginning or module.startswith(f"{beginning}."):
-            return there + module[len(beginning) :]
+            return (there + module[len(beginning) :]).lstrip(".")
     return module
 
 
@@ -99,7 +104,6 @@ def _imported(text: str, instead: Mapping[str, Path]) -> Iterator[str]:
                 yield module
 
 
-def _relocated(text: str, place: str, moved: Mapping[str, str]) -> str:
-    """Return `text` with its imports of opsmith made relative to `place`."""
-    dots = "." * place.count("/")
+def _relocated(text: str, dots: str, moved: Mapping[str, str]) -> str:
+    """Return `text` with imports of opsmith made relative; `dots` lead to the copies' folder."""
     return _IMPORT.sub(lambda m: f"{m[1]}{dots}{_moved(m[2] or '', moved)}{m[3]}", text)
