@@ -8,7 +8,6 @@ import random
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -66,12 +65,7 @@ class Surroundings:
         self._random = torch.get_rng_state()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for what, (read, restore) in _SETTINGS.items():
             if read() != self._values[what]:
                 restore(self._values[what])
