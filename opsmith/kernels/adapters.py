@@ -235,7 +235,8 @@ def build(
     *,
     title: str,
     made_of: Sequence[Path],
-    include_dirs: Sequence[Path],
+    include: Path,
+    include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
 ) -> Path:
     """Build the library by which a runtime without PyTorch calls a kernel, and return its path.
@@ -245,8 +246,9 @@ def build(
         runtime: an identifier, for names of files.
         adapter: returns the adapter's source for a kernel.
         title: the runtime's name, for messages.
-        made_of: the files that decide the result of `adapter`, and the files that it includes.
-        include_dirs: the folders of the included files.
+        made_of: the files that decide the result of `adapter`.
+        include: the folder of the headers that come with the adapter.
+        include_dirs: the folders of other headers, which belong to the runtime.
         flags: compiler flags for the adapter.
 
     Raises:
@@ -258,11 +260,12 @@ def build(
     def files() -> dict[str, str]:
         return {**kernel_files(signature), f"{signature.name}_{runtime}.cpp": adapter(kernel)}
 
-    key = generated_key(signature, kernel.strided, *(file.read_bytes() for file in made_of))
+    decisive = [*made_of, *sorted(include.rglob("*.h"))]
+    key = generated_key(signature, kernel.strided, *(file.read_bytes() for file in decisive))
     return kernel.build_beside(
         f"{signature.namespace}__{signature.name}__{runtime}",
         Generated(key, files),
-        include_dirs=include_dirs,
+        include_dirs=[include, *include_dirs],
         flags=flags,
         torch="none",
         what=f"{signature.qualname} ({title})",

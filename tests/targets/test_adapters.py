@@ -121,6 +121,26 @@ def test_the_kernel_that_a_runtime_calls_is_in_the_library_of_its_adapter(
     assert [name for name, text in files.items() if entry in text and name.endswith(".cpp")]
 
 
+def test_a_changed_header_of_an_adapter_makes_another_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = []
+
+    def build(recipe: Recipe) -> Path:
+        keys.append(recipe.common.generated.key)
+        return tmp_path
+
+    monkeypatch.setattr(Recipe, "build", build)
+    header = tmp_path / "inner" / "results.h"
+    header.parent.mkdir()
+    for text in ("// one", "// two", "// one"):
+        header.write_text(text)
+        adapters.build(
+            SOURCE, "python", python.adapter, title="Python", made_of=[], include=tmp_path
+        )
+    assert keys[0] == keys[2] != keys[1]
+
+
 def test_an_argument_of_each_kind_is_the_same_type_in_every_runtime() -> None:
     def taken(text: str) -> set[tuple[str, str]]:
         return set(re.findall(r"Argument<([^>]+)> (arg_\w+)", text))

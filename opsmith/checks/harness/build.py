@@ -125,8 +125,8 @@ def build(source: KernelSource, sanitizer: str = "", *, emulated: bool = False) 
             f"{kind}__{sanitizer}" if sanitizer else kind,
             adapter,
             title=f"the checks' harness{', ' + sanitizer if sanitizer else ''}",
-            made_of=[_TEMPLATE, Path(__file__), *sorted(_INCLUDE.rglob("*.h"))],
-            include_dirs=[_INCLUDE],
+            made_of=[_TEMPLATE, Path(__file__)],
+            include=_INCLUDE,
             flags=flags,
         )
 

@@ -56,8 +56,9 @@ def build(source: KernelSource) -> Path:
         "jax",
         adapter,
         title="JAX",
-        made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
-        include_dirs=[INCLUDE, Path(jax.ffi.include_dir())],
+        made_of=[_TEMPLATE, Path(__file__)],
+        include=INCLUDE,
+        include_dirs=[Path(jax.ffi.include_dir())],
     )
 
 

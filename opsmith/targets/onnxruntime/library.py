@@ -66,8 +66,8 @@ def build(source: KernelSource) -> Path:
         "onnxruntime" if source.device == HOST else f"onnxruntime_{source.device}",
         adapter,
         title="ONNX Runtime",
-        made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
-        include_dirs=[INCLUDE],
+        made_of=[_TEMPLATE, Path(__file__)],
+        include=INCLUDE,
     )
 
 

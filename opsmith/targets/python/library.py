@@ -37,8 +37,8 @@ def build(source: KernelSource) -> Path:
         "python",
         adapter,
         title="Python",
-        made_of=[_TEMPLATE, Path(__file__), *sorted(INCLUDE.rglob("*.h"))],
-        include_dirs=[INCLUDE],
+        made_of=[_TEMPLATE, Path(__file__)],
+        include=INCLUDE,
     )
 
 
