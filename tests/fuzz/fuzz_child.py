@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import resource
 import sys
 from pathlib import Path
@@ -100,15 +101,9 @@ class Fuzzer:
             if self._is_named(str(error)) or (no_gradient and self.operator.name in str(error)):
                 return "refused", ""
             note = f"{way}: {type(error).__name__}: {str(error)[:400]}"
-            if not self.runtime.probed:
-                return "unnamed", note
-            again, _, rng = self.draw(number)
-            rng.setstate(state)
-            try:
-                self.runtime.ways[way](_probe, again.arguments, rng)
-            except Exception as reached:
-                if isinstance(reached, Reached) or "the operator was reached" in str(reached):
-                    return "unnamed", note
+            if self.runtime.probed and not self._is_reached(number, state):
+                return "elsewhere", note
+            if self.runtime.compared and alike(error, self.baseline(number, state)):
                 return "elsewhere", note
             return "unnamed", note
         if result is UNSEEN or not self.runtime.real:
@@ -119,6 +114,16 @@ class Fuzzer:
             return ("wrong" if unknown.startswith("!") else "unchecked"), f"{way}: {unknown}"
         written = way in _WRITES and self.runtime.writes
         return self._compare(call, expected, result, written, way)
+
+    def _is_reached(self, number: int, state: Any) -> bool:
+        """Return whether a call comes as far as the operator, from that state of chance."""
+        call, way, rng = self.draw(number)
+        rng.setstate(state)
+        try:
+            self.runtime.ways[way](_probe, call.arguments, rng)
+        except Exception as error:
+            return isinstance(error, Reached) or "the operator was reached" in str(error)
+        return True
 
     def _is_named(self, message: str) -> bool:
         operator = self.operator.name in message or not self.runtime.names_operator
@@ -173,21 +178,44 @@ class Fuzzer:
             return "unchecked", f"{way}: {type(error).__name__}: {str(error)[:80]}"
         return "accepted", ""
 
-    def baseline(self, number: int) -> None:
-        """The same call of `torch.add`: whether it crashes, too, is seen from outside."""
+    def baseline(self, number: int, state: Any = None) -> Exception | None:
+        """Make the same call of `torch.add`, and return what it raises."""
         call, way, rng = self.draw(number)
-
-        def add(*args: Any, **kwargs: Any) -> Any:
-            found: Any = torch.zeros(())
-            for value in tree_leaves((args, kwargs)):
-                if isinstance(value, Tensor | np.ndarray):
-                    found = torch.add(torch.as_tensor(value), 1)
-            return found
+        if state is not None:
+            rng.setstate(state)
 
         try:
-            self.runtime.ways[way](self.runtime.likewise(add), call.arguments, rng)
+            self.runtime.ways[way](self.runtime.likewise(add_to_each), call.arguments, rng)
         except Exception as error:
-            print(error, file=sys.stderr)
+            return error
+        return None
+
+
+def add_to_each(*args: Any, **kwargs: Any) -> list[Tensor]:
+    """Add to every tensor, and return every sum: a compiler leaves out what nobody reads."""
+    return [
+        torch.add(torch.as_tensor(value), 1)
+        for value in tree_leaves((args, kwargs))
+        if isinstance(value, Tensor | np.ndarray)
+    ]
+
+
+def alike(one: BaseException | None, other: BaseException | None) -> bool:
+    """Return whether two errors, and their causes, are of one kind and begin alike.
+
+    Numbers, places in memory, and the operator's name may differ.
+    """
+    if one is None or other is None:
+        return one is other
+    same = type(one) is type(other) and _beginning(one) == _beginning(other)
+    return same and alike(one.__cause__, other.__cause__)
+
+
+def _beginning(error: BaseException) -> str:
+    lines = [*str(error).splitlines(), "", ""]
+    # Dynamo quotes the error that it met, after lines that are the same for every error.
+    said = " ".join([*lines[: 1 + lines[0].endswith("raised:")], *re.findall("got .*", str(error))])
+    return re.sub(r"torch\._ops\.[\w.]+|0x[0-9a-f]+|\d+", "#", said)
 
 
 def _without_values(value: Any) -> bool:

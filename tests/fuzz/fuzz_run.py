@@ -8,8 +8,9 @@ python tests/fuzz/fuzz_run.py                        1,000 calls in each runtime
 Calls are made in processes of their own: one that crashes or hangs is counted, and compared with
 `torch.add` of the same arguments. The columns: calls that were accepted (and agree with the
 reference); that were refused; of these in percent, those whose message lacks the operator or the
-argument; that PyTorch or JAX refused before the operator was reached (elsewhere); whose results
-could not be compared (unchecked); wrong results; crashes; hangs.
+argument; that PyTorch or JAX refused before the operator was reached, or in the words that it has
+for `torch.add` compiled or traced with the same arguments (elsewhere); whose results could not be
+compared (unchecked); wrong results; crashes; hangs.
 """
 
 from __future__ import annotations

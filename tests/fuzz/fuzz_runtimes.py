@@ -40,6 +40,7 @@ class Runtime:
         dtypes: of floating tensors.
         names_operator: whether a message must name the operator too.
         probed: whether one can see if a call reached the operator before it failed.
+        compared: whether a message that PyTorch has for `torch.add`, too, is PyTorch's own.
         forks: whether calls may be made in a fork of the process that loaded the runtime.
         writes: whether written arguments are written in place.
         chosen: the operators that are called.
@@ -53,6 +54,7 @@ class Runtime:
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
     names_operator = True
     probed = True
+    compared = False
     forks = True
     writes = True
 
@@ -104,11 +106,13 @@ class Tracing(Runtime):
     name = "tracing"
     ways = TRACING
     real = False
+    compared = True
 
 
 class Compile(Runtime):
     name = "compile"
     probed = False
+    compared = True
     ways = _some("by name", "by position")
 
     def load(self) -> None:
@@ -127,6 +131,9 @@ class Compile(Runtime):
         return self._compiled[key]
 
     def likewise(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        # After some compilations of one function, Dynamo compiles it no more.
+        torch._dynamo.reset()
+        self._compiled.clear()
         return torch.compile(function, backend="aot_eager")
 
     def before(self, number: int) -> None:

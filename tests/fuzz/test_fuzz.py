@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fuzz_child import add_to_each, alike
 from fuzz_run import Tally, fuzz
 
 
@@ -23,3 +26,25 @@ def test_no_call_of_an_operator_crashes_hangs_is_wrong_or_names_no_argument(
     assert tally.refused > 20
     bad = [note for note in tally.notes if note[0] in ("wrong", "crashed", "hung", "unnamed")]
     assert not bad
+
+
+def test_a_baseline_returns_a_sum_for_every_tensor_so_that_no_compiler_leaves_one_out() -> None:
+    found = add_to_each(torch.ones(2), xs=[torch.ones(3), np.ones(4)], k=2.0)
+    assert [one.shape[0] for one in found] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (TypeError("torch._ops.fuzz.take has"), TypeError("torch._ops.aten.add has"), True),
+        (RuntimeError("at 0x7f: level 1"), RuntimeError("at 0x3e: level 2"), True),
+        (RuntimeError("refused"), None, False),
+        (RuntimeError("refused"), TypeError("refused"), False),
+        (RuntimeError("fake call\ngot A('x')"), RuntimeError("fake call\ngot B('y')"), False),
+        (RuntimeError("raised:\nno batch"), RuntimeError("raised:\nno layout"), False),
+    ],
+)
+def test_an_error_counts_as_pytorchs_own_only_where_torch_add_raises_the_same(
+    one: Exception, other: Exception | None, same: bool
+) -> None:
+    assert alike(one, other) is same
