@@ -182,7 +182,7 @@ class ModelExports:
                         changing = len(cases) > 1
                         self._compare_one(one, results, truths[id(one)], changing=changing)
                     elif number == 0:
-                        self._trial.count += 1
+                        self._trial.counts.ran += 1
                         self._compare_telling(one, results, truths[id(one)])
 
     def _announce(self, calls: Sequence[Case]) -> None:

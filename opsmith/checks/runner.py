@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from opsmith.checks.case_runner import Announce
 from opsmith.checks.cases.case import FAILED_BEFORE, Case
 from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.failure_database import Stored, beside, drop, file_for, store, stored_in
@@ -29,7 +30,7 @@ from opsmith.checks.report.rows import REFUSED, Row, Status
 from opsmith.checks.run_report import Report
 from opsmith.checks.schedule import Planned, Progress, Schedule
 from opsmith.checks.snippet import snippet
-from opsmith.checks.trial import Announce, Trial
+from opsmith.checks.trial import Trial
 from opsmith.checks.worker_client import ElsewhereError, Worker
 from opsmith.checks.worker_pool import borrowed
 from opsmith.errors import MissingDependencyError, OpsmithError
@@ -393,7 +394,7 @@ def run_check(
     trial = Trial(subject, check.name, settings, announce, crashed, replay, caller=caller)
     kept = file_for(subject, check.name)
     if settings.recalls:
-        trial.recalled = stored_in(kept, subject)
+        trial.cases.recalled = stored_in(kept, subject)
     status: Status = "passed"
     message, case, code, shown, seeded = "", "", "", "", True
     try:
@@ -402,7 +403,7 @@ def run_check(
         # Undo a kernel's side effects on the process, so that they cannot affect later rows.
         with Surroundings(), _without_traces():
             check.run(trial)
-        if check.samples and not trial.count:
+        if check.samples and not trial.counts.ran:
             raise Failure(_no_case(trial), code="OPS-CASES-NONE")
         status, message = trial.passed()
     except Inapplicable as reason:
@@ -414,29 +415,29 @@ def run_check(
             replay.crashed = failure.crashed
             seeded = failure.case.origin != FAILED_BEFORE
             shown = _shown(trial, failure, kept)
-        trial.blame = failure.blame or trial.blame
+        trial.attribution.blame = failure.blame or trial.attribution.blame
     except Exception as error:
-        status, message, code = "failed", trial.raised(error), trial.raises
+        status, message, code = "failed", trial.raised(error), trial.attribution.raises
     if status == "passed" and settings.stores and not replay.alone:
         drop(kept)
-    if status == "passed" and trial.refused > trial.count:
+    if status == "passed" and trial.counts.refused > trial.counts.ran:
         trial.notes.append(_refused(trial))
     return Row(
         operator=subject.operator.name,
         kernel=subject.kernel,
         check=check.name,
         status=status,
-        cases=trial.count,
-        error=trial.error,
+        cases=trial.counts.ran,
+        error=trial.counts.error,
         seconds=time.monotonic() - started,
         message=message,
         case=case,
         notes=tuple(dict.fromkeys(trial.notes)),
         command=command_of(subject, check.name, settings, seeded=seeded),
         where=subject.implementation.where,
-        blame=trial.blame,
+        blame=trial.attribution.blame,
         code=code,
-        samples=trial.tally.samples(),
+        samples=trial.counts.tally.samples(),
         snippet=shown,
     )
 
@@ -446,7 +447,7 @@ def _shown(trial: Trial, failure: Failure, path: Path) -> str:
 
     def keep(case: Case) -> Path:
         place = path if case is failure.case else beside(path)
-        store(place, Stored(case, trial.family))
+        store(place, Stored(case, trial.cases.family))
         return place
 
     # A kernel that ran in this process may have changed anything that this code needs.
@@ -484,8 +485,8 @@ def _build(check: Check, subject: Subject) -> None:
 
 
 def _refused(trial: Trial) -> str:
-    text = f"{REFUSED} {trial.refused} samples: {trial.refusal}"
-    if trial.refused < _MANY_REFUSED * trial.count:
+    text = f"{REFUSED} {trial.counts.refused} samples: {trial.counts.refusal}"
+    if trial.counts.refused < _MANY_REFUSED * trial.counts.ran:
         return text
     return f"{text}. That takes time: say what arguments may be, or register_cases(only=True)"
 
@@ -497,14 +498,14 @@ def _no_case(trial: Trial) -> str:
         for parameter in trial.signature.tensors
         if parameter.tensor_type is not None and parameter.tensor_type.shape is None
     ]
-    if plain and trial.refused:
+    if plain and trial.counts.refused:
         hint = (
             f"{' and '.join(plain)}: declared as plain Tensor, so that samples have any number of "
             "dimensions, each of any size. Declare what shapes fit together, as in "
             'Float[Tensor, "N K"] and Float[Tensor, "K M"], or give cases: register_cases.'
         )
-    if trial.refused:
-        return f"{_REFUSES_ALL}, the last with: {trial.refusal}\n{hint}"
+    if trial.counts.refused:
+        return f"{_REFUSES_ALL}, the last with: {trial.counts.refusal}\n{hint}"
     if trial.settings.given:
         return "no case that was given is one for this"
     if trial.operator.only_registered_cases:

@@ -59,15 +59,15 @@ def run_backward(
         Failure: a floating result does not require a gradient, or an argument was written into.
     """
     arguments = trial.make(case)
-    if trial.caller is not None and function is None:
-        trial.caller.raises = trial.raises
-        return trial.caller.differentiate(
+    if trial.kernel.caller is not None and function is None:
+        trial.kernel.caller.raises = trial.attribution.raises
+        return trial.kernel.caller.differentiate(
             trial.operator,
             arguments,
             cotangents,
             alone=alone,
             device=trial.subject.device,
-            threads=trial.threads,
+            threads=trial.kernel.threads,
         )
     given = Case(case.signature, {**arguments, COTANGENTS: list(cotangents)}, {})
     tensors = dict(given.tensors())
@@ -78,7 +78,7 @@ def run_backward(
         arguments,
         cotangents,
         alone=alone,
-        count=trial.threads,
+        count=trial.kernel.threads,
     )
     require_unwritten(
         [name for name, tensor in tensors.items() if not same_bits([tensor], [before[name]])]

@@ -199,8 +199,8 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
                 code="OPS-JUDGE-DTYPE",
             )
         run(trial)
-        if not trial.count:
-            raise Failure(trial.refusal or "no case could be drawn", code="OPS-CASES-NONE")
+        if not trial.counts.ran:
+            raise Failure(trial.counts.refusal or "no case could be drawn", code="OPS-CASES-NONE")
         status, message = trial.passed()
     except Inapplicable as reason:
         status, message = "not applicable", str(reason)
@@ -208,19 +208,19 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
         status, message, code = "failed", str(failure), failure.code
         case = failure.case.describe() if failure.case is not None else ""
     except Exception as error:
-        status, message, code = "failed", trial.raised(error), trial.raises
+        status, message, code = "failed", trial.raised(error), trial.attribution.raises
     generic = operator.signature.generic
     lacks = [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
     if lacks and run is reference:
         trial.notes.append(f"the candidate has no kernel for {', '.join(lacks)}")
     return replace(
         _row(operator, trial.name, status, message, code),
-        cases=trial.count,
-        error=trial.error,
+        cases=trial.counts.ran,
+        error=trial.counts.error,
         seconds=time.monotonic() - started,
         case=case,
         notes=tuple(dict.fromkeys(trial.notes)),
-        samples=trial.tally.samples(),
+        samples=trial.counts.tally.samples(),
     )
 
 
@@ -253,8 +253,8 @@ def _again(trial: Trial) -> None:
         if number % 8 == 0:
             start = order.randrange(len(known))
         case, truth = known[(start + order.randrange(3)) % len(known)]
-        trial.count += 1
-        trial.tally.begin("again", case.dtype, case.numel)
+        trial.counts.ran += 1
+        trial.counts.tally.begin("again", case.dtype, case.numel)
         try:
             what = f"call {number + 1} in a row"
             trial.compare(trial.run(case.make()), truth, what, code="OPS-STATE-EARLIER")
@@ -293,7 +293,7 @@ def _program(trial: Trial) -> None:
     trial.each(lambda case: known.append((case, trial.truth(case))), examples=_IN_PROGRAM)
     trial.need(known, "there is no case to call it with")
     random.Random(trial.settings.seed).shuffle(known)
-    program = trial.caller
+    program = trial.kernel.caller
     assert isinstance(program, Program)
     every = program.run_all(trial.operator, [case.make() for case, _ in known])
     for (case, truth), results in zip(known, every, strict=True):

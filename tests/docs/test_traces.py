@@ -58,11 +58,12 @@ def entered(function):
 
 x = torch.ones(3)
 (check,) = selected(["mutation"])
+trial = Trial(subjects_of(double)[0], check.name)
 export = dict(target="onnxruntime", say=None, verify=False)
 double(x)
 print(json.dumps({
     "call": entered(lambda: double(x)),
-    "check": entered(lambda: check.run(Trial(subjects_of(double)[0], check.name))),
+    "check": entered(lambda: check.run(trial)),
     "export": entered(lambda: opsmith.export(Model(), (x,), out=sys.argv[1], **export)),
 }))
 """

@@ -43,7 +43,7 @@ def determinism(trial: Trial) -> None:
     operator, rule = trial.operator, trial.operator.rule
     tags = [tag.name for tag in operator.overload.tags if tag in _TAGS]
     trial.need(not tags, f"tagged {', '.join(tags)}")
-    trial.threads = max(2, trial.threads)
+    trial.kernel.threads = max(2, trial.kernel.threads)
     kernel = _Claims(
         repeats=trial.subject.kernel != REFERENCE,
         any_threads=trial.subject.implementation.source is not None,
@@ -97,11 +97,11 @@ def _repeat(
         _require_same(trial, case, (first, run()), truth, f"{what}{_EQUAL}", claims.repeats)
     if trial.subject.device != HOST:
         return
-    trial.threads, many = 1, trial.threads
+    trial.kernel.threads, many = 1, trial.kernel.threads
     try:
         alone = run()
     finally:
-        trial.threads = many
+        trial.kernel.threads = many
     calls = f"{what}1 thread and {many} threads"
     _require_same(trial, case, (alone, first), truth, calls, claims.any_threads)
 

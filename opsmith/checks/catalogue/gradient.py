@@ -35,7 +35,7 @@ def need_gradient(trial: Trial) -> None:
     trial.need(has_gradient(operator), "no gradient declared")
     trial.need(_any_float(trial), "no argument is floating point")
     trial.about("backward", operator.rule.backward)
-    trial.wrong, trial.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
+    trial.attribution.wrong, trial.attribution.raises = "OPS-GRADIENT-WRONG", "OPS-GRADIENT-RAISED"
 
 
 @define_check(

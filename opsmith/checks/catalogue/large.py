@@ -82,12 +82,12 @@ def large(trial: Trial) -> None:
             f"which it may take {_SHARE:.0%}"
         )
     shown = _shown(plan)
-    trial.count += 1
-    if shown in trial.crashed:
-        how, code = trial.crashed[shown]
+    trial.counts.ran += 1
+    if shown in trial.runner.crashed:
+        how, code = trial.runner.crashed[shown]
         raise Failure(f"{how}, called with {shown}", code=code)
     # Announce before anything large is allocated: the memory limit of the process follows from it.
-    trial.announce(shown, shown, math.prod(plan.shapes[plan.grown.name]))
+    trial.runner.announce(shown, shown, math.prod(plan.shapes[plan.grown.name]))
     values = _values(trial.signature, plan)
     try:
         _, right = run_reference(trial.operator, values)

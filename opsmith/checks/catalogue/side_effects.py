@@ -171,7 +171,7 @@ def _switching_often() -> Iterator[None]:
 def statefulness(trial: Trial) -> None:
     """Call with the same tensors and new values, compare results after later calls, call often."""
     dtypes = (trial.subject.favourite,)
-    trial.keep = _KEPT
+    trial.kernel.keep = _KEPT
 
     def one(case: Case) -> None:
         truth = trial.truth(case)

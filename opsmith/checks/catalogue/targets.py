@@ -67,7 +67,7 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     dtypes = (trial.subject.favourite, *trial.subject.dtypes)
     found = tuple(dict.fromkeys(name for name in dtypes if name not in proof.lacks))
     trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")
-    trial.blame = proof.about(trial.operator)
+    trial.attribution.blame = proof.about(trial.operator)
     remark = proof.remark(trial.operator, trial.subject.implementation)
     if remark:
         trial.notes.append(remark)
@@ -214,7 +214,7 @@ def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
 def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
     # The rows of one target use the same samples, so that they share what was compiled for them.
-    trial.name = target.name
+    trial.cases.sampler.name = target.name
     keep = _kept(trial, proof)
     telling = telling_cases(trial, dtypes[0], _SMALL, keep)
     exports = ModelExports(trial, target, proof, telling)
@@ -277,7 +277,7 @@ def _register(target: Target, proof: Route, order: int) -> None:
         prepares=(*(TRACING if isinstance(proof, ModelProof) else ()), *target.prepares),
     )
     def run(trial: Trial) -> None:
-        trial.wrong, trial.route = "OPS-TARGET-WRONG", (target, proof)
+        trial.attribution.wrong, trial.route = "OPS-TARGET-WRONG", (target, proof)
         match proof:
             case DirectProof():
                 _direct(target, proof, trial)

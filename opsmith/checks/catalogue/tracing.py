@@ -138,7 +138,7 @@ def _opchecks(trial: Trial, arguments: Mapping[str, Any]) -> tuple[str, ...]:
 )
 def compiled(trial: Trial) -> None:
     """Compile with static and dynamic shapes, with gradients, and once with inductor."""
-    trial.wrong = "OPS-COMPILE-WRONG"
+    trial.attribution.wrong = "OPS-COMPILE-WRONG"
     dtypes = (trial.subject.favourite,)
     backends = iter(["aot_eager", "inductor"])
     device = trial.subject.device
@@ -255,7 +255,7 @@ def _differentiable(trial: Trial, case: Case) -> bool:
 )
 def export(trial: Trial) -> None:
     """Export with every open size dynamic; save, load, and run with other sizes."""
-    trial.wrong = "OPS-EXPORT-WRONG"
+    trial.attribution.wrong = "OPS-EXPORT-WRONG"
     dtypes = (trial.subject.favourite,)
 
     def dynamic(first: Case, second: Case) -> None:

@@ -31,7 +31,7 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 def parallel_dims(trial: Trial) -> None:
     """Compare the results for slices of the arguments with slices of the whole call's results."""
     signature = trial.signature
-    trial.wrong = "OPS-PARALLEL-CLAIM"
+    trial.attribution.wrong = "OPS-PARALLEL-CLAIM"
     trial.need(signature.parallel_dims, "claims no parallel_dims")
     reasons = []
     for claimed in signature.parallel_dims:
@@ -39,7 +39,7 @@ def parallel_dims(trial: Trial) -> None:
             _along(trial, claimed)
         except Inapplicable as reason:
             reasons.append(str(reason))
-    trial.need(trial.count, "; ".join(reasons))
+    trial.need(trial.counts.ran, "; ".join(reasons))
     trial.notes.extend(reasons)
 
 
@@ -163,7 +163,7 @@ def _slice_truth(
 def vmap(trial: Trial) -> None:
     """Batch all tensors together, then each tensor alone."""
     signature = trial.signature
-    trial.wrong = "OPS-VMAP-WRONG"
+    trial.attribution.wrong = "OPS-VMAP-WRONG"
     trial.need(not signature.mutated, "mutates its arguments")
     trial.need(not signature.data_dependent, "samples give results of different sizes")
     trial.need(signature.tensors, "takes no tensor")

@@ -75,7 +75,7 @@ def validation(trial: Trial) -> None:
             if bad.perhaps and _fits(trial.signature, bad.arguments):
                 continue
             trial.enter(case, bad.what)
-            trial.count -= 1
+            trial.counts.ran -= 1
             _must_refuse(trial, bad, trial.call)
             if bad.what in tried:
                 continue

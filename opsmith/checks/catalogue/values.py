@@ -37,13 +37,13 @@ def _agrees_laid_out(trial: Trial, case: Case) -> None:
 def reference(trial: Trial) -> None:
     """Try every dtype with contiguous arguments, then each cohort."""
     trial.each(lambda case: _agrees(trial, case))
-    counts = {"normal": trial.count}
+    counts = {"normal": trial.counts.ran}
     if not trial.only_registered:
         for cohort, dtype, examples in _cohorts(trial):
             if not examples:
                 continue
-            before = trial.count
-            trial.wrong, trial.cohort = cohort.code, cohort.name
+            before = trial.counts.ran
+            trial.attribution.wrong, trial.counts.cohort = cohort.code, cohort.name
             trial.each(
                 lambda case: _agrees(trial, case),
                 dtypes=(dtype,),
@@ -51,7 +51,7 @@ def reference(trial: Trial) -> None:
                 examples=examples,
                 registered_cases=False,
             )
-            counts[cohort.name] = counts.get(cohort.name, 0) + trial.count - before
+            counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     trial.notes.append(f"cohorts: {told}")
 
@@ -98,7 +98,7 @@ def memory_layouts(trial: Trial) -> None:
                 {p.name: SLICED if p.name in mutated else layout for p in trial.signature.tensors}
             )
 
-        trial.cohort = layout
+        trial.counts.cohort = layout
 
         def can_be(case: Case, lay: Callable[[Case], Case] = laid_out) -> bool:
             return _is_strided(case if case.layouts else lay(case))
@@ -111,14 +111,14 @@ def memory_layouts(trial: Trial) -> None:
             keep=can_be,
             adapt=laid_out,
         )
-    trial.cohort = "any layout"
+    trial.counts.cohort = "any layout"
     trial.each(
         lambda case: _agrees_laid_out(trial, case),
         wanted=Wanted(layouts=LAYOUTS),
         examples=examples,
         registered_cases=False,
     )
-    trial.need(trial.count, "no argument can be anything but contiguous")
+    trial.need(trial.counts.ran, "no argument can be anything but contiguous")
 
 
 def _is_strided(case: Case) -> bool:
@@ -132,7 +132,7 @@ def _is_strided(case: Case) -> bool:
 def empty_sizes(trial: Trial) -> None:
     """Set each dimension to 0 and to 1 by itself, then all of them."""
     dtypes = (trial.subject.favourite,)
-    trial.wrong = "OPS-SIZE-SMALL"
+    trial.attribution.wrong = "OPS-SIZE-SMALL"
 
     def has_small(case: Case) -> bool:
         return any(size < 2 for _, tensor in case.tensors() for size in tensor.shape)
@@ -141,7 +141,7 @@ def empty_sizes(trial: Trial) -> None:
     trial.each(lambda case: _agrees(trial, case), dtypes=dtypes, examples=0, keep=has_small)
     for name in names:
         for size in (0, 1):
-            trial.cohort = f"{name}={size}"
+            trial.counts.cohort = f"{name}={size}"
             trial.each(
                 lambda case: _agrees(trial, case),
                 dtypes=dtypes,
@@ -149,7 +149,7 @@ def empty_sizes(trial: Trial) -> None:
                 examples=3,
                 registered_cases=False,
             )
-    trial.cohort = "every size 0 or 1"
+    trial.counts.cohort = "every size 0 or 1"
     trial.each(
         lambda case: _agrees(trial, case),
         dtypes=dtypes,
@@ -158,7 +158,7 @@ def empty_sizes(trial: Trial) -> None:
         registered_cases=False,
     )
     trial.need(
-        trial.count,
+        trial.counts.ran,
         "no registered case has a size of 0 or 1, and register_cases(only=True) allows no others"
         if trial.only_registered
         else "no argument has a dimension",

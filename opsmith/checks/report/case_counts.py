@@ -105,3 +105,42 @@ class Due:
         if not self.untried:
             return said
         return f"{said}, and {self.untried} of their {self.families} families had none"
+
+
+@dataclass
+class CaseCounts:
+    """The counts of one check.
+
+    Attributes:
+        ran: number of cases that ran.
+        refused: number of sampled cases that the reference refused.
+        refusal: the reference's message for the last refused case.
+        error: the largest error so far, as a multiple of the tolerance; `None` before any
+            comparison.
+        cohort: the family that sampled cases belong to, for the report.
+        tally: counts the cases that ran.
+        due: counts the samples that were to run.
+    """
+
+    ran: int = 0
+    refused: int = 0
+    refusal: str = ""
+    error: float | None = None
+    cohort: str = "normal"
+    tally: Tally = field(default_factory=Tally)
+    due: Due = field(default_factory=Due)
+    _before: tuple[int, int] = (0, 0)
+
+    def begin_search(self) -> None:
+        """Start to count the samples of a search, for `refused_in_vain`."""
+        self._before = self.ran, self.refused
+
+    def refused_in_vain(self) -> int:
+        """Return how many samples were refused since `begin_search`; 0 once a case ran."""
+        ran, refused = self._before
+        return self.refused - refused if self.ran == ran else 0
+
+    def record_error(self, error: float) -> None:
+        """Record the error of the case that ran last, in units of its tolerance."""
+        self.error = max(self.error or 0.0, error)
+        self.tally.error(error)

@@ -1,0 +1,175 @@
+"""Choose the cases of a check: the user's or the author's first, then samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opsmith.checks.case_runner import CaseRunner
+from opsmith.checks.case_sampler import CaseSampler
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.registered_cases import (
+    author_cases,
+    few_of,
+    has_no_small_size,
+    pair_of,
+    shapes_of,
+    size_of,
+    spread,
+)
+from opsmith.checks.cases.sampling import Wanted, cases, pairs
+from opsmith.checks.cases.settings import Settings
+from opsmith.checks.cases.subject import Subject
+from opsmith.checks.cases.user_cases import given_cases
+from opsmith.checks.report.case_counts import CaseCounts
+from opsmith.operators import Operator
+
+if TYPE_CHECKING:
+    from opsmith.checks.cases.failure_database import Stored
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases that a check asks for; `Trial.each` explains the attributes."""
+
+    dtypes: Sequence[str | None] | None
+    wanted: Wanted | None
+    examples: int | None
+    registered_cases: bool
+    most: int | None
+    keep: Callable[[Case], bool] | None
+    adapt: Callable[[Case], Case] | None
+
+
+@dataclass
+class CaseSource:
+    """Chooses the cases of one check.
+
+    Attributes:
+        subject: the operator and kernel.
+        settings: the settings of the run.
+        counts: the counts of the check.
+        runner: runs each case.
+        sampler: draws samples.
+        recalled: a case that failed in an earlier run, to be tried first.
+        family: number of calls of `each` so far; identifies the current family of cases.
+    """
+
+    subject: Subject
+    settings: Settings
+    counts: CaseCounts
+    runner: CaseRunner
+    sampler: CaseSampler
+    recalled: Stored | None = None
+    family: int = 0
+
+    @property
+    def operator(self) -> Operator:
+        """The operator."""
+        return self.subject.operator
+
+    @property
+    def only_registered(self) -> bool:
+        """Return whether every case is registered by the author or given by the user."""
+        return self.operator.only_registered_cases or bool(self.settings.given)
+
+    def each(self, body: Callable[[Case], None], selection: Selection) -> None:
+        """Run `body` on the author's cases and on sampled cases; see `Trial.each`."""
+        every = tuple(selection.dtypes) if selection.dtypes is not None else self.subject.dtypes
+        total = self.settings.examples if selection.examples is None else selection.examples
+        self.family += 1
+        self._recall(body, every, selection.keep)
+        share = max(1, round(total / len(every))) if total else 0
+        for dtype in every:
+            if selection.registered_cases:
+                self._author(body, dtype, selection, share)
+            if not self.only_registered and total:
+                strategy = cases(
+                    self.operator.signature, replace(selection.wanted or Wanted(), dtype=dtype)
+                )
+                kept = strategy.filter(selection.keep) if selection.keep is not None else strategy
+                self.sampler.sample(
+                    kept,
+                    lambda case: self.runner.one(body, case),
+                    share,
+                    dtype,
+                    size_of,
+                )
+            if self.counts.refused and not self.counts.ran:
+                # If the reference refuses every sample of one dtype, it refuses those of the other
+                # dtypes too.
+                break
+
+    def each_pair(
+        self,
+        body: Callable[[Case, Case], None],
+        *,
+        dtypes: Sequence[str | None],
+        wanted: Wanted,
+        examples: int,
+    ) -> bool:
+        """Run `body` on pairs of cases that differ only in sizes; return whether any pair ran."""
+        before = self.counts.ran
+        for dtype in dtypes:
+            by_author = pair_of(self.operator, self.author_cases(dtype))
+            if by_author is not None:
+                self.runner.two(body, by_author)
+            if self.only_registered or not examples:
+                continue
+            strategy = pairs(self.operator.signature, replace(wanted, dtype=dtype)).filter(
+                self._is_dynamic
+            )
+            self.sampler.sample(
+                strategy,
+                lambda pair: self.runner.two(body, pair),
+                examples,
+                dtype,
+                lambda pair: size_of(pair[0]),
+            )
+        return self.counts.ran > before
+
+    def author_cases(self, dtype: str | None) -> list[Case]:
+        """Return the author's cases, the smallest first, or the cases that the user gave."""
+        if self.settings.given:
+            given = given_cases(self.operator, self.settings.given)
+            return [case for case in given if case.dtype in (dtype, None)]
+        return author_cases(self.operator, dtype, self.settings.seed)
+
+    def _recall(
+        self,
+        body: Callable[[Case], None],
+        dtypes: Sequence[str | None],
+        keep: Callable[[Case], bool] | None,
+    ) -> None:
+        """Run the case that failed in an earlier run, if it belongs to this family."""
+        if self.recalled is None or self.recalled.family != self.family:
+            return
+        case = self.recalled.case
+        if case.dtype in dtypes and (keep is None or keep(case)):
+            self.runner.one(body, case)
+
+    def _author(
+        self,
+        body: Callable[[Case], None],
+        dtype: str | None,
+        selection: Selection,
+        sampled: int,
+    ) -> None:
+        """Run the author's cases; where nothing is sampled, as many more as `sampled` says."""
+        most, keep, adapt = selection.most, selection.keep, selection.adapt
+        given = bool(self.settings.given)
+        kept = [case for case in self.author_cases(dtype) if keep is None or keep(case)]
+        if self.operator.only_registered_cases and most is None and not given:
+            # When nothing is sampled, run the author's cases with further seeds instead.
+            more = author_cases(self.operator, dtype, self.settings.seed, (1, 2))
+            more = spread([case for case in more if keep is None or keep(case)], sampled)
+            kept = sorted([*kept, *more], key=size_of)
+        elif most is not None:
+            kept = few_of(kept, most)
+        for case in kept:
+            self.runner.one(body, adapt(case) if adapt is not None and not given else case)
+
+    def _is_dynamic(self, pair: tuple[Case, Case]) -> bool:
+        different = shapes_of(pair[0]) != shapes_of(pair[1])
+        return different and all(has_no_small_size(self.operator, case) for case in pair)
