@@ -149,7 +149,7 @@ def test_an_operator_that_a_package_declares_is_told_with_its_file(
         return types.SimpleNamespace(reference=line) if name.endswith("taken") else None
 
     other = types.SimpleNamespace(find=find)
-    monkeypatch.setitem(sys.modules, "acme._opsmith.opsmith.operators.registry", other)
+    monkeypatch.setitem(sys.modules, "acme._opsmith.operators.core.registry", other)
 
     def declare(name: str, definer: str) -> None:
         def function(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

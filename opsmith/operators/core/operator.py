@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from opsmith import kernels
+from opsmith.compat import torch_modules
 from opsmith.compat.torch_library import CustomOpDef
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
@@ -152,7 +153,7 @@ class Operator(CustomOpDef):
             from opsmith.operators.core.argument_errors import refusal
 
             refuse = refusal
-            if not torch.compiler.is_compiling() and "torch._dynamo" in sys.modules:
+            if not torch.compiler.is_compiling() and torch_modules.COMPILER in sys.modules:
                 # After a call that Dynamo could not trace, it compiles the functions called
                 # here, and its guards crash the process if a list contains a nested tensor.
                 refuse = torch.compiler.disable(refusal)

@@ -15,6 +15,7 @@ from aoti_models import Everything, Net, everything_args, net_args
 from opsmith import targets
 from opsmith.errors import BuildError
 from opsmith.targets.aotinductor import build_runner as building
+from opsmith.targets.exporting import artifact as artifacts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -187,7 +188,7 @@ def relist(folder: Path, name: str, data: bytes) -> None:
     """Put `data` into the artifact as if it had been exported."""
     (folder / name).write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_text())
-    file = targets.artifact.file_digest(folder / name)
+    file = artifacts.file_digest(folder / name)
     manifest["files"][name] = {"sha256": file.sha256, "size": file.size}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
