@@ -43,6 +43,7 @@ def test_every_block_is_a_file_or_commands(folder):
     assert kinds.count("py") + kinds.count("cpp") == len(list(folder.iterdir()))
 
 
+@pytest.mark.slow
 def test_the_operator_of_the_guide_passes(folder):
     # With the program of the guide, which reads the report.
     words = ["weighted_square.py", "--check", FEW, "--examples", "24"]
@@ -51,6 +52,7 @@ def test_the_operator_of_the_guide_passes(folder):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_the_program_that_reads_failures_prints_code_message_case_and_command(folder):
     wrong = (
         folder / "spec.py"
@@ -65,6 +67,7 @@ def test_the_program_that_reads_failures_prints_code_message_case_and_command(fo
     assert command.startswith("  opsmith check wrong.py --check reference --seed 0")
 
 
+@pytest.mark.slow
 def test_what_is_declared_can_be_declared_and_sampled(folder):
     # In a process of its own: what a page declares stays declared.
     script = (
@@ -76,6 +79,7 @@ def test_what_is_declared_can_be_declared_and_sampled(folder):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", sys.path.copy())

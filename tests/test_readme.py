@@ -29,6 +29,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_first_operator_runs_and_prints_what_is_promised(first_operator):
     done = run(first_operator, "use.py")
     assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ def test_it_is_ten_lines(first_operator):
     assert sum(bool(line.strip()) for line in lines) <= 10
 
 
+@pytest.mark.slow
 def test_the_model_goes_to_another_runtime(first_operator):
     pytest.importorskip("onnxruntime")
     text = README.read_text()

@@ -15,6 +15,7 @@ from gallery.bev_pool_v2.inputs import camera_case
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_and_what_to_do() -> None:
     run = subprocess.run([sys.executable, GPU / "run.py"], capture_output=True, text=True)
@@ -24,6 +25,7 @@ def test_without_a_gpu_it_says_so_and_what_to_do() -> None:
     assert "run this where nvidia-smi lists one" in run.stderr
 
 
+@pytest.mark.slow
 def test_the_published_algorithm_gives_what_the_gallery_does(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(GPU))
     import published

@@ -27,6 +27,7 @@ def is_there(process: int) -> bool:
     return Path(f"/proc/{process}").exists()
 
 
+@pytest.mark.slow
 def test_a_run_takes_what_was_started_ahead(monkeypatch):
     ran = []
     original = Worker.run

@@ -32,6 +32,7 @@ def telling(operator: Any) -> Any:
     return telling_cases(Trial(subject, "a test"), "float32", SMALL, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["onnx-standard", "onnx-standard-torchscript"])
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_constant_in_place_of_an_attribute_fails(check):
@@ -74,6 +75,7 @@ def test_a_text_that_a_mapping_takes_for_another_fails():
     assert "mode='mean'" in found.case
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["onnx-inline", "onnx-inline-torchscript"])
 def test_a_combination_that_cannot_be_inlined_is_named(check):
     @opsmith.op("telling_test::opaque_max")
@@ -94,6 +96,7 @@ def test_a_combination_that_cannot_be_inlined_is_named(check):
     assert f"{__file__}:" in notes and "return torch.from_numpy(x.numpy().max(1))" in notes
 
 
+@pytest.mark.slow
 def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
     @opsmith.op("telling_test::unloadable")
     def unloadable(x: Float[Tensor, "N"], mode: str) -> Float[Tensor, "N"]:
@@ -115,6 +118,7 @@ def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
     assert found.case.startswith("x: float32 (4,)") and "mode='three'" in found.case
 
 
+@pytest.mark.slow
 def test_a_combination_that_ends_the_process_is_named() -> None:
     report = checks.run([crashing.exported], select=["onnx-standard"])
     (found,) = (one for one in report.rows if one.check == "onnx-standard")

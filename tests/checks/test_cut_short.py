@@ -110,6 +110,7 @@ def test_what_is_cut_short_is_green_in_no_report():
     assert (allowed.get("errors"), allowed.get("skipped")) == ("0", "1")
 
 
+@pytest.mark.slow
 def test_the_command_has_an_exit_code_for_it_and_an_option_that_allows_it(
     cli, tmp_path, monkeypatch
 ):
@@ -131,6 +132,7 @@ def test_the_command_has_an_exit_code_for_it_and_an_option_that_allows_it(
     assert [row["status"] for row in said["rows"]][-1] == "cut short"
 
 
+@pytest.mark.slow
 def test_a_candidate_that_leaves_no_time_for_cases_is_not_accepted(tmp_path):
     candidate = tmp_path / "kernels.py"
     candidate.write_text(

@@ -37,6 +37,7 @@ def test_the_schema_describes_every_field():
         )
 
 
+@pytest.mark.slow
 def test_a_report_keeps_to_the_schema():
     said = valid(report_of(32).to_json())
     assert said["schema"] == "opsmith.report/1"

@@ -4,6 +4,7 @@ from faulty import FAULTS
 from opsmith import checks
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_shrinking")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name):

@@ -34,6 +34,7 @@ def by_thread(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread):
     told = []
     report = checks.run(
@@ -50,6 +51,7 @@ def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread
     assert by_thread["export"] != threading.main_thread().name
 
 
+@pytest.mark.slow
 def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
     threads = []
 
@@ -64,6 +66,7 @@ def test_what_no_other_process_can_declare_runs_in_the_first_thread(by_thread):
     assert by_thread["export"] != threading.main_thread().name, "a helper asked first"
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_target_share_one_export_of_the_operator(monkeypatch):
     exported = []
 
@@ -78,6 +81,7 @@ def test_the_rows_of_a_target_share_one_export_of_the_operator(monkeypatch):
     assert exported == ["jax"]
 
 
+@pytest.mark.slow
 def test_the_summary_says_how_long_the_run_took_and_not_the_sum_of_its_rows():
     rows = [Row("ns::op", "cpu", name, "passed", seconds=3.0) for name in ("one", "other")]
     assert Report(rows).summary() == "1 operator: 2 passed; 0 cases, 6 s"

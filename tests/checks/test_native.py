@@ -18,6 +18,7 @@ def rows(report, operator):
     return {row.check: row for row in report.rows if row.operator == operator.name}
 
 
+@pytest.mark.slow
 def test_a_row_left_out_is_found(report):
     found = rows(report, last_row)["reference"]
     assert found.message.startswith("the result[0, 0] is 0, expected ")
@@ -38,6 +39,7 @@ def test_a_kernel_that_does_not_read_its_strides_is_found(report):
     assert " transposed" in found.case
 
 
+@pytest.mark.slow
 def test_a_compiled_kernel_whose_bits_depend_on_the_threads_is_found():
     _, found = checks.run(by_pieces, select=["determinism"]).rows
     assert found.message.startswith("1 thread and 2 threads gave different bits: the result[")

@@ -61,6 +61,7 @@ def run(operator, check="mutation"):
     return row.status, row.code
 
 
+@pytest.mark.slow
 def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     supervisors, tmp_path, monkeypatch
 ):
@@ -86,6 +87,7 @@ def test_a_worker_that_a_kernel_ended_is_not_kept(supervisors):
     assert run(crashing.double) == ("passed", "")
 
 
+@pytest.mark.slow
 def test_another_is_started_where_a_new_one_would_find_other_surroundings(
     supervisors, tmp_path, monkeypatch
 ):

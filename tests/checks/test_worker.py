@@ -40,6 +40,7 @@ def rows():
     return {(row.operator, row.check): row for row in report.rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "words", "code"),
     [
@@ -77,6 +78,7 @@ def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     assert report.rows[0].command.endswith("--seed 0 --time-limit 1")
 
 
+@pytest.mark.slow
 def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
     select = ["dispatch", "reference", "aliasing", "mutation", "layouts"]
     report = checks.run(crashing.hang, select=select, time_limit=8.0)
@@ -146,6 +148,7 @@ def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     _ended(int(pid.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [
@@ -350,6 +353,7 @@ def test_an_operator_in_no_file_is_checked_here():
     assert ran
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_cases_in_any_process():
     def failing(isolate: bool, seed: int) -> str:
         report = checks.run(crashing.odd, select=["reference"], isolate=isolate, seed=seed)
@@ -428,6 +432,7 @@ def _(x):
 """
 
 
+@pytest.mark.slow
 def test_after_a_row_that_imported_the_compiler_no_row_imports_it_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "compiler_seen.py").write_text(WRONG)

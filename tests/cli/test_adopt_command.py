@@ -17,6 +17,7 @@ class Twice(torch.autograd.Function):
 """
 
 
+@pytest.mark.slow
 def test_what_is_written_passes_its_check(cli, tmp_path):
     file = tmp_path / "drafted_add.py"
     outcome = cli("adopt", "aten::add.Tensor", "--out", file)

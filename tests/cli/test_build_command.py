@@ -43,6 +43,7 @@ def operator_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_it_says_where_the_library_is(cli, operator_file):
     outcome = cli("build", operator_file)
     assert outcome.code == 0, outcome.stderr
@@ -82,6 +83,7 @@ def test_python_kernels_need_no_build(cli, operator_file):
     assert outcome.stderr == "cli_build::double_it: nothing to build, its kernels are Python\n"
 
 
+@pytest.mark.slow
 def test_what_opsmith_new_writes_builds(cli, operator_file):
     assert cli("new", "cli_build::made").code == 0
     outcome = cli("build", "made/made.py")

@@ -45,6 +45,7 @@ def test_what_is_right_passes(cli, write):
     assert outcome.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_operator_of_which_nothing_can_be_checked_here_is_not_said_to_pass(cli, write):
     file = Path(write("cli_far", 2))
     file.write_text(file.read_text().replace('"cpu"', '"npu"'))
@@ -54,6 +55,7 @@ def test_an_operator_of_which_nothing_can_be_checked_here_is_not_said_to_pass(cl
     assert 'type="nothing was checked"' in Path("far.xml").read_text()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
     outcome = cli("check", write("cli_wrong", 2.5), "--check", "reference", "--seed", 7)
     assert outcome.code == 1
@@ -61,6 +63,7 @@ def test_what_is_wrong_fails_with_the_command_that_repeats_it(cli, write):
     assert "repeat: opsmith check cli_wrong.py --check reference --seed 7\n" in outcome.stdout
 
 
+@pytest.mark.slow
 def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
     file = write("cli_repeat", 2.5)
     given = ["--seed", 7, "--examples", 12, "--seconds", 30, "--time-limit", 90]
@@ -103,6 +106,7 @@ def test_checks_are_named_with_commas_too(cli, write):
     assert sorted(rows) == ["aliasing", "mutation"]
 
 
+@pytest.mark.slow
 def test_rows_come_as_they_end_without_colours_where_no_terminal_is(write, tmp_path):
     files = [tmp_path / write("cli_quick", 2), tmp_path / write("cli_slow", 2)]
     slow = files[1].read_text().rpartition("    return")[0]
@@ -117,6 +121,7 @@ def test_rows_come_as_they_end_without_colours_where_no_terminal_is(write, tmp_p
     assert b"\x1b" not in b"".join(lines)
 
 
+@pytest.mark.slow
 def test_json_is_all_that_stdout_holds(cli, write):
     file = write("cli_json", 2.5)
     outcome = cli("check", file, "--check", "reference", "--json", "--examples", 3)
@@ -128,6 +133,7 @@ def test_json_is_all_that_stdout_holds(cli, write):
     assert (row["operator"], row["status"]) == ("cli_check::cli_json", "failed")
 
 
+@pytest.mark.slow
 def test_cpp_asks_for_the_checks_in_programs(cli, write):
     outcome = cli("check", write("cli_cpp", 2), "--check", "mutation", "--cpp", "--json")
     assert outcome.code == 0, outcome.stderr
@@ -173,6 +179,7 @@ def test_the_checks_are_listed(cli):
     assert {"reference", "fake", "gradient", "compile"} <= set(names)
 
 
+@pytest.mark.slow
 def test_quick_runs_the_ten_checks_that_find_most(cli, write):
     outcome = cli("check", write("cli_quick", 2), "--quick", "--json", "--jobs", "1")
     assert outcome.code == 0, outcome.stderr

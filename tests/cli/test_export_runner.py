@@ -31,6 +31,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "runner_model.py:example"
 
 
+@pytest.mark.slow
 def test_the_program_is_built_into_the_artifact(cli, source):
     done = cli("export", source, "--target", "aotinductor", "--runner")
     assert done.code == 0, done.stderr

@@ -72,6 +72,7 @@ def inside(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
 
 
+@pytest.mark.slow
 def test_a_right_operator_of_another_library_passes(cli):
     asked = ("cli_foreign::clip", "--spec", "cli_spec.py", "--import", "cli_foreign.py")
     outcome = cli("check", *asked, *QUICK)
@@ -80,6 +81,7 @@ def test_a_right_operator_of_another_library_passes(cli):
     assert "✓  layouts" in outcome.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_one_fails_with_the_command_that_repeats_it(cli):
     # Its namespace is the name of the module that defines it.
     asked = ("cli_foreign::clip_all", "--spec", "cli_spec.py")
@@ -92,6 +94,7 @@ def test_a_wrong_one_fails_with_the_command_that_repeats_it(cli):
     )
 
 
+@pytest.mark.slow
 def test_a_spec_may_adopt_the_operator_and_one_that_exits_fails_its_row_alone(cli):
     outcome = cli("check", "cli_foreign::clip_last", "--spec", "cli_adopts.py", *QUICK)
     assert outcome.code == 1, outcome.stdout + outcome.stderr

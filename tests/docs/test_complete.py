@@ -31,6 +31,7 @@ def api(pages) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

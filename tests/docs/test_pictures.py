@@ -16,6 +16,7 @@ def told(text: str) -> str:
     return VARIES.sub("", text)
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_declaration_is_what_show_prints():
     now = pictures.drawn(pictures.SHOW, pictures.shown())
     drawn = (pictures.ASSETS / "show.svg").read_text()
@@ -24,6 +25,7 @@ def test_the_picture_of_a_declaration_is_what_show_prints():
     )
 
 
+@pytest.mark.slow
 def test_the_recording_of_a_check_is_what_check_prints(tmp_path):
     now = pictures.drawn(pictures.CHECK, pictures.checked(tmp_path))
     drawn = (pictures.ASSETS / "check.svg").read_text()

@@ -24,6 +24,7 @@ def _chosen() -> list[Pair]:
     return [pair for pair in everything if pair.kind not in slow or pair is first[pair.kind]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shrinking")
 @pytest.mark.parametrize("pair", _chosen(), ids=lambda pair: pair.name)
 def test_a_planted_fault_is_found_and_its_right_twin_passes(pair: Pair) -> None:

@@ -15,6 +15,7 @@ from fuzz_child import add_to_each, alike
 from fuzz_run import Tally, fuzz
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["eager", "transforms"])
 def test_no_call_of_an_operator_crashes_hangs_is_wrong_or_names_no_argument(
     runtime: str, tmp_path: Path

@@ -57,6 +57,7 @@ def test_every_decision_of_the_contract(number: int) -> None:
     torch.testing.assert_close(bev_pool_v2(**case), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_the_backward_is_the_gradient_of_the_forward(number: int) -> None:
     case = CASES[number]

@@ -112,6 +112,7 @@ class Attention(torch.nn.Module):
         return ms_deform_attn(value, shapes, starts, at, by)
 
 
+@pytest.mark.slow
 def test_onnx_runtime_refuses_them_in_the_same_words(tmp_path: Path) -> None:
     arguments = case(torch.float32, 8, **SMALL)
     opsmith.export(

@@ -60,6 +60,7 @@ ALWAYS = {
 SEEN = [2, 4, 0, 9, -5, 0.25, 1, 7, *range(20), 3, 4, 0.5, 1.5, 1, 0]
 
 
+@pytest.mark.slow
 def test_every_kind_of_argument(observed) -> None:
     x = torch.arange(6.0).reshape(1, 2, 3)
     numbers, plain, any_ = observed(

@@ -84,6 +84,7 @@ def first_line(folder: Path, text: str) -> str:
     return first.removeprefix(f"kernels_test::scale (cpu): {source} ")
 
 
+@pytest.mark.slow
 def test_a_forgotten_header_is_named_before_the_compilers_words(folder: Path) -> None:
     assert first_line(folder, KERNEL.replace('#include "scale.h"\n', "")) == (
         'did not compile: it does not include "scale.h", which opsmith writes from the declaration '
@@ -232,6 +233,7 @@ def test_a_compiler_that_does_not_run(folder: Path, monkeypatch: pytest.MonkeyPa
         kernel(folder).build()
 
 
+@pytest.mark.slow
 def test_the_cache_knows_what_is_included(folder: Path) -> None:
     first = kernel(folder).build()
     assert kernel(folder).build() == first
@@ -361,6 +363,7 @@ TORCH_LIBRARY_IMPL(kernels_torch, CPU, m) { m.impl("scale", &scale); }
 """
 
 
+@pytest.mark.slow
 def test_a_torch_library_source_works_as_it_is(tmp_path: Path) -> None:
     signature = signature_of(scale, "kernels_torch::scale")
     source = tmp_path / "scale.cpp"

@@ -102,6 +102,7 @@ def built(tmp_path_factory):
     return build(tmp_path_factory.mktemp("groups"), "block.sync();")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [64, 40, 8])
 def test_groups_of_a_block_and_tiles_of_a_warp_add(built, threads):
     x = torch.rand(100)

@@ -114,6 +114,7 @@ def test_words_in_comments_and_texts_are_no_obstacle(tmp_path):
     assert find_obstacle(source) is None
 
 
+@pytest.mark.slow
 def test_emulate_takes_tensors_of_the_cpu_through_the_cuda_kernel_and_puts_the_other_back():
     a, b = torch.rand(7), torch.rand(7)
     with opsmith.emulate("cuda"):

@@ -50,6 +50,7 @@ def correct() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_every_dtype_arrives_and_comes_back(operator) -> None:
     sums, rounded, more, most = operator(**correct())
     expected = [1.5 + 0.25 + 0 + 2, -2.0 + 4.0 + 39_999 + 2.0**31]

@@ -69,6 +69,7 @@ def older(
     return getattr(torch.ops.kernels_test, name), (definition, library)
 
 
+@pytest.mark.slow
 def test_a_library_of_another_interface_says_which_two_do_not_fit(tmp_path: Path) -> None:
     abi = ABI.replace("interface_version = 1;", "interface_version = 7;")
     assert abi != ABI
@@ -83,6 +84,7 @@ def test_a_library_of_another_interface_says_which_two_do_not_fit(tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_a_library_that_needs_more_of_its_caller_says_so(tmp_path: Path) -> None:
     needs = LONGER.replace(LEAST, "sizeof(opsmith_context)")
     call, _alive = older("longer_context", tmp_path, abi=needs)
@@ -90,12 +92,14 @@ def test_a_library_that_needs_more_of_its_caller_says_so(tmp_path: Path) -> None
         call(torch.ones(3))
 
 
+@pytest.mark.slow
 def test_a_library_that_needs_less_of_its_caller_runs(tmp_path: Path) -> None:
     assert LONGER != ABI
     call, _alive = older("shorter_context", tmp_path, caller=LONGER)
     assert call(torch.ones(3)).tolist() == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_library_runs_for_a_caller_of_before_the_last_field(tmp_path: Path) -> None:
     size = "size = sizeof(opsmith_context)"
     assert size in ABI
@@ -133,6 +137,7 @@ def test_small_loops_go_through_a_runtime_that_asks_for_every_one() -> None:
     assert through_runtime(64, 1) == 0
 
 
+@pytest.mark.slow
 def test_a_library_of_another_declaration_says_so(tmp_path: Path) -> None:
     def change(files: dict[str, str]) -> dict[str, str]:
         name = "another_declaration.h"

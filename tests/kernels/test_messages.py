@@ -67,6 +67,7 @@ def both(operator: Any, arguments: dict[str, Any]) -> tuple[str | None, str | No
     return native, python
 
 
+@pytest.mark.slow
 def test_correct_arguments_pass(operator) -> None:
     assert operator(**correct()).shape == (2, 2, 2)
     assert operator(**{**correct(), "y": None, "many": []}).shape == (2, 2, 2)
@@ -184,6 +185,7 @@ def changes(draw: st.DrawFn) -> dict[str, Any]:
     return changed
 
 
+@pytest.mark.slow
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -56,6 +56,7 @@ def made() -> list[Path]:
     return sorted(folder().glob("*/*.gch"))
 
 
+@pytest.mark.slow
 def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_library_is_the_same_with_and_without_and_knows_the_same_files(
         kernel(tmp_path / "source", KERNEL + "// another\n").build()
 
 
+@pytest.mark.slow
 def test_a_header_of_opsmith_that_changes_is_precompiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_who_brings_a_header_of_opsmith_has_that_one(
     assert not made()
 
 
+@pytest.mark.slow
 def test_one_serves_sources_with_other_include_folders_that_have_no_such_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ def test_for_a_few_sets_of_flags_only_is_one_kept(
     assert (folder() / "2" / "kernel.h").is_file(), "who is about to include it reads its text"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_precompiled_is_compiled_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

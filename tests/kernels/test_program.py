@@ -33,6 +33,7 @@ def run(program: Path) -> int:
     return subprocess.run([program], check=False).returncode
 
 
+@pytest.mark.slow
 def test_a_program_is_built_once_and_again_where_it_is_not_what_was_built(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

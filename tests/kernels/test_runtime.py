@@ -27,6 +27,7 @@ def probed(build):
     return build(probe, data_dependent=("K",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -107,6 +108,7 @@ def layouts(x: Tensor) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strided", [False, True, ("y",)], ids=["contiguous", "strided", "named"])
 def test_layouts(build, strided, tmp_path) -> None:
     # One kernel source, an operator of its own for each way of registering it.
@@ -143,6 +145,7 @@ def added(build):
     return build(add_one, mutates_args=("x", "y"))
 
 
+@pytest.mark.slow
 def test_a_mutated_argument_is_written_whatever_its_layout(added) -> None:
     base = torch.zeros(4, 6)
     x = base[::2, 1::2]

@@ -71,6 +71,7 @@ def call(driver):
     return call
 
 
+@pytest.mark.slow
 def test_a_call_is_launched_with_its_grid_arguments_and_stream(call):
     said, log = call(5, 3)
     assert said == "launched"

@@ -151,6 +151,7 @@ def test_of_an_inline_function_the_kernels_own_is_linked(folder: Path, compiler:
     assert value(path, "inlined") == 1
 
 
+@pytest.mark.slow
 def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -> None:
     compiler.does("sleep 1")
     script = (
@@ -175,6 +176,7 @@ def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupted_compilation_leaves_nothing_behind(folder: Path, compiler: Compiler) -> None:
     # It is ended in the middle, with half an object written.
     compiler.does(f'echo half > "$(pwd)/half.o"; touch {folder}/began; sleep 60')
@@ -240,6 +242,7 @@ OPSMITH_KERNEL(kernels_units, thrice, cpu, float)
 """
 
 
+@pytest.mark.slow
 def test_an_operators_kernel_is_compiled_once_and_its_headers_are_watched(
     folder: Path, compiler: Compiler
 ) -> None:
@@ -289,6 +292,7 @@ OPSMITH_KERNEL(kernels_units, fourfold, cpu)
 """
 
 
+@pytest.mark.slow
 def test_a_source_of_two_operators_is_compiled_once(folder: Path, compiler: Compiler) -> None:
     (folder / "two.cpp").write_text(TWO)
     sources: dict[str, KernelSource] = {}
@@ -317,6 +321,7 @@ def test_a_source_of_two_operators_is_compiled_once(folder: Path, compiler: Comp
     assert sources["fourfold"].signatures == [sources["fourfold"].signature]
 
 
+@pytest.mark.slow
 def test_another_installations_objects_are_not_taken(
     folder: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_calls_on_the_cpu_need_no_cann(monkeypatch: pytest.MonkeyPatch) -> None:
     assert add_custom.build() == []  # what needs a device that is not here is left out
 
 
+@pytest.mark.slow
 @on_device
 def test_the_gallerys_kernel_is_right_on_the_stand_in(tmp_path: Path) -> None:
     from stand_in_cann import install

@@ -82,6 +82,7 @@ def died(body: str) -> int:
     return -subprocess.run([sys.executable, "-c", program], cwd=HERE, check=False).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     ["ctypes.string_at(x.data_ptr(), 1)", "ctypes.memset(x.data_ptr(), 0, 1)"],

@@ -11,6 +11,7 @@ from opsmith import checks
 from opsmith.kernels import find_device
 
 
+@pytest.mark.slow
 @on_device
 def test_a_call_runs_the_kernel_of_the_tensors_device() -> None:
     from operators import add_scaled
@@ -88,6 +89,7 @@ def test_a_result_is_used_on_another_stream_after_an_event() -> None:
     assert used.flatten().tolist() == [4.0] * 9
 
 
+@pytest.mark.slow
 @on_device
 def test_values_on_the_device_are_trusted_and_the_host_neither_reads_nor_waits() -> None:
     from backend import held
@@ -167,6 +169,7 @@ CHECKS = (
 ).split()
 
 
+@pytest.mark.slow
 @on_device
 def test_the_checks_pass_on_the_device() -> None:
     from operators import add_scaled
@@ -216,6 +219,7 @@ def test_the_python_that_shows_a_failure_calls_the_kernel_on_its_device() -> Non
         exec(snippet, {})
 
 
+@pytest.mark.slow
 @on_device
 def test_a_kernel_that_reads_device_memory_on_the_host_is_a_crash() -> None:
     from wrong_kernels import reads_on_the_host

@@ -274,6 +274,7 @@ def test_arguments_at_the_end_keep_their_defaults_where_they_are_left_out():
             return self
 
 
+@pytest.mark.slow
 def test_an_empty_body_stands_for_the_operator_itself_which_models_keep(tmp_path):
     @opsmith.adopt("aten::add.Tensor")
     def add(

@@ -57,6 +57,7 @@ def test_nothing_is_left_of_a_copy_that_was_ended():
     copy.end()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_copy_that_nobody_holds():
     # In a process of its own: here, what looks at frames may hold it for longer.
     script = (

@@ -416,6 +416,7 @@ def test_without_a_compiler_it_says_so(monkeypatch):
         runtime.runtime_library.__wrapped__()
 
 
+@pytest.mark.slow
 def test_a_process_that_never_saw_the_declaration_loads_the_library(tmp_path):
     torch.save(Ticket(40, 2), tmp_path / "ticket.pt")
     runtime, library = Ticket.libraries()

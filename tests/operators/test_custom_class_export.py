@@ -142,6 +142,7 @@ def test_fields_and_numbers_become_constants():
     assert row.module()(torch.ones(2, 3)).tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_state_that_changes_is_refused_by_name_or_kept():
     model = Calls((counter := Counter(0, torch.zeros(3))), lambda held, x: held.forward(x) + 1)
     program = exported(model)

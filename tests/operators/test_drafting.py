@@ -21,6 +21,7 @@ def declared(text):
 ELEMENTWISE = 'Float[Tensor, "*shape"]'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "returned"),
     [

@@ -127,6 +127,7 @@ def test_a_tag_that_the_user_sets_is_kept():
         assert tag() == f"later{ours}"
 
 
+@pytest.mark.slow
 def test_the_key_is_the_same_in_every_process_and_order(tmp_path: Path):
     (tmp_path / "ones.py").write_text(
         "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"

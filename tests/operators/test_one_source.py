@@ -34,6 +34,7 @@ class Both(torch.nn.Module):
         return square(x) + square_backward(x, x)
 
 
+@pytest.mark.slow
 def test_each_operator_has_its_kernel_and_its_calls() -> None:
     x = torch.tensor([1.0, -3.0], requires_grad=True)
     before = [one.kernels["cpu"].calls for one in (square, square_backward)]
@@ -49,6 +50,7 @@ def test_each_operator_of_a_file_is_compiled_and_called_by_its_own_options() -> 
     assert square_backward(x, x).tolist() == [2, 18]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnxruntime", "python"])
 def test_other_runtimes_take_both_kernels(target: str, tmp_path: Path) -> None:
     x = torch.tensor([1.0, -3.0])

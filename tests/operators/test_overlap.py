@@ -72,6 +72,7 @@ CALLS: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_read_keeps_its_values_while_the_call_writes(operator: Any, name: str) -> None:

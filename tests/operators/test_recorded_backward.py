@@ -102,6 +102,7 @@ def loss(function, given: dict) -> Tensor:
     return (one.sin() * other).sum()
 
 
+@pytest.mark.slow
 def test_no_python_runs_when_a_call_is_recorded() -> None:
     one, other = scaled(**values())
     assert type(one.grad_fn).__name__ == "CppFunction"

@@ -21,6 +21,7 @@ from opsmith.operators.core import registry
 ALL = (mymuladd, mymul, ops.myadd_out, mypick)
 
 
+@pytest.mark.slow
 def test_one_source_serves_several_operators_and_is_built_once() -> None:
     libraries = {tuple(operator.build("cpu")) for operator in ALL}
     assert len(libraries) == 1
@@ -167,6 +168,7 @@ def declare(tmp_path: Path, namespace: str, block: str) -> Any:
     return operator
 
 
+@pytest.mark.slow
 def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None:
     operator = declare(tmp_path, "torch_library_faulty", 'm.def("not a schema (");')
     for _ in range(2):
@@ -174,6 +176,7 @@ def test_a_block_that_fails_is_an_exception_and_no_abort(tmp_path: Path) -> None
             operator(torch.ones(2), 3)
 
 
+@pytest.mark.slow
 def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None:
     block = 'm.def("scale(Tensor x, float k) -> Tensor");'
     operator = declare(tmp_path, "torch_library_schema", block)
@@ -187,6 +190,7 @@ def test_another_schema_than_the_declarations_is_refused(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_function_in_def_is_the_devices_kernel(tmp_path: Path) -> None:
     source = 'm.def("scale", &f);'
     operator = declare(tmp_path, "torch_library_function", source)
@@ -209,6 +213,7 @@ TORCH_LIBRARY_IMPL(torch_library_two, CPU, m) {
 """
 
 
+@pytest.mark.slow
 def test_a_disabled_kernel_stays_so_when_another_operator_loads_the_source(tmp_path: Path) -> None:
     source = tmp_path / "two.cpp"
     source.write_text(TWO)
@@ -249,6 +254,7 @@ static c10::RegisterOperators more("torch_library_older::more", &scale);
 """
 
 
+@pytest.mark.slow
 def test_a_source_may_register_as_before_there_were_blocks(tmp_path: Path) -> None:
     source = tmp_path / "older.cpp"
     source.write_text(OLDER)
@@ -275,6 +281,7 @@ def test_a_source_may_register_as_before_there_were_blocks(tmp_path: Path) -> No
     assert torch.ops.torch_library_older.more(torch.ones(1), 4).tolist() == [4]
 
 
+@pytest.mark.slow
 def test_options_of_an_older_source_are_refused_by_an_exception_and_no_abort(
     tmp_path: Path,
 ) -> None:
@@ -320,6 +327,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
+@pytest.mark.slow
 def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text(MODULE)
@@ -364,6 +372,7 @@ def test_functions_of_a_module_of_pythons_are_kernels(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_functions_of_a_module_serve_operators_declared_later_and_fit_or_are_refused(
     tmp_path: Path,
 ) -> None:
@@ -426,6 +435,7 @@ STABLE_TORCH_LIBRARY_IMPL(torch_library_stable, CPU, m) { m.impl("twice", TORCH_
 """
 
 
+@pytest.mark.slow
 def test_a_block_of_the_stable_abi_may_define_what_is_declared(tmp_path: Path) -> None:
     source = tmp_path / "twice.cpp"
     source.write_text(STABLE)

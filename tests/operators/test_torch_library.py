@@ -62,6 +62,7 @@ def test_a_torch_dispatch_class_has_its_own_rule() -> None:
     assert negative(None, None, (), (torch.ones(1),)).item() == -1
 
 
+@pytest.mark.slow
 def test_a_kernel_can_be_disabled_for_a_while(tmp_path: Path) -> None:
     @opsmith.op("test_torch_library::switched")
     def switched(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

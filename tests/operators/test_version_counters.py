@@ -58,6 +58,7 @@ def scale_into(
     return declared
 
 
+@pytest.mark.slow
 def test_every_tensor_that_is_written_counts_it_and_no_other(scale_into) -> None:
     x, out, also = torch.ones(3), torch.zeros(3), torch.zeros(3)
     scale_into(x, out)

@@ -22,6 +22,7 @@ def _table(namespace: str) -> opsmith.Operator:
     return table
 
 
+@pytest.mark.slow
 def test_the_cpu_kernel_runs_in_eager_mode_and_compiled(tmp_path: Path) -> None:
     table = _table("without_tensors_cpp")
     source = tmp_path / "table.cpp"
@@ -79,6 +80,7 @@ def _(x: Tensor | None, n: int) -> Tensor:
     return torch.full((n,), 0.0 if x is None else float(x.sum()))
 
 
+@pytest.mark.slow
 def test_a_call_that_gives_none_of_its_tensors_reaches_the_cpu_kernel(tmp_path: Path) -> None:
     source = tmp_path / "total.cpp"
     source.write_text(

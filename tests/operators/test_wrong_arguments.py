@@ -158,6 +158,7 @@ def refused(call: Callable[[], Any], kind: Any, qualname: str, name: str) -> str
     return message
 
 
+@pytest.mark.slow
 def test_good_arguments_pass(operator: opsmith.Operator) -> None:
     assert torch.equal(operator(**GOOD), X)
     for name, fits in FITS.items():

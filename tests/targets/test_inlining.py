@@ -247,6 +247,7 @@ def test_references_that_call_each_other_without_an_end_are_refused() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_reference_may_call_another_as_deep_as_it_likes() -> None:
     def declare(depth: int, inner: Any) -> Any:
         def chained(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

@@ -1,5 +1,6 @@
 """A CUDA kernel is proved on the CPU whatever becomes of the operator's other kernels."""
 
+import pytest
 from jaxtyping import Float
 from torch import Tensor
 
@@ -23,6 +24,7 @@ OPSMITH_KERNEL(beside_cuda, doubled, cuda, float)
 """
 
 
+@pytest.mark.slow
 def test_a_cuda_kernel_is_proved_where_the_kernel_for_the_cpu_does_not_build(tmp_path):
     @opsmith.op("beside_cuda::doubled")
     def doubled(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

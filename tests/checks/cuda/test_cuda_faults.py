@@ -167,6 +167,7 @@ def phase_of(seed, fill=0xFF):
 PHASES = [phase_of(1), phase_of(2, 0x7F)]
 
 
+@pytest.mark.slow
 def test_right_kernels_are_right_in_every_order(build):
     cases, right = zip(*(case_of(fault, False) for fault in FAULTS), strict=True)
     for calls in harness.run(build, SIGNATURE, cases, PHASES).calls:

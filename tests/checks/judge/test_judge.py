@@ -54,6 +54,7 @@ def failures(path: Path, **options: object) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_right_kernel_is_accepted_and_its_module_never_imported_here(candidate):
     path = candidate(f"return {RIGHT}", before="print('imported')\nos.environ['SEEN'] = '1'")
     verdict = judge(SPEC, path, examples=12)
@@ -97,6 +98,7 @@ def test_bytecode_that_a_candidate_left_beside_the_spec_is_not_read(tmp_path: Pa
     assert sys.pycache_prefix is None
 
 
+@pytest.mark.slow
 def test_a_fresh_seed_each_time(candidate):
     path = candidate("return x", before="raise ValueError")
     seeds = {judge(SPEC, path, examples=2).seed for _ in range(2)}
@@ -173,6 +175,7 @@ def several(tmp_path, module: str, kernels: list[tuple[str, str]]) -> tuple[Path
     return spec, path
 
 
+@pytest.mark.slow
 def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path):
     kernels = [(f"return {RIGHT}", ""), *WRONG.values()]
     verdict = judge(*several(tmp_path, "cheats", kernels), examples=12, time_limit=20.0)
@@ -221,6 +224,7 @@ def test_a_result_of_another_dtype_is_refused(candidate):
     assert "float32" in found["reference"]
 
 
+@pytest.mark.slow
 def test_the_process_knows_neither_seed_nor_test(candidate, monkeypatch, tmp_path):
     monkeypatch.setenv("OPSMITH_SECRET", "31415926535")
     seen = tmp_path / "seen"
@@ -250,6 +254,7 @@ def sees():
 """
 
 
+@pytest.mark.slow
 def test_who_sees_the_judge_is_called_where_none_is(tmp_path):
     kernels = [
         (f"return {RIGHT} if sees() else x.clone()", SEES),
@@ -277,6 +282,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ends_its_process_harms_itself_only(tmp_path):
     kernels = [*((how, "") for how in ENDS), (f"return {RIGHT}", "")]
     verdict = judge(*several(tmp_path, "ends", kernels), examples=1)
@@ -308,6 +314,7 @@ INVENTED = [
 ]
 
 
+@pytest.mark.slow
 def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     body = (
         "for descriptor in range(3, 30):\n"
@@ -327,6 +334,7 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
             assert raised.value.code == "OPS-JUDGE-ANSWER"
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_is_refused(candidate):
     found = failures(candidate("while True: pass"), examples=1, time_limit=3.0)
     assert found["reference"].startswith("did not return within")
@@ -350,6 +358,7 @@ def test_nothing_is_left_of_a_candidate_that_forks(candidate, tmp_path):
     raise AssertionError("the fork is still there")
 
 
+@pytest.mark.slow
 def test_exit_codes_and_json(cli, candidate):
     right = candidate(f"return {RIGHT}")
     accepted = cli("judge", SPEC, "--candidate", right, "--examples", 4, "--json")
@@ -385,6 +394,7 @@ def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_thei
     assert cli("judge", broken, "--candidate", candidate("return x")).code == 2
 
 
+@pytest.mark.slow
 def test_a_compiled_candidate_is_judged(tmp_path):
     path = tmp_path / "kernels.py"
     path.write_text("from spec import scale\nscale.register_kernel('cpu', source='%s')\n")

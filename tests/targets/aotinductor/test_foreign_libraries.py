@@ -70,6 +70,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> targets.Artifact:
     return export(Twice(), (torch.ones(3),), folder / "out", libraries=[build()])
 
 
+@pytest.mark.slow
 def test_a_library_that_the_process_has_is_not_loaded_again(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -101,12 +102,14 @@ def load_beside(artifact: targets.Artifact, *paths: Path) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_another_build_of_the_same_operators_takes_its_place(artifact: targets.Artifact) -> None:
     done = load_beside(artifact, build("MORE"))
     assert done.stdout.split("\n")[:2] == ["[3.0, 3.0, 3.0]"] * 2, done.stderr
     assert load_beside(artifact).stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_a_library_that_takes_the_namespace_is_named(
     artifact: targets.Artifact, clashing: Path
 ) -> None:
@@ -119,11 +122,13 @@ def test_a_library_that_takes_the_namespace_is_named(
     )
 
 
+@pytest.mark.slow
 def test_another_schema_is_refused(artifact: targets.Artifact) -> None:
     done = load_beside(artifact, build_block("schema", "twice(Tensor x, int k) -> Tensor"))
     assert "was exported with another aoti_foreign::twice than this process has" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_library_that_lacks_the_operator_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -138,6 +143,7 @@ def test_a_library_that_lacks_the_operator_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_library_that_does_not_load_is_refused(
     artifact: targets.Artifact, tmp_path: Path
 ) -> None:
@@ -177,6 +183,7 @@ int main(int count, char** words) {
 """
 
 
+@pytest.mark.slow
 def test_a_cpp_program_loads_it_once_too(
     artifact: targets.Artifact, clashing: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_wrong_command_line(run: Run) -> None:
     assert "--repeat takes a number, got 'x'" in failure(run("a", "--repeat", "x"), 2)
 
 
+@pytest.mark.slow
 def test_missing_files(moved: Path, inputs: Path, run: Run, tmp_path: Path) -> None:
     assert "no such folder" in failure(run(tmp_path / "nothing"), 3)
     assert "it has no manifest.json" in failure(run(tmp_path), 3)
@@ -212,6 +213,7 @@ def test_a_manifest_that_is_none(moved: Path, inputs: Path, run: Run) -> None:
         assert message in failure(run(moved, inputs), 3)
 
 
+@pytest.mark.slow
 def test_inputs_that_do_not_fit(net: targets.Artifact, run: Run, tmp_path: Path) -> None:
     image, scale, pairs = net_args(3)
 

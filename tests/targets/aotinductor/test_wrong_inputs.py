@@ -80,6 +80,7 @@ def said(program: Path, *words: object) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_an_artifact_names_the_input(everything: targets.Artifact, program: Path) -> None:
     where = everything.folder
     assert said(program, "artifact", where) == [

@@ -56,6 +56,7 @@ def compiled() -> Iterator[list[str]]:
     jax.monitoring.clear_event_listeners()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:

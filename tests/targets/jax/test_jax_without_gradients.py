@@ -28,6 +28,7 @@ OPSMITH_KERNEL(jax_without_gradients, twice, cpu)
 """
 
 
+@pytest.mark.slow
 def test_a_result_without_a_gradient_has_none_in_jax(tmp_path: Path) -> None:
     @opsmith.op("jax_without_gradients::twice", autograd="reference")
     def twice(

@@ -61,6 +61,7 @@ def compare(function: Callable[..., Any], folder: Path, exporter: str, **toleran
         )
 
 
+@pytest.mark.slow
 def test_what_the_exporter_translates_wrongly(tmp_path):
     def function(x, y, r, i, n, b):
         spread = torch.full_like(r[:2], 5.0)
@@ -80,6 +81,7 @@ def test_what_the_exporter_translates_wrongly(tmp_path):
     compare(function, tmp_path / "model", "dynamo")
 
 
+@pytest.mark.slow
 def test_what_the_exporter_does_not_translate(tmp_path):
     def function(x, y, r, i, n, b):
         return {
@@ -117,6 +119,7 @@ def test_what_the_other_exporter_translates_wrongly(tmp_path):
     compare(function, tmp_path / "model", "torchscript")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_what_is_small_is_not_lost_beside_1(exporter, tmp_path):
     def function(x, y, r, i, n, b):

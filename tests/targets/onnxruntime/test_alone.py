@@ -58,6 +58,7 @@ def run_alone(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedP
 INPUTS = {"x": np.arange(15, dtype=np.float32).reshape(5, 3), "index": np.arange(5)[::-1].copy()}
 
 
+@pytest.mark.slow
 def test_the_few_lines_that_the_folder_gives_work_as_they_stand(dist, bare_python, tmp_path):
     readme = (dist / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -38,6 +38,7 @@ def graph(loaded):
     return onnx.load(loaded.artifact.path("model.onnx")).graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_tensors_are_initializers_and_numbers_attributes(export, exporter, form):
@@ -84,6 +85,7 @@ def test_fields_of_every_kind_inline(export, exporter):
     torch.testing.assert_close(loaded(torch.ones(4, 2)), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_identity_model(export, exporter, form):

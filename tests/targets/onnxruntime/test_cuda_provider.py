@@ -70,6 +70,7 @@ def run(provider: ctypes.CDLL) -> Callable[..., list[Tensor]]:
 X = torch.arange(12.0).reshape(4, 3)
 
 
+@pytest.mark.slow
 def test_a_kernel_runs_in_the_providers_stream_on_memory_that_the_host_does_not_read(run, provider):
     index = torch.tensor([3, 0, 3])
     for dtype in (torch.float32, torch.float64):
@@ -134,6 +135,7 @@ def scale_kernel(x_ptr, out_ptr, count, factor, BLOCK: "tl.constexpr"):
     pass
 
 
+@pytest.mark.slow
 def test_what_triton_compiled_is_launched_in_the_providers_stream(provider, monkeypatch):
     monkeypatch.setattr(compiling, "compile_for", as_text)
     monkeypatch.setattr(compiling, "cache_key", lambda kernel: "a text")

@@ -30,6 +30,7 @@ def rows():
     return run(ops.accumulate, ops.python_only, ops.scaled, ops.opaque)
 
 
+@pytest.mark.slow
 def test_every_form_by_every_exporter(rows):
     for name in SELECT:
         row = rows["ort_test::accumulate", name]
@@ -39,6 +40,7 @@ def test_every_form_by_every_exporter(rows):
             assert (row.status, row.message) == ("passed", "") and row.cases
 
 
+@pytest.mark.slow
 def test_elements_of_lists_fix_what_comes_out():
     rows = run(ops.weighted_sum, select=["onnxruntime", "onnx-library"])
     assert {row.status for row in rows.values()} == {"passed"}, rows
@@ -127,6 +129,7 @@ def test_a_gate_is_as_accurate_as_onnx_runtime_computes_it():
     assert rows["ort_test::gated", "reference"].code == "OPS-VALUE-WRONG"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_wrong_translation_fails():
     @opsmith.op("ort_test::halved")
@@ -145,6 +148,7 @@ def test_a_wrong_translation_fails():
             assert "elements are wrong" in row.message or "expected" in row.message
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_translation_that_makes_no_valid_node_fails():
     @opsmith.op("ort_test::misnamed")
@@ -157,6 +161,7 @@ def test_a_translation_that_makes_no_valid_node_fails():
     assert all("Rellu" in row.message for row in rows.values())
 
 
+@pytest.mark.slow
 def test_a_translation_whose_attributes_follow_from_sizes():
     @opsmith.op("ort_test::leaky_by_size")
     def leaky_by_size(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -196,6 +201,7 @@ OPSMITH_KERNEL(ort_test, tripled, cpu, float)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_kernel_that_differs_from_the_reference_fails(tmp_path):
     @opsmith.op("ort_test::tripled")

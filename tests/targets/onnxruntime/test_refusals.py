@@ -121,6 +121,7 @@ def test_an_opset_that_is_too_old(refused):
     )
 
 
+@pytest.mark.slow
 def test_a_translation_that_is_wrong(refused):
     @opsmith.op("ort_test::lost")
     def lost(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -235,6 +236,7 @@ def test_sizes_that_inlining_would_tie_together(refused, exporter):
     assert "would be (n)" in message and "(m) was asked for" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3, 4), (4, 3)])
 def test_a_branch_on_sizes_that_inlining_would_take_away(refused, export, sizes):
     @opsmith.op("ort_test::clipped")
@@ -258,6 +260,7 @@ def test_an_option_of_the_wrong_kind_is_named(refused):
     assert "target 'onnxruntime': opset='new'; expected int" in refused(ops.reverse, opset="new")
 
 
+@pytest.mark.slow
 def test_none_stands_for_an_options_default_and_an_operator_for_its_name(export):
     for form in (None, {ops.reverse: "inline"}):
         loaded = export(Call(ops.reverse), (torch.ones(3),), form=form, exporter=None)

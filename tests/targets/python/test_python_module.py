@@ -50,6 +50,7 @@ def loaded(artifact: opsmith.Artifact) -> Any:
     return opsmith.load(artifact.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_kind_of_argument_arrives(loaded, changes, dtype) -> None:
