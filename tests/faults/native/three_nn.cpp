@@ -11,7 +11,7 @@ bool is_nearer(T one, T other) {
 // The three nearest points, as mmcv's three_nn finds them. A compiler that contracts sums of
 // products makes one of two equal distances shorter; std::fma does so with every compiler.
 template <typename T>
-void NAME(const opsmith::Context& ctx, const faults::FAULT_JOIN(NAME, _args)<T>& a) {
+void NAME(const opsmith::Context& ctx, const faults::FAULT_JOIN(NAME, _args) < T > &a) {
   ctx.parallel_for(0, a.N, 64, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       T best[3];

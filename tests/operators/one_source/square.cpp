@@ -16,6 +16,7 @@ OPSMITH_KERNEL(test_one_source, square, cpu, float)
 
 template <typename T>
 void square_backward(const opsmith::Context&, const test_one_source::square_backward_args<T>& a) {
-  for (int64_t i = 0; i < a.N; ++i) a.out[i] = static_cast<T>(twice(FACTOR)) / 2 * a.x[i] * a.grad[i];
+  for (int64_t i = 0; i < a.N; ++i)
+    a.out[i] = static_cast<T>(twice(FACTOR)) / 2 * a.x[i] * a.grad[i];
 }
 OPSMITH_KERNEL(test_one_source, square_backward, cpu, float)

@@ -33,7 +33,7 @@ namespace opsmith::harness {
 
 // The initial bytes of a call's blocks, and their place in their pages.
 struct Placement {
-  bool at_end = true;  // the block ends at inaccessible memory; otherwise, it begins behind it
+  bool at_end = true;   // the block ends at inaccessible memory; otherwise, it begins behind it
   uint8_t fill = 0xFF;  // NaN in every floating dtype, and -1 or the largest value of integers
 };
 
