@@ -100,7 +100,7 @@ def test_the_commands_of_the_guide_do_what_it_says(folder, cli, monkeypatch):
 def test_every_code_and_check_that_the_guide_names_is_there():
     assert set(re.findall(r"OPS(?:-[A-Z]+)+", GUIDE)) <= set(catalogue())
     (order,) = re.findall(r"Mend in this order, .*?:(.*?); then tracing", GUIDE, re.DOTALL)
-    named = set(re.findall(r"`([a-z]+)`", order))
+    named = set(re.findall(r"`([a-z-]+)`", order))
     assert named <= {check.name for check in checks.all_checks()}
     assert len(named) > 10
 
