@@ -52,6 +52,7 @@ def sources() -> set[str]:
     return {str(path.relative_to(REPOSITORY)) for path in files if "__pycache__" not in path.parts}
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(distributions):
     with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
@@ -150,6 +151,7 @@ def test_each_use_of_register_kernel_has_a_signature_and_a_docstring_of_its_own(
     assert set.union(*told) == given
 
 
+@pytest.mark.slow
 def test_the_packages_that_hold_public_names_are_attributes():
     script = (
         "import opsmith; print([getattr(opsmith, name).__name__ for name in opsmith._PACKAGES])"

@@ -53,6 +53,7 @@ def test_a_constant_in_place_of_an_attribute_fails(check):
     assert "combinations of what an export fixes" in found.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_shrinking")
 def test_a_text_that_a_mapping_takes_for_another_fails():
     @opsmith.op("telling_test::reduced")
@@ -128,6 +129,7 @@ def test_a_combination_that_ends_the_process_is_named() -> None:
     assert "mode='three'" in found.case
 
 
+@pytest.mark.slow
 def test_an_operator_without_anything_to_fix_needs_no_combinations():
     @opsmith.op("telling_test::doubled")
     def doubled(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -161,6 +163,7 @@ def test_every_argument_that_an_export_fixes_is_told_by_cases_in_which_it_matter
     assert len(limits) >= 2
 
 
+@pytest.mark.slow
 def test_what_no_case_shows_is_said():
     @opsmith.op("telling_test::scaled")
     def scaled(x: Float[Tensor, "N"], factor: float) -> Float[Tensor, "N"]:

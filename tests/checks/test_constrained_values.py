@@ -44,6 +44,7 @@ def test_every_sample_satisfies_the_constraints() -> None:
         all_of_them(**case)
 
 
+@pytest.mark.slow
 def test_samples_are_as_varied_as_the_constraints_allow() -> None:
     cases = sampled(200)
     assert len({case["x"].numel() for case in cases}) > 5

@@ -143,6 +143,7 @@ def test_an_example_gives_the_failure_that_is_shown(code, tmp_path, monkeypatch)
     assert re.match(pattern, said, re.DOTALL), said
 
 
+@pytest.mark.slow
 def test_the_examples_in_cpp_compile_but_for_the_one_that_must_not(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     sources = []

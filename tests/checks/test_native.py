@@ -52,6 +52,7 @@ def test_the_dtypes_that_a_kernel_lacks_are_said(report):
     assert notes == ("not compiled for float16, bfloat16, float64",)
 
 
+@pytest.mark.slow
 def test_where_the_build_fails_nothing_else_is_run(tmp_path):
     @opsmith.op("faults::unbuildable")
     def unbuildable(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

@@ -259,6 +259,7 @@ def test_many_rows_that_do_not_apply_for_one_reason_are_one_line():
     ]
 
 
+@pytest.mark.slow
 def test_what_a_reference_says_to_refused_samples_is_shown_once():
     @opsmith.op("report::picky")
     def picky(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:

@@ -118,6 +118,7 @@ def test_a_snippet_of_a_target_exports_and_compares_there(operator, check):
         exec(row.snippet, {})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shrinking")
 def test_a_wrong_translation_is_blamed_where_it_is_written():
     for operator, line in (
@@ -182,6 +183,7 @@ def test_cases_that_are_given_are_the_only_ones_and_keep_their_strides():
     assert (right.status, right.cases) == ("passed", 1)
 
 
+@pytest.mark.slow
 def test_cases_that_are_given_may_be_one_tensor():
     x = torch.ones(3)
     ran = []

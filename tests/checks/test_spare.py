@@ -76,11 +76,13 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     assert len(set(supervisors)) == 1
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_worker_is_kept(supervisors):
     assert run(crashing.segfault) == run(crashing.segfault) == ("failed", "OPS-CALL-CRASH")
     assert len(set(supervisors)) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_a_kernel_ended_is_not_kept(supervisors):
     run(crashing.double)
     run(cheating.CHEATS["ends_its_parent"])
@@ -108,6 +110,7 @@ def test_surroundings_are_variables_and_where_modules_are_found(tmp_path, monkey
     assert all(one != other for one, other in itertools.combinations(seen, 2))
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_take_what_its_parent_keeps(supervisors):
     run(crashing.double)
     child = os.fork()

@@ -69,6 +69,7 @@ def test_what_the_process_said_last_is_shown(rows):
     assert said in rows[crashing.segfault.name, "reference"].explain()
 
 
+@pytest.mark.slow
 def test_a_hang_is_a_failed_check_and_the_next_one_runs():
     report = checks.run(crashing.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
     assert [row.status for row in report.rows] == ["failed", "failed"]
@@ -111,6 +112,7 @@ def test_memory_that_a_case_explains_is_no_failure():
     assert not bound.exceeded()
 
 
+@pytest.mark.slow
 def test_answers_that_a_kernel_invents_are_a_named_failure():
     report = checks.run(crashing.shout, select=["reference", "mutation"])
     for row, process in zip(report.rows, ["the kernel's", "the checking"], strict=True):
@@ -211,6 +213,7 @@ def importing(tmp_path, monkeypatch):
     return process
 
 
+@pytest.mark.slow
 def test_a_worker_that_still_imports_ends_with_its_parent(importing, tmp_path):
     program = f"""
 import sys, time
@@ -268,6 +271,7 @@ def _ended(process: int) -> None:
     raise AssertionError(f"process {process} is still there")
 
 
+@pytest.mark.slow
 def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
@@ -290,6 +294,7 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     assert not report.ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "select", "asked"),
     [
@@ -314,6 +319,7 @@ def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, sel
     assert report.ok, report.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "kept"), [(None, 20000), ("5000", 5000)])
 def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
     tmp_path, monkeypatch, asked, kept

@@ -62,6 +62,7 @@ def exported(folder, cli):
         assert done.code == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_an_export_says_what_became_of_each_operator(folder, cli):
     done = cli("export", "cli_model.py:example", "--out", "dist")
     assert done.code == 0, done.stderr

@@ -53,6 +53,7 @@ def test_it_says_where_the_library_is(cli, operator_file):
     assert Path(library).is_file()
 
 
+@pytest.mark.slow
 def test_a_compiler_error_leads_to_the_line(cli, operator_file):
     source = operator_file.with_suffix(".cpp")
     source.write_text(KERNEL.replace("a.x[i] * 2;", "a.x[i] * two;"))

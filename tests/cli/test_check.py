@@ -36,6 +36,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write_file
 
 
+@pytest.mark.slow
 def test_what_is_right_passes(cli, write):
     outcome = cli("check", write("cli_right", 2), "--check", "reference", "--check", "validation")
     assert outcome.code == 0, outcome.stdout + outcome.stderr
@@ -79,6 +80,7 @@ def test_what_repeats_a_failure_says_all_that_decides_it(cli, write):
     assert again.stdout.partition("failed for the")[2].partition("error:")[0] == failure
 
 
+@pytest.mark.slow
 def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     file = tmp_path / "cli_adopted.py"
@@ -99,6 +101,7 @@ def test_adopted_operators_are_checked_too(cli, tmp_path, monkeypatch):
     assert "defined elsewhere" in rows["aten::maximum", "validation"]["message"]
 
 
+@pytest.mark.slow
 def test_checks_are_named_with_commas_too(cli, write):
     outcome = cli("check", write("cli_commas", 2), "--check", "mutation,aliasing", "--json")
     assert outcome.code == 0, outcome.stderr
@@ -142,6 +145,7 @@ def test_cpp_asks_for_the_checks_in_programs(cli, write):
     assert statuses == {"mutation": "passed", "aotinductor-cpp": "not applicable"}
 
 
+@pytest.mark.slow
 def test_a_report_is_a_page_and_a_junit_file_too(cli, write, tmp_path):
     file = write("cli_page", 2)
     written = ["--report", "out.html", "--junit", "out.xml"]

@@ -61,6 +61,7 @@ def test_compiles_without_a_graph_break() -> None:
     torch.testing.assert_close(torch.compile(swap, fullgraph=True)(image), swap(image))
 
 
+@pytest.mark.slow
 def test_importing_it_imports_no_pil() -> None:
     text = "import sys, gallery.crop_paste.crop_paste; assert 'PIL' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], check=True)

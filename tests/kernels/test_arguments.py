@@ -109,6 +109,7 @@ def test_a_dtype_that_the_kernel_lacks(observed) -> None:
 def read_absent(x: Float[Tensor, "N"], y: Float[Tensor, "N"] | None) -> Float[Tensor, "N"]: ...
 
 
+@pytest.mark.slow
 def test_the_value_of_an_absent_tensor_is_refused(build) -> None:
     read = build(read_absent)
     assert torch.equal(read(torch.ones(3), torch.arange(3.0)), torch.arange(3.0))
@@ -131,6 +132,7 @@ def copied(build):
     return build(copy_any)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_every_dtype(copied, dtype: str) -> None:
     x = torch.arange(5).to(getattr(torch, dtype))

@@ -270,6 +270,7 @@ def test_a_damaged_library_is_built_again(folder: Path) -> None:
     assert again.read_bytes().startswith(b"\x7fELF")
 
 
+@pytest.mark.slow
 def test_a_cached_kernel_loads_without_heavy_imports(folder: Path) -> None:
     script = f"""
 import sys, torch, jaxtyping

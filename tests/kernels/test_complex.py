@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from jaxtyping import Complex, Num
 from torch import Tensor
@@ -19,6 +20,7 @@ def any_number(
 ) -> tuple[Num[Tensor, "N"], Num[Tensor, "N"], Num[Tensor, "N"]]: ...
 
 
+@pytest.mark.slow
 def test_complex_numbers_have_the_functions_that_std_complex_has(build):
     operator = build(complex_math)
     for dtype in (torch.complex64, torch.complex128):

@@ -98,6 +98,7 @@ def test_a_header_of_opsmith_that_changes_is_precompiled_again(
     assert kernel(tmp_path / "source", text).build() == built[0]
 
 
+@pytest.mark.slow
 def test_who_brings_a_header_of_opsmith_has_that_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

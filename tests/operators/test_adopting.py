@@ -252,6 +252,7 @@ def test_an_overload_is_called_by_its_own_name():
     assert [row.status for row in report.rows] == ["passed"]
 
 
+@pytest.mark.slow
 def test_an_operator_of_other_operators_is_checked():
     @opsmith.adopt("aten::kron")
     def kron(self: Float[Tensor, "N C"], other: Float[Tensor, "M K"]) -> Float[Tensor, "N*M C*K"]:

@@ -210,6 +210,7 @@ def test_builds_of_one_release_are_alike_and_others_are_not() -> None:
         assert prebuilt.release_of(version) == version
 
 
+@pytest.mark.slow
 def test_symbols_that_older_systems_do_not_have_are_refused(tmp_path: Path) -> None:
     library = tmp_path / "new.so"
     # std::__throw_bad_array_new_length came with GCC 11.

@@ -51,6 +51,7 @@ EVERY_WAY = (
 )
 
 
+@pytest.mark.slow
 def test_a_right_kernel_is_right_in_every_way_of_calling(build):
     for one in call(build, "", *EVERY_WAY):
         assert torch.equal(one.results[0], 2 * X)
@@ -58,6 +59,7 @@ def test_a_right_kernel_is_right_in_every_way_of_calling(build):
         assert not one.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "phase", "words"),
     [

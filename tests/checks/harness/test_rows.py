@@ -37,6 +37,7 @@ def rows(fault, monkeypatch):
     return {row.check: row for row in report.rows}
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes(monkeypatch):
     assert {row.status for row in rows("", monkeypatch).values()} == {"passed"}
 

@@ -200,6 +200,7 @@ def test_every_cheat_is_refused_and_the_right_kernel_beside_them_is_not(tmp_path
     assert "it lies in memory that the kernel uses again" in again
 
 
+@pytest.mark.slow
 def test_what_a_candidate_patches_decides_nothing(candidate):
     before = (
         "import opsmith.checks.numerics.comparison as c, opsmith.checks.trial as t\n"
@@ -296,11 +297,13 @@ def test_a_kernel_that_ends_its_process_harms_itself_only(tmp_path):
     assert not verdict.accepted
 
 
+@pytest.mark.slow
 def test_a_candidate_that_ends_when_imported_is_refused(candidate):
     found = failures(candidate(f"return {RIGHT}", before="os._exit(0)"))
     assert found == {"import": "ended the process with exit code 0"}
 
 
+@pytest.mark.slow
 def test_a_candidate_that_raises_when_imported_is_refused(candidate):
     found = failures(candidate(f"return {RIGHT}", before="raise ValueError('no')"))
     assert found["import"].startswith("importing the candidate raised")
@@ -340,6 +343,7 @@ def test_a_kernel_that_hangs_is_refused(candidate):
     assert found["reference"].startswith("did not return within")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_candidate_that_forks(candidate, tmp_path):
     pid = tmp_path / "pid"
     body = (
@@ -379,6 +383,7 @@ def test_exit_codes_and_json(cli, candidate):
     assert f"sha256 {said['files'][str(SPEC)]}  {SPEC}" in refused.stdout
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_their_own(
     cli, candidate, tmp_path
 ):

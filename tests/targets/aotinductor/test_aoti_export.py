@@ -146,6 +146,7 @@ torch.save(results, sys.argv[3])
 """
 
 
+@pytest.mark.slow
 def test_runs_where_the_operators_are_not_declared(
     everything: targets.Artifact, tmp_path: Path
 ) -> None:

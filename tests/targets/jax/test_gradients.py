@@ -192,6 +192,7 @@ def test_a_number_may_reach_an_operator_by_name_in_a_list_or_computed(tmp_path: 
     assert f'["jax_test::many_backward"](grad_out, [2.0, to], by={doubled}, to=0.5)' in body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("bias", [None, torch.ones(3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

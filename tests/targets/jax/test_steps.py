@@ -110,6 +110,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_of_a_reference_has_its_value_and_gradient(name: str) -> None:
     step = STEPS[name]

@@ -117,6 +117,7 @@ class Renamed(Named):
     """Another operator, mapped to the same node."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_node_may_be_named_as_its_operator_or_as_another(tmp_path, exporter):
     opsmith.adopt(Named, "onnx_tutorials::named")

@@ -57,6 +57,7 @@ def test_a_reference_in_place_of_pytorchs_own(export, asinh):
         export(Call(torch.asinh), (torch.randn(4),), form="inline", exporter="torchscript")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_foreign_operator_may_become_one_of_ours(export, exporter):
     """As torchvision::deform_conv2d becomes the gallery's."""
@@ -99,6 +100,7 @@ def make_function(**parts: Any) -> Any:
     return type("Added", (torch.autograd.Function,), methods)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_function_becomes_an_operator_in_one_call(export, exporter):
     def symbolic(g, a, b, k=2.0):

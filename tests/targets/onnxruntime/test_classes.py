@@ -107,6 +107,7 @@ def test_a_method_that_changes_its_object_is_refused(tmp_path, exporter):
     assert counter.count == 0 and not (tmp_path / "dist").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_program_in_place_of_a_module(export, exporter):
     linear = nn.Linear(20, 3)

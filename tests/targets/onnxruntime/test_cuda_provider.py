@@ -196,6 +196,7 @@ def loader(artifact: opsmith.Artifact) -> Any:
     return module.load
 
 
+@pytest.mark.slow
 def test_an_artifact_for_cuda_has_the_kernels_of_both_devices_and_runs_where_only_the_cpu_is(
     tmp_path,
 ):

@@ -177,6 +177,7 @@ def test_a_translation_whose_attributes_follow_from_sizes():
         assert said in row.notes[0]
 
 
+@pytest.mark.slow
 def test_a_translation_of_a_later_opset_than_an_exporter_has():
     @opsmith.op("ort_test::late")
     def late(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

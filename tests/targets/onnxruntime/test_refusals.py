@@ -155,6 +155,7 @@ def test_a_translation_that_computes_something_else_is_found_by_comparing(refuse
     assert "ONNX Runtime disagrees with PyTorch in the output 'output'" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ort_test::sometimes: ", ""])
 def test_a_broken_translation_is_passed_over_where_another_form_works(export, name):
     @opsmith.op("ort_test::sometimes")
