@@ -1,4 +1,4 @@
-"""What `opsmith.monitor` costs: calls of the identity operator on 16 floats, monitored and not.
+"""Measure the cost of `opsmith.monitor`: the identity on 16 floats, with and without.
 
 `sampled never` is what every call pays; `one in 1000` adds the copies of sampled calls and whatever
 the comparisons in the background take from the caller.

@@ -1,4 +1,4 @@
-"""Of two values that rounding decides between, either is right, and nothing beside them."""
+"""If rounding decides between two values, either is right, and no third value."""
 
 from fractions import Fraction
 

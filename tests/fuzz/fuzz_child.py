@@ -38,7 +38,7 @@ _WRITES = {"by name", "by position", "in a thread", "without gradients", "autoca
 
 
 def _state() -> tuple[Any, ...]:
-    """What PyTorch keeps for this thread between calls, and some of its own errors leave behind."""
+    """Return the state of this thread that PyTorch keeps, and some of its errors leave changed."""
     return (
         torch._C._functorch.maybe_current_level(),
         torch._C._len_torch_dispatch_stack(),

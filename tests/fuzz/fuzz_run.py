@@ -40,7 +40,7 @@ COLUMNS = ["accepted", "refused", "elsewhere", "unchecked", "wrong", "crashed", 
 
 @dataclass
 class Tally:
-    """What came of the calls of one operator in one runtime.
+    """Outcomes of the calls of one operator in one runtime.
 
     Attributes:
         runtime: which.
@@ -104,7 +104,7 @@ class Child:
                 self._read(HANGING)
 
     def _read(self, seconds: float) -> list[Any] | None:
-        """What it says next; nothing where it says nothing for so long; ``died`` at its end."""
+        """Return the next answer; `None` after the time limit, and ``died`` if the child ended."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._pending:
@@ -119,7 +119,7 @@ class Child:
         return words
 
     def is_alive(self) -> bool:
-        """Whether it can make more calls."""
+        """Return whether the child can make more calls."""
         return self._process.poll() is None
 
     def end(self) -> int:
@@ -222,7 +222,7 @@ def notes(tallies: list[Tally], most: int) -> str:
 
 
 def failures(tallies: list[Tally], share: float) -> list[str]:
-    """What must not be."""
+    """Return the outcomes that fail the run."""
     found = []
     for one in tallies:
         place = f"{one.operator} in {one.runtime}"

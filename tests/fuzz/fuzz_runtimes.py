@@ -74,7 +74,7 @@ class Runtime:
             OPERATORS[name].build()
 
     def function(self, operator: Operator) -> Callable[..., Any]:
-        """What calls the operator."""
+        """Return the function that calls the operator."""
         return operator
 
     def given(self, operator: Operator, arguments: Arguments, rng: Random) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Runtime:
         return {}
 
     def inputs(self, operator: Operator) -> list[str]:
-        """What messages call the arguments, where they are not called as in the declaration."""
+        """Return the names of arguments in messages, if they differ from the declaration's."""
         return []
 
 
@@ -261,7 +261,7 @@ class RunPy(_Exported):
         self._files.mkdir(exist_ok=True)
 
     def given(self, operator: Operator, arguments: Arguments, rng: Random) -> dict[str, Any]:
-        """What a file of arrays can hold of the arguments; a text in place of anything else."""
+        """Return the arguments as a file of arrays can hold them; a text replaces the others."""
 
         def stored(value: Any) -> Any:
             try:

@@ -20,7 +20,7 @@ def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
 
 
 def message(*factors):
-    """What is said of a kernel that multiplied by another factor in each order."""
+    """Return the message for a kernel that multiplied by another factor in each order."""
     trial = Trial(Subject(doubled, "cpu", "cpu"), "cuda-on-cpu")
     x = torch.ones(1)
     calls = [Call("", [x * factor], {}, split=False) for factor in factors]
