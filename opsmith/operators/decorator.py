@@ -12,6 +12,7 @@ import torch
 from opsmith.compat.gc_pause import uncollected
 from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
+from opsmith.operators.core.operator import P, R
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import shown_path, where_written
 from opsmith.operators.defined import DefinedOperator
@@ -32,13 +33,13 @@ def op(
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
     tags: Sequence[torch.Tag] = ...,
-) -> Callable[[Callable[..., Any]], DefinedOperator]: ...
+) -> Callable[[Callable[P, R]], DefinedOperator[P, R]]: ...
 
 
 @overload
 def op(
     qualname: str,
-    function: Callable[..., Any],
+    function: Callable[P, R],
     /,
     *,
     mutates_args: Iterable[str] = ...,
@@ -48,7 +49,7 @@ def op(
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
     tags: Sequence[torch.Tag] = ...,
-) -> DefinedOperator: ...
+) -> DefinedOperator[P, R]: ...
 
 
 @refuse_unknown_keywords(lambda qualname="", *_: f"{qualname or 'an operator'}: opsmith.op")

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 
 from opsmith.errors import DeclarationError, MissingDependencyError
-from opsmith.kernels import KernelSource, get_device, kernel_source
+from opsmith.kernels import get_device
 from opsmith.operators.core import registry
 from opsmith.operators.core.lazy import late
-from opsmith.operators.core.operator import Kernel, Operator, RegisteredOperator
+from opsmith.operators.core.operator import F, Kernel, Operator, P, R, RegisteredOperator
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autocast, graph_caches
 from opsmith.operators.dispatch.kernel import (
-    NativeKernel,
     PythonKernel,
     device_types_of,
     dispatch_key,
     host_kernel_without_tensors,
-    source_path,
+    native_kernel,
 )
 from opsmith.operators.dispatch.registration import Registration
 from opsmith.signature import Signature
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from opsmith.operators.dispatch.declared_backward import DeclaredBackward
 
 
-class DefinedOperator(RegisteredOperator):
+class DefinedOperator(RegisteredOperator[P, R]):
     """An operator declared by `opsmith.op`, which accepts kernels, derivatives and rules."""
 
     def __init__(
         self,
         signature: Signature,
-        reference: Callable[..., Any],
+        reference: Callable[P, R],
         *,
         rule: Rule,
         device_types: Sequence[str] | None,
@@ -91,11 +90,17 @@ class DefinedOperator(RegisteredOperator):
     def register_kernel(
         self,
         device_types: str | Sequence[str],
-        function: Callable[..., Any] | None = ...,
+        function: F,
         *,
         triton: Literal[True] | None = ...,
-    ) -> Any:
-        """Register a function, or decorate it; with ``triton=True`` it launches Triton kernels."""
+    ) -> F:
+        """Register a function; with ``triton=True`` it launches Triton kernels."""
+
+    @overload
+    def register_kernel(
+        self, device_types: str | Sequence[str], *, triton: Literal[True] | None = ...
+    ) -> Callable[[F], F]:
+        """Register the decorated function; with ``triton=True`` it launches Triton kernels."""
 
     @overload
     def register_kernel(
@@ -190,8 +195,17 @@ class DefinedOperator(RegisteredOperator):
             if function is not None:
                 raise DeclarationError(f"{self.name}: give a function or source=, not both")
             for device in devices:
-                self._register_source(
-                    device, keys[device], source, api, strided, tuple(flags), language
+                self._register(
+                    native_kernel(
+                        self,
+                        device,
+                        source,
+                        functools.partial(self._registration.guarded_calls, keys[device]),
+                        api=api,
+                        strided=strided,
+                        flags=flags,
+                        language=language,
+                    )
                 )
             return None
         if function is None:
@@ -213,40 +227,6 @@ class DefinedOperator(RegisteredOperator):
             from opsmith.operators.dispatch import triton_kernel
 
             triton_kernel.see_through(self)
-
-    def _register_source(
-        self,
-        device: str,
-        key: str,
-        source: str | Path,
-        api: str,
-        strided: bool | Sequence[str],
-        flags: tuple[str, ...],
-        language: str,
-    ) -> None:
-        path = source_path(source, self.reference, self.name)
-        asked = strided if isinstance(strided, bool) else tuple(strided)
-        self._register(
-            NativeKernel(
-                kernel_source(
-                    self.signature,
-                    device,
-                    path,
-                    api,
-                    asked=language,
-                    strided=asked,
-                    flags=flags,
-                    others=lambda: self._others_in(path, device),
-                ),
-                lambda: self._registration.guarded_calls(key),
-            )
-        )
-
-    def _others_in(self, path: Path, device: str) -> list[KernelSource]:
-        """Return the sources of the other operators' kernels for a device in the same file."""
-        kernels = [op.kernels.get(device) for op in registry.all_operators() if op is not self]
-        sources = [kernel.source for kernel in kernels if kernel is not None]
-        return [one for one in sources if one is not None and one.path == path]
 
     def install_kernel(self, device: str) -> None:
         """Make calls on a device type reach its kernel, or the reference if it is disabled."""
@@ -354,14 +334,14 @@ class DefinedOperator(RegisteredOperator):
                     built.append(path)
         return built
 
-    def register_fake(self, function: Callable[..., Any] | None = None, /) -> Any:
+    def register_fake(self, function: F | None = None, /) -> F:
         """Register a fake kernel in place of the derived one; usable as a decorator.
 
         Args:
             function: takes the operator's arguments as fake tensors, and returns its results.
         """
         if function is None:
-            return self.register_fake
+            return self.register_fake  # type: ignore[return-value]
         from opsmith.operators.dispatch.fake import checked_fake
 
         self._require_function("register_fake", function)
@@ -369,6 +349,18 @@ class DefinedOperator(RegisteredOperator):
         self._registration.fake(checked_fake(self.signature, function))
         graph_caches.tell(self.name, "fake kernel", function)
         return function
+
+    @overload  # type: ignore[override]
+    def register_autograd(
+        self, backward: F, /, *, setup_context: Callable[..., Any] | None = ...
+    ) -> F:
+        """Register a backward."""
+
+    @overload
+    def register_autograd(
+        self, /, *, setup_context: Callable[..., Any] | None = ...
+    ) -> Callable[[F], F]:
+        """Register the decorated backward."""
 
     def register_autograd(
         self,
@@ -459,7 +451,7 @@ class DefinedOperator(RegisteredOperator):
         declared = declared_backward.declared(self, backward, saves, grads)
         self._differentiate(declared.rule(self.rule), declared)
 
-    def register_vmap(self, function: Callable[..., Any] | None = None, /) -> Any:
+    def register_vmap(self, function: F | None = None, /) -> F:
         """Register a batching rule in place of the derived one; usable as a decorator.
 
         Args:
@@ -467,7 +459,7 @@ class DefinedOperator(RegisteredOperator):
                 ``torch.library.register_vmap``.
         """
         if function is None:
-            return self.register_vmap
+            return self.register_vmap  # type: ignore[return-value]
         from opsmith.operators.dispatch.vmap import checked_rule
 
         self._require_function("register_vmap", function)

@@ -237,11 +237,12 @@ class Method:
             options: see `opsmith.DefinedOperator.register_kernel`.
         """
         operator = self.operator
+        register: Callable[..., Any] = operator.register_kernel
         if source is None:
-            return operator.register_kernel(device_types, function, **options)
+            return register(device_types, function, **options)
         reference = self._owner.declared.references[self.model.name]
         options["source"] = source_path(source, reference.method, self.name)
-        operator.register_kernel(device_types, function, **options)
+        register(device_types, function, **options)
         if not any(p.is_tensor or p.is_tensor_list for p in operator.signature.parameters):
             # For a call without tensors, the dispatcher fails before it reaches the function that
             # builds.

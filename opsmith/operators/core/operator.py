@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -21,10 +22,14 @@ from opsmith.operators.core.source_location import where_written
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
-    from opsmith.operators.core.cost import Cost, CostRule
+    from opsmith.operators.core.cost import CostRule
     from opsmith.operators.core.onnx_translation import OnnxTranslation
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Kernel(Protocol):
@@ -85,14 +90,15 @@ class Kernel(Protocol):
         """
 
 
-class Operator(CustomOpDef):
+class Operator(CustomOpDef, Generic[P, R]):
     """An operator, callable like the function it was declared from.
 
     `opsmith.op` declares an operator; `opsmith.adopt` wraps an operator that another library
     defined, to which neither kernels nor derivatives can be added. A call goes straight to
     PyTorch's dispatcher, like a call of ``torch.ops.namespace.name``. The class derives from
     ``torch.library.CustomOpDef``, so that ``torch.library.opcheck`` and similar functions accept
-    its instances.
+    its instances. For type checkers, the class is generic over the function's parameters and its
+    result.
 
     Attributes:
         signature: the parsed declaration.
@@ -115,7 +121,7 @@ class Operator(CustomOpDef):
     def __init__(
         self,
         signature: Signature,
-        reference: Callable[..., Any],
+        reference: Callable[P, R],
         overload: OpOverload,
         kernel: Kernel,
     ) -> None:
@@ -134,7 +140,7 @@ class Operator(CustomOpDef):
         self._opoverload = overload
         self._int_places = int_places(signature)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operator; pass the arguments as declared.
 
         Raises:
@@ -182,10 +188,10 @@ class Operator(CustomOpDef):
         return named(self.signature)
 
     # Copying or pickling a model that holds an operator must not copy the operator.
-    def __copy__(self) -> Operator:
+    def __copy__(self) -> Operator[P, R]:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator[P, R]:
         return self
 
     @property
@@ -295,6 +301,14 @@ class Operator(CustomOpDef):
         )
         return None if isinstance(how, str) else how
 
+    @typing.overload
+    def register_cases(self, function: F, /, *, only: bool = ...) -> F:
+        """Register a function."""
+
+    @typing.overload
+    def register_cases(self, /, *, only: bool = ...) -> Callable[[F], F]:
+        """Register the decorated function."""
+
     def register_cases(self, function: Cases | None = None, /, *, only: bool = False) -> Any:
         """Register cases that random sampling cannot produce; usable as a decorator.
 
@@ -341,7 +355,7 @@ class Operator(CustomOpDef):
                     )
         self.sizes.extend(dict(one) for one in sizes)
 
-    def register_cost(self, function: Callable[..., Cost] | None = None, /) -> Any:
+    def register_cost(self, function: F | None = None, /) -> F:
         """Declare the least work that a call has to do; usable as a decorator.
 
         Benchmarks derive from it the share of the machine's bandwidth that a kernel reaches, and
@@ -370,7 +384,7 @@ class Operator(CustomOpDef):
             Cost(bytes=60, operations=6)
         """
         if function is None:
-            return self.register_cost
+            return self.register_cost  # type: ignore[return-value]
         self._require_function("register_cost", function)
         from opsmith.operators.core.cost import CostRule
 
@@ -378,7 +392,7 @@ class Operator(CustomOpDef):
         return function
 
 
-class RegisteredOperator(Operator):
+class RegisteredOperator(Operator[P, R]):
     """An operator whose PyTorch registrations were made by this process and can be changed.
 
     Attributes:

@@ -286,6 +286,43 @@ class NativeKernel:
         return found
 
 
+def native_kernel(
+    operator: RegisteredOperator,
+    device: str,
+    source: str | Path,
+    count: Callable[[], int],
+    *,
+    api: str,
+    strided: bool | Sequence[str],
+    flags: Sequence[str],
+    language: str,
+) -> NativeKernel:
+    """Return the kernel that is compiled from a file; see `DefinedOperator.register_kernel`.
+
+    Raises:
+        DeclarationError: the file does not exist, or does not suit its options.
+    """
+    path = source_path(source, operator.reference, operator.name)
+
+    def others() -> list[kernels.KernelSource]:
+        """Return the sources of the other operators' kernels for the device in the same file."""
+        found = [op.kernels.get(device) for op in registry.all_operators() if op is not operator]
+        sources = [kernel.source for kernel in found if kernel is not None]
+        return [one for one in sources if one is not None and one.path == path]
+
+    made = kernels.kernel_source(
+        operator.signature,
+        device,
+        path,
+        api,
+        asked=language,
+        strided=strided if isinstance(strided, bool) else tuple(strided),
+        flags=tuple(flags),
+        others=others,
+    )
+    return NativeKernel(made, count)
+
+
 def _load(loading: Sequence[tuple[RegisteredOperator, NativeKernel]]) -> None:
     """Build kernels that share one library, load it, and install each kernel in its operator."""
     from opsmith.operators.dispatch import argument_gate, autograd_gate
