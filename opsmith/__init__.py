@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Sorted,
         Starts,
         Total,
+        Unspecified,
     )
     from opsmith.targets import LoadedModel, LoadedOperators, export, load
     from opsmith.targets.onnx.translation_table import onnx_translations
@@ -86,6 +87,7 @@ __all__ = [
     "Total",
     "UnknownCheckError",
     "UnknownTargetError",
+    "Unspecified",
     "adopt",
     "custom_class",
     "emulate",
@@ -110,7 +112,7 @@ _HOMES = {
         "operators.emulation": ["emulate"],
         "signature": [
             *("Between", "Extent", "Index", "NonDifferentiable"),
-            *("Positive", "Sorted", "Starts", "Total"),
+            *("Positive", "Sorted", "Starts", "Total", "Unspecified"),
         ],
         "targets": ["LoadedModel", "LoadedOperators", "export", "load"],
         "targets.onnx.translation_table": ["onnx_translations"],

@@ -70,7 +70,8 @@ class Counts:
         dropped: number of sampled calls that were not compared, since too many calls were waiting
             or the call was too large.
         passed_over: number of sampled calls that cannot be compared: under a transform of
-            torch.func, under autocast, while tracing, with tensor subclasses, in a forked process.
+            torch.func, under autocast, while tracing, with tensor subclasses, in a forked process,
+            with values for which results are `Unspecified`.
         refused: number of sampled calls for which the reference refused the arguments, or failed.
     """
 
@@ -314,6 +315,9 @@ class Monitor:
         from opsmith.checks.numerics.comparison import compare
         from opsmith.checks.numerics.oracle import RefusedError, expected_of
 
+        if _is_unspecified(self._operator, call.arguments):
+            self._count(passed_over=1)
+            return
         with torch.no_grad():
             try:
                 truth = expected_of(self._operator, call.arguments)
@@ -393,6 +397,17 @@ def _tensors(values: Any) -> list[Tensor]:
         elif isinstance(value, list | tuple):
             found.extend(item for item in value if isinstance(item, Tensor))
     return found
+
+
+def _is_unspecified(operator: Operator, arguments: Mapping[str, Any]) -> bool:
+    """Return whether an argument holds values for which the declaration leaves results open."""
+    kinds = {"NaN": Tensor.isnan, "infinity": Tensor.isinf}
+    return any(
+        bool(kinds[kind](tensor).any())
+        for parameter in operator.signature.tensors
+        for kind in parameter.unspecified
+        for tensor in _tensors([arguments[parameter.name]])
+    )
 
 
 def _captured(tensor: Tensor) -> bool:

@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith import OpsmithError
+from opsmith import OpsmithError, Unspecified
 
 
 @opsmith.op("test_monitoring::double", autograd="reference")
@@ -59,6 +60,23 @@ def test_a_wrong_call_is_found_with_its_arguments_and_results() -> None:
         "<monitor of test_monitoring::double, a share of 1: 2 calls, 2 compared, 1 different, "
         "0 dropped, 0 passed over, 0 refused>"
     )
+
+
+def test_a_call_with_values_for_which_results_are_unspecified_is_passed_over() -> None:
+    @opsmith.op("test_monitoring::without_nan")
+    def without_nan(
+        x: Annotated[Float[Tensor, "N"], Unspecified(nan=True)], y: Float[Tensor, "N"]
+    ) -> Float[Tensor, "N"]:
+        return x + y
+
+    without_nan.register_kernel("cpu", lambda x, y: x.nan_to_num() + y)
+    nan = torch.tensor([float("nan")])
+    with opsmith.monitor(without_nan, 1.0, on_difference=lambda found: None) as monitor:
+        without_nan(nan, torch.ones(1))
+        without_nan(torch.ones(1), nan)
+        without_nan(torch.full((1,), torch.inf), torch.ones(1))
+    counts = monitor.counts
+    assert (counts.passed_over, counts.compared, counts.different) == (1, 2, 1)
 
 
 def test_what_a_caller_writes_afterwards_is_not_compared() -> None:

@@ -86,6 +86,9 @@ def _derived(operator: "Operator") -> Iterator[str]:
 
     signature = operator.signature
     yield f"checks of arguments: from the declaration ({', '.join(_checked(operator)) or 'none'})"
+    unspecified = ", ".join(signature.unspecified())
+    if unspecified:
+        yield f"results are unspecified for {unspecified}"
     if isinstance(operator, AdoptedOperator):
         yield "fake kernel, gradient, batching: as they are, it is defined elsewhere"
         return

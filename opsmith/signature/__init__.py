@@ -13,6 +13,7 @@ from opsmith.signature.annotations import (
     Sorted,
     Starts,
     Total,
+    Unspecified,
 )
 from opsmith.signature.constraints import (
     Bound,
@@ -61,6 +62,7 @@ __all__ = [
     "TensorListType",
     "TensorType",
     "Total",
+    "Unspecified",
     "ValueRange",
     "bind",
     "result_shapes",

@@ -119,4 +119,32 @@ class NonDifferentiable:
     """
 
 
+@dataclass(frozen=True)
+class Unspecified:
+    """Leave open what the operator does where this tensor holds NaN, or infinity.
+
+    Nothing is enforced, so that a call costs nothing for it. `opsmith check` samples no such
+    argument, and `opsmith.monitor` compares no such call.
+
+    Attributes:
+        nan: whether results are unspecified if a value is NaN.
+        inf: whether results are unspecified if a value is infinite.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> scores = Annotated[Float[Tensor, "N"], Unspecified(nan=True, inf=True)]
+    """
+
+    nan: bool = False
+    inf: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The values in words: ``("NaN", "infinity")``."""
+        return tuple(kind for kind, open_ in (("NaN", self.nan), ("infinity", self.inf)) if open_)
+
+
 Annotation = Index | Between | Positive | Extent | Sorted | Total | Starts
+Mark = NonDifferentiable | Unspecified

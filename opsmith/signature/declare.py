@@ -189,6 +189,7 @@ def _parameter(
         part = stripped[name]
         type_ = hints.type_of(part.base, scalars)
         constraints = hints.constraints_of(part.constraints, type_, scalars)
+        unspecified = hints.unspecified_of(part, type_)
     except AnnotationProblem as problem:
         refuse(f"parameter '{name}: {text}': {problem}")
     default = NO_DEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
@@ -202,6 +203,7 @@ def _parameter(
         constraints=constraints,
         differentiable=part.differentiable,
         annotation=text,
+        unspecified=unspecified,
     )
     if not (result.differentiable or result.tensor_type):
         refuse(f"parameter '{name}: {text}': only tensors have gradients; leave the mark out")

@@ -8,7 +8,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -18,11 +18,13 @@ from opsmith.signature.annotations import (
     Between,
     Extent,
     Index,
+    Mark,
     NonDifferentiable,
     Positive,
     Sorted,
     Starts,
     Total,
+    Unspecified,
 )
 from opsmith.signature.constraints import Bound, Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtypes
@@ -34,6 +36,7 @@ from opsmith.signature.parameters import (
     TensorListType,
     TensorType,
     Type,
+    can_be_nan,
     is_integral,
     quoted,
 )
@@ -72,7 +75,12 @@ class Stripped:
     base: Any
     optional: bool
     constraints: tuple[Annotation, ...]
-    differentiable: bool = True
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether nothing excludes the tensor from differentiation."""
+        return not any(isinstance(mark, NonDifferentiable) for mark in self.marks)
 
 
 def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
@@ -95,14 +103,16 @@ def resolve(function: Callable[..., Any], refuse: Callable[[str], NoReturn]) -> 
 
 def strip(annotation: Any) -> Stripped:
     """Remove ``Annotated[...]`` and ``| None`` from an annotation, in any order."""
-    constraints: tuple[Any, ...] = ()
-    optional, differentiable = False, True
+    constraints: tuple[Annotation, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    optional = False
     while True:
         origin = get_origin(annotation)
         if origin is typing.Annotated:
             annotation, *metadata = get_args(annotation)
-            constraints += tuple(_constraints_in(metadata))
-            differentiable &= not any(isinstance(item, NonDifferentiable) for item in metadata)
+            known = [item for item in metadata if _is_known(item)]
+            constraints += tuple(item for item in known if isinstance(item, Annotation))
+            marks += tuple(item for item in known if isinstance(item, Mark))
         elif origin in (typing.Union, types.UnionType):
             members = [member for member in get_args(annotation) if member is not type(None)]
             if len(members) != 1 or len(members) == len(get_args(annotation)):
@@ -113,7 +123,7 @@ def strip(annotation: Any) -> Stripped:
             optional = True
             annotation = members[0]
         else:
-            return Stripped(annotation, optional, constraints, differentiable)
+            return Stripped(annotation, optional, constraints, marks)
 
 
 def strip_result(annotation: Any) -> Stripped:
@@ -128,6 +138,11 @@ def strip_result(annotation: Any) -> Stripped:
             f"{constraint!r} is for arguments: nothing enforces what a result's values are; leave "
             "it out, or say it in the docstring"
         )
+    for mark in part.marks:
+        if isinstance(mark, Unspecified):
+            raise AnnotationProblem(
+                f"{mark!r} is for arguments; mark the argument whose values leave the result open"
+            )
     return part
 
 
@@ -292,24 +307,51 @@ def results(
     return found
 
 
-def _constraints_in(metadata: list[Any]) -> Iterator[Annotation]:
-    for item in metadata:
-        if isinstance(item, type) and item in (*get_args(Annotation), NonDifferentiable):
-            raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
-        if isinstance(item, Annotation):
-            yield item
-        elif not isinstance(item, NonDifferentiable) and not _is_documentation(item):
-            raise AnnotationProblem(
-                f"{item!r} declares nothing that opsmith understands; in Annotated stand Index, "
-                "Between, Positive, Extent, Sorted, Total, Starts and NonDifferentiable of "
-                "opsmith, and typing_extensions.Doc. Leave it out, or say it in the docstring"
-            )
+def _is_known(item: Any) -> bool:
+    """Return whether an item of ``Annotated`` declares something; `False` for documentation.
+
+    Raises:
+        AnnotationProblem: the item is something else.
+    """
+    classes = (*get_args(Annotation), *get_args(Mark))
+    if isinstance(item, type) and item in classes:
+        raise AnnotationProblem(f"{item.__name__} is a class; write {item.__name__}(...)")
+    if isinstance(item, classes):
+        return True
+    if _is_documentation(item):
+        return False
+    *names, last = (kind.__name__ for kind in classes)
+    raise AnnotationProblem(
+        f"{item!r} declares nothing that opsmith understands; in Annotated stand "
+        f"{', '.join(names)} and {last} of opsmith, and typing_extensions.Doc. Leave it out, or "
+        "say it in the docstring"
+    )
 
 
 def _is_documentation(item: object) -> bool:
     """Return whether an item is a `typing_extensions.Doc`, which does not constrain values."""
     kind = type(item)  # compare names: opsmith does not need that package
     return (kind.__module__, kind.__name__) == ("typing_extensions", "Doc")
+
+
+def unspecified_of(part: Stripped, type_: Type) -> tuple[str, ...]:
+    """Return the values for which a parameter leaves results open, as `Unspecified.kinds`.
+
+    Raises:
+        AnnotationProblem: the mark says nothing, or the parameter cannot hold such values.
+    """
+    found: dict[str, None] = {}
+    for mark in part.marks:
+        if not isinstance(mark, Unspecified):
+            continue
+        if not mark.kinds:
+            raise AnnotationProblem("Unspecified() leaves nothing open; give nan=True, inf=True")
+        if not isinstance(type_, TensorType | TensorListType):
+            raise AnnotationProblem(f"{mark!r} is for tensors; leave it out")
+        if not can_be_nan(type_):
+            raise AnnotationProblem(f"{mark!r}: {type_} holds no NaN and no infinity; leave it out")
+        found |= dict.fromkeys(mark.kinds)
+    return tuple(found)
 
 
 def constraints_of(

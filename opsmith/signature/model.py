@@ -198,6 +198,12 @@ class Signature:
             for name in expressions.names(expression)
         )
 
+    def unspecified(self) -> list[str]:
+        """Return the values for which results are unspecified: ``NaN and infinity of 'x'``."""
+        return [
+            f"{' and '.join(p.unspecified)} of {p.name!r}" for p in self.tensors if p.unspecified
+        ]
+
     def schema(self) -> str:
         """Return the schema without the namespace, as ``torch.library.define`` expects it."""
         return schema_of(self.name, self.parameters, self.results)

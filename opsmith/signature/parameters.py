@@ -92,6 +92,12 @@ def is_integral(type_: Type) -> bool:
             return kind == "int"
 
 
+def can_be_nan(type_: TensorType | TensorListType) -> bool:
+    """Return whether a tensor can hold NaN."""
+    dtypes = type_.element.dtypes if isinstance(type_, TensorListType) else type_.dtypes
+    return not set(dtypes.names) <= {*INTEGRAL, "bool"}
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of an operator.
@@ -106,6 +112,8 @@ class Parameter:
         constraints: the conditions on its values.
         differentiable: whether gradients may reach it.
         annotation: the annotation as messages quote it.
+        unspecified: the values of a tensor for which results are unspecified: ``"NaN"``,
+            ``"infinity"``.
     """
 
     name: str
@@ -117,6 +125,7 @@ class Parameter:
     constraints: tuple[Constraint, ...] = ()
     differentiable: bool = True
     annotation: str = ""
+    unspecified: tuple[str, ...] = ()
 
     @property
     def is_tensor(self) -> bool:

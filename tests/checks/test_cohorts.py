@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32, Int32, Int64
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, DeclarationError, checks
+from opsmith import Between, DeclarationError, Unspecified, checks
 from opsmith.checks.cases.boundary_values import RUNS
 from opsmith.checks.cases.cohorts import arguments, sizes
 from opsmith.checks.cases.values import fill
@@ -36,6 +36,28 @@ def test_the_row_names_every_cohort_and_how_many_cases_it_had():
     (note,) = (n for n in run(declared(doubled, lambda x: x * 2)).notes if n.startswith("cohorts"))
     assert note.startswith("cohorts: normal 60, large 3, huge 3, tiny 3, denormal 3, zeros 3")
     assert "NaN 8, infinity 8" in note and "boundary sizes 10, odd sizes 4" in note
+
+
+def lost_nan(x, y):
+    """Add where nothing is NaN; the kernel of somebody for whom that never comes."""
+    return torch.nan_to_num(x) + y
+
+
+def test_values_for_which_results_are_unspecified_are_never_sampled():
+    N = Float32[Tensor, "N"]
+
+    def marked(x: Annotated[N, Unspecified(nan=True, inf=True)], y: N) -> N:
+        return x + y
+
+    def nan_alone(x: Annotated[N, Unspecified(nan=True)], y: N) -> N:
+        return x + y
+
+    row = run(declared(marked, lost_nan))
+    assert row.status == "passed"
+    assert row.notes[-1] == "unspecified, so never sampled: NaN and infinity of 'x'"
+    assert "NaN 8, infinity 8" in row.notes[0]  # in y
+    row = run(declared(nan_alone, lost_nan))
+    assert row.status == "failed" and "inf" in row.case and "NaN" not in row.case
 
 
 @pytest.mark.parametrize("last", [256, 1025, 4096])

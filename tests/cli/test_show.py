@@ -7,6 +7,21 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 
+UNSPECIFIED = """
+from typing import Annotated
+
+import opsmith
+from jaxtyping import Float
+from opsmith import Unspecified
+from torch import Tensor
+
+@opsmith.op("show::shares")
+def shares(
+    x: Annotated[Float[Tensor, "N"], Unspecified(nan=True, inf=True)]
+) -> Float[Tensor, "N"]:
+    return x / x.sum()
+"""
+
 AGAINST_TORCH = """
 import opsmith
 from jaxtyping import Float32
@@ -43,6 +58,13 @@ def test_all_that_follows_is_shown(show):
         "batching: at once, along C",
         "AOTInductor: aotinductor, aotinductor-cpp",
     } <= set(branches(outcome.stdout))
+
+
+def test_values_for_which_results_are_unspecified_are_shown(cli, tmp_path):
+    (tmp_path / "shares.py").write_text(UNSPECIFIED)
+    lines = branches(cli("show", str(tmp_path / "shares.py")).stdout)
+    assert "results are unspecified for NaN and infinity of 'x'" in lines
+    assert "checks of arguments: from the declaration (dtypes, shapes)" in lines
 
 
 def test_what_does_not_follow_says_why(show):

@@ -31,6 +31,8 @@ def takes(parameter: Parameter, dtype: torch.dtype, kind: str) -> bool:
         kind: one of `ARRANGEMENTS` or `FLOATS`, `LARGE_EQUAL` or `RUNS`.
     """
     constraints = parameter.constraints
+    if kind in parameter.unspecified:
+        return False
     if dtype is torch.bool or dtype.is_complex or is_float8(dtype):
         return kind == "equal" and not constraints
     if kind == "ends of the range" and dtype.is_floating_point:

@@ -54,6 +54,9 @@ def reference(trial: Trial) -> None:
             counts[cohort.name] = counts.get(cohort.name, 0) + trial.counts.ran - before
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     trial.notes.append(f"cohorts: {told}")
+    unspecified = ", ".join(trial.signature.unspecified())
+    if unspecified:
+        trial.notes.append(f"unspecified, so never sampled: {unspecified}")
 
 
 def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
