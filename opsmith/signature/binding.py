@@ -13,7 +13,8 @@ from typing import Any
 from opsmith.errors import ArgumentError
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
-from opsmith.signature.expressions import Name
+from opsmith.signature.equations import Equation, refused_size
+from opsmith.signature.expressions import Integer, Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, ScalarType, SequenceType, TensorType
 from opsmith.signature.shapes import Fixed, Variadic
@@ -100,8 +101,12 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
             binder.some(parameter)
     for parameter in signature.tensors:
         binder.tensors(parameter)
-    for deferred in binder.deferred:
-        binder.expression(*deferred)
+    for equation in signature.equations:
+        for deferred in binder.deferred.pop((equation.parameter, equation.position), ()):
+            binder.solved(equation, *deferred)
+    for several in binder.deferred.values():
+        for deferred in several:
+            binder.expression(*deferred)
     for parameter in signature.parameters:
         if isinstance(parameter.type, ScalarType) and parameter.type.choices:
             binder.choice(parameter, parameter.type)
@@ -148,13 +153,17 @@ def result_shapes(
     return found
 
 
+_Deferred = tuple[str, TensorType, TensorInfo, int, Fixed]
+
+
 class _Binder:
     def __init__(self, signature: Signature, arguments: Mapping[str, Any], check: Check) -> None:
         self.signature = signature
         self.arguments = arguments
         self.check = check
         self.bound = Bindings()
-        self.deferred: list[tuple[str, TensorType, TensorInfo, int, Fixed]] = []
+        # The dimensions that are expressions, by parameter and position in its shape.
+        self.deferred: dict[tuple[str, int], list[_Deferred]] = {}
 
     def length(self, parameter: Parameter, type_: SequenceType) -> None:
         value = self.arguments[parameter.name]
@@ -189,9 +198,9 @@ class _Binder:
             if item is None:
                 expected = type_ if many else parameter.type
                 raise ArgumentError(self.error(f"argument {name!r} is None, expected {expected}."))
-            self.tensor(name, type_, item)
+            self.tensor(parameter.name, name, type_, item)
 
-    def tensor(self, name: str, type_: TensorType, info: TensorInfo) -> None:
+    def tensor(self, parameter: str, name: str, type_: TensorType, info: TensorInfo) -> None:
         self.device(name, info)
         if type_.shape is None:
             return
@@ -209,7 +218,7 @@ class _Binder:
             ),
         )
         axis = 0
-        for dim in dims:
+        for position, dim in enumerate(dims):
             if isinstance(dim, Variadic):
                 self.variadic(name, type_, info, dim, axis, tuple(info.shape[axis : axis + extra]))
                 axis += extra
@@ -218,7 +227,8 @@ class _Binder:
                 if isinstance(dim.expression, Name):
                     self.named(name, type_, info, axis, dim.expression.name)
                 else:
-                    self.deferred.append((name, type_, info, axis, dim))
+                    deferred = (name, type_, info, axis, dim)
+                    self.deferred.setdefault((parameter, position), []).append(deferred)
             axis += 1
 
     def device(self, name: str, info: TensorInfo) -> None:
@@ -328,6 +338,38 @@ class _Binder:
                 info,
             ),
         )
+
+    def solved(
+        self,
+        equation: Equation,
+        name: str,
+        type_: TensorType,
+        info: TensorInfo,
+        axis: int,
+        dim: Fixed,
+    ) -> None:
+        """Bind the unknown of a dimension; compare the size if another argument has bound it."""
+        if equation.name in self.bound.dims:
+            self.expression(name, type_, info, axis, dim)
+            return
+        size = info.shape[axis]
+        factor, rest = equation.numbers(self.bound.dims, self.arguments)
+
+        def message() -> str:
+            why = refused_size(equation, dim, size, factor, rest)
+            return self.error(
+                f"argument {name!r} does not fit {type_}: dimension {axis} {why}", info
+            )
+
+        value = size - rest
+        if equation.factor != Integer(1):
+            self.check(factor != 0, message)
+            # Ask for divisibility before dividing: a compiler then knows that nothing is lost.
+            self.check(value % factor == 0, message)
+            value = value // factor
+        self.check(value >= 0, message)
+        self.bound.dims[equation.name] = value
+        self.bound.by[equation.name] = name
 
     def choice(self, parameter: Parameter, type_: ScalarType) -> None:
         value = self.arguments[parameter.name]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opsmith.signature import expressions
+from opsmith.signature.equations import Equation
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Result
@@ -49,6 +50,8 @@ def infer(
             sizes = None if item is None else sizes_of(item)
             if sizes is not None:
                 _bind(known, type_.shape, sizes)
+    for equation in signature.equations:
+        _solve(known, equation, signature, arguments, sizes_of)
     return known
 
 
@@ -63,6 +66,26 @@ def _bind(known: Known, shape: Shape, sizes: Sizes) -> None:
                 size = sizes[axis]
                 if size is not None:
                     known.dims.setdefault(name, size)
+
+
+def _solve(
+    known: Known,
+    equation: Equation,
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    sizes_of: Callable[[Any], Sizes | None],
+) -> None:
+    parameter, value = signature.by_name[equation.parameter], arguments[equation.parameter]
+    shape = parameter.tensor_type.shape if parameter.tensor_type else None
+    if value is None or shape is None or not equation.reads <= known.dims.keys():
+        return
+    axis = [axis for axis, _ in shape.axes()][equation.position]
+    factor, rest = equation.numbers(known.dims, arguments)
+    for item in value if parameter.is_tensor_list else [value]:
+        sizes = None if item is None else sizes_of(item)
+        size = sizes[axis] if sizes is not None and len(sizes) >= shape.rank else None
+        if size is not None and factor:
+            known.dims.setdefault(equation.name, (size - rest) // factor)
 
 
 def result_sizes(

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from opsmith.signature import expressions
 from opsmith.signature.dtypes import DTypes
+from opsmith.signature.equations import Equation, sources_of
 from opsmith.signature.parameters import Parameter, Result, TensorType
 from opsmith.signature.schema import schema_of
 from opsmith.signature.shapes import Fixed, Variadic, bound_by
@@ -89,19 +90,17 @@ class Signature:
 
     @cached_property
     def dim_sources(self) -> dict[str, str]:
-        """The parameter that first binds each named dimension.
+        """The parameter that first binds each named dimension; see `sources_of`."""
+        return self._sources[0]
 
-        Required tensors count before required lists, and these before optional arguments.
-        """
-        sources: dict[str, str] = {}
-        ranked = sorted(self.tensors, key=lambda p: (p.optional, p.is_tensor_list))
-        for parameter in ranked:
-            shape = parameter.tensor_type.shape if parameter.tensor_type else None
-            for name in shape.binds() if shape is not None else ():
-                sources.setdefault(name, parameter.name)
-        # Arguments are bound in order, whether or not they are required.
-        order = [p.name for p in self.tensors]
-        return dict(sorted(sources.items(), key=lambda item: order.index(item[1])))
+    @cached_property
+    def equations(self) -> tuple[Equation, ...]:
+        """The dimensions whose sizes are solved for a name, in an order in which they can be."""
+        return self._sources[1]
+
+    @cached_property
+    def _sources(self) -> tuple[dict[str, str], tuple[Equation, ...]]:
+        return sources_of(self.tensors)
 
     @cached_property
     def certain_dims(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ from typing import NoReturn
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX
+from opsmith.signature.equations import unsolvable
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     Parameter,
@@ -95,7 +96,7 @@ def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse)
     type_ = parameter.tensor_type
     if type_ is None or type_.shape is None:
         return
-    own = frozenset(type_.shape.binds())
+    own = _own(signature, parameter)
     for dim in type_.shape.dims:
         if isinstance(dim, Fixed) and not isinstance(dim.expression, expressions.Name):
             _readable(
@@ -104,8 +105,17 @@ def _parameter_shape(signature: Signature, parameter: Parameter, refuse: Refuse)
                 own,
                 f"parameter '{parameter.name}: {parameter.annotation}': dimension '{dim}'",
                 refuse,
+                unsolvable(dim.expression, signature.dim_sources.keys()),
                 f". Or give '{dim}' a name of its own, and write the others in terms of that",
             )
+
+
+def _own(signature: Signature, parameter: Parameter) -> frozenset[str]:
+    """Return the names that are known wherever this argument is present."""
+    type_ = parameter.tensor_type
+    alone = type_.shape.binds() if type_ is not None and type_.shape is not None else ()
+    solved = [e.name for e in signature.equations if e.parameter == parameter.name]
+    return frozenset((*alone, *solved))
 
 
 def _readable(
@@ -114,6 +124,7 @@ def _readable(
     also: frozenset[str],
     owner: str,
     refuse: Refuse,
+    reason: str = "",
     remedy: str = "",
 ) -> None:
     for name in sorted(expressions.names(expression)):
@@ -121,8 +132,9 @@ def _readable(
             refuse(f"{owner} reads '*{name}', which stands for any number of dimensions")
         if name not in signature.dim_sources:
             refuse(
-                f"{owner} reads {name!r}, which no argument binds; a dimension is bound where it "
-                f"stands alone in some argument's shape. Bound are: {_bound(signature)}{remedy}"
+                f"{owner} reads {name!r}, which no argument binds{reason}; a dimension is bound "
+                "where it stands alone in some argument's shape, or is the one unknown of a size "
+                f"like 2*C. Bound are: {_bound(signature)}{remedy}"
                 f"{_number_called(signature, name)}"
             )
         if name not in signature.certain_dims and name not in also:
@@ -188,7 +200,7 @@ def _constraint(
                 )
         case PartStarts():
             _starts(signature, parameter, constraint, owner, refuse)
-    own = frozenset(type_.shape.binds()) if type_ and type_.shape else frozenset()
+    own = _own(signature, parameter)
     for expression in constraint.expressions():
         _readable(signature, expression, own, owner, refuse)
 

@@ -115,7 +115,7 @@ def unknown_argument(x: Float[Tensor, "N {k}"]) -> Tensor: ...  # type: ignore[e
 def beyond_the_end(x: Float[Tensor, "N"], s: tuple[int, int]) -> Float[Tensor, "{s[2]}"]: ...  # type: ignore[empty-body]
 def whole_sequence(x: Float[Tensor, "N"], s: tuple[int, int]) -> Float[Tensor, "{s}"]: ...  # type: ignore[empty-body]
 def unbound_result(x: Float[Tensor, "N"]) -> Float[Tensor, "N K"]: ...  # type: ignore[empty-body]
-def unbound_expression(x: Float[Tensor, "2*N"]) -> Float[Tensor, "2"]: ...  # type: ignore[empty-body]
+def unbound_expression(x: Float[Tensor, "N//2"]) -> Float[Tensor, "2"]: ...  # type: ignore[empty-body]
 def optional_binds(x: Float[Tensor, "N"] | None) -> Float32[Tensor, "N"]: ...  # type: ignore[empty-body]
 def generic_from_nothing(n: int) -> Float[Tensor, "{n}"]: ...  # type: ignore[empty-body]
 def no_common_dtype(x: Float[Tensor, "N"], y: jaxtyping.Int[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body]

@@ -45,3 +45,22 @@ def test_the_first_that_knows_a_size_says_it() -> None:
 def test_without_the_number_of_dimensions_a_variadic_result_is_open() -> None:
     assert shapes(None, (2,), []) == [None, [None, None, 7]]
     assert shapes((1,), (2,), []) == [None, [None, None, 7]]
+
+
+def attended(
+    q: Float[Tensor, "S K*G D"], k: Float[Tensor, "T K D"], offsets: Float[Tensor, "R+1"], h: int
+) -> Float[Tensor, "G R {h}"]: ...
+
+
+def solved(q, k, offsets):
+    signature = signature_of(attended, "inference::attended")
+    arguments = {"q": q, "k": k, "offsets": offsets, "h": 3}
+    known = infer(signature, arguments, lambda sizes: sizes)
+    return result_sizes(signature, signature.results[0], known, arguments)
+
+
+def test_a_size_is_solved_where_what_it_depends_on_is_known() -> None:
+    assert solved((None, 6, None), (None, 2, None), (5,)) == [3, 4, 3]
+    assert solved((None, 6, None), (None, None, None), (5,)) == [None, 4, 3]
+    assert solved((None, None, None), (None, 2, None), (None,)) == [None, None, 3]
+    assert solved((None, 6, None), (None, 0, None), (5,)) == [None, 4, 3]

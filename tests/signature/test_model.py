@@ -79,7 +79,7 @@ def test_the_schema_is_what_pytorch_reads(line: str, expected: str) -> None:
         ('f(a: list[Float32[Tensor, "*s"]]) -> Float32[Tensor, "*s"]', "nonempty", {"a": ("s",)}),
         ('f(a: list[Float32[Tensor, "N 2*N"]]) -> Tensor', "nonempty", {}),
         (
-            'f(a: list[Float32[Tensor, "N"]], b: Float32[Tensor, "2*N"]) -> Tensor',
+            'f(a: list[Float32[Tensor, "N"]], b: Float32[Tensor, "N//2"]) -> Tensor',
             "nonempty",
             {"a": ("N",)},
         ),

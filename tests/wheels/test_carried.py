@@ -136,7 +136,7 @@ def test_importing_a_package_parses_no_shape_and_loads_only_what_declarations_ne
     ("shape", "said"),
     [
         ("N C+", "dimension 'C+': 'C+' is not an expression"),
-        ("N C D+1", "dimension 'D+1' reads 'D', which no argument binds"),
+        ("N C D%2", "dimension 'D%2' reads 'D', which no argument binds"),
     ],
 )
 def test_what_a_package_declares_otherwise_than_when_it_was_built_is_checked(

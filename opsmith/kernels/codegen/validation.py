@@ -25,6 +25,7 @@ from opsmith.signature.constraints import (
     Sum,
     ValueRange,
 )
+from opsmith.signature.equations import Equation
 from opsmith.signature.expressions import Expression, Integer, Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
@@ -105,6 +106,10 @@ class ValidationCode:
                 )
                 lines.append(f"if ({raw} == nullptr) absent({where}, {_type(parameter)});")
             lines += self._tensors(parameter, self._tensor(parameter))
+        for equation in self.signature.equations:
+            lines += self._tensors(
+                self.signature.by_name[equation.parameter], [self._solved(equation)]
+            )
         for parameter in self.signature.tensors:
             deferred = self._expressions(parameter)
             if deferred:
@@ -179,7 +184,10 @@ class ValidationCode:
         if type_.shape is None:
             return []
         lines = []
-        for axis, dim in _axes(type_.shape):
+        solved = {e.position for e in self.signature.equations if e.parameter == parameter.name}
+        for position, (axis, dim) in enumerate(_axes(type_.shape)):
+            if position in solved:
+                continue
             if isinstance(dim, Fixed) and not isinstance(dim.expression, Name):
                 text = "nullptr" if isinstance(dim.expression, Integer) else quote(str(dim))
                 expected = self._cpp(dim.expression)
@@ -187,6 +195,22 @@ class ValidationCode:
                     f"expression(where, tensor, {axis}, {expected}, {text}, {parameter.name}_type);"
                 )
         return lines
+
+    def _solved(self, equation: Equation) -> str:
+        parameter = self.signature.by_name[equation.parameter]
+        assert parameter.tensor_type is not None and parameter.tensor_type.shape is not None
+        axis, dim = list(_axes(parameter.tensor_type.shape))[equation.position]
+        factor = equation.factor_text
+        words = [
+            axis,
+            str(self.dims.index(equation.name)),
+            self._cpp(equation.factor),
+            self._cpp(equation.rest),
+            "nullptr" if factor is None else quote(factor),
+            quote(str(dim)),
+            f"{parameter.name}_type",
+        ]
+        return f"solved(where, tensor, {', '.join(words)});"
 
     def _scalar_constraints(self, parameter: Parameter) -> list[str]:
         raw = f"raw.{identifier(parameter.name)}"

@@ -132,6 +132,7 @@ def adapter(source: KernelSource) -> str:
         dims=[d for d in signature.dims if d not in signature.variadic_dims],
         variadics=[d for d in signature.dims if d in signature.variadic_dims],
         inferred=inference.inputs(),
+        equations=inference.equations(),
         sizes=inference.attributes(),
     )
 
@@ -206,7 +207,12 @@ class _Inference:
         shape = type_.shape
         compare = ">=" if shape.variadic is not None else "=="
         inner = []
-        for axis, dim in shape.axes():
+        numbers = {
+            equation.position: number
+            for number, equation in enumerate(self.signature.equations)
+            if equation.parameter == parameter.name
+        }
+        for position, (axis, dim) in enumerate(shape.axes()):
             at = str(axis) if axis >= 0 else f"sizes.size() - {-axis}"
             match dim:
                 case Fixed(Name(name)):
@@ -217,10 +223,26 @@ class _Inference:
                         f"if (!has_{name}) dims_{name}.assign(sizes.begin() + {at}, {last});"
                     )
                     inner.append(f"has_{name} = true;")
+            if position in numbers:
+                size = f"solved_{numbers[position]}"
+                inner.append(f"if (!{size}.known()) {size} = sizes[{at}];")
         if inner:
             lines += [f"if (sizes.size() {compare} {shape.rank}) {{"]
             lines += [f"  {line}" for line in inner] + ["}"]
         return lines
+
+    def equations(self) -> list[dict[str, str]]:
+        """Return the name, condition, factor and rest of each equation, in their order."""
+        return [
+            {
+                "name": equation.name,
+                "known": " && ".join(self._known(equation.factor) + self._known(equation.rest))
+                or "true",
+                "factor": self._number(equation.factor),
+                "rest": self._number(equation.rest),
+            }
+            for equation in self.signature.equations
+        ]
 
     def attributes(self) -> list[str]:
         """Return the int arguments that determine sizes of results."""
@@ -233,7 +255,8 @@ class _Inference:
         )
 
     def _expressions(self) -> list[Expression]:
-        return [
+        equations = [side for e in self.signature.equations for side in (e.factor, e.rest)]
+        return equations + [
             dim.expression
             for result in self.signature.results
             if result.tensor_type.shape is not None
@@ -285,17 +308,26 @@ class _Inference:
                     return ["sizes.push_back({});"]
                 return [f"sizes.push_back(dim_{name});"]
         value = dim.expression
+        if set(expressions.names(value)) & set(self.signature.data_dependent):
+            return ["sizes.push_back({});"]
+        condition, text = " && ".join(self._known(value)) or "true", self._number(value)
+        return [
+            f"sizes.push_back({condition} ? ort::Size{{{text}, nullptr}} : ort::Size{{}});",
+        ]
+
+    @staticmethod
+    def _known(value: Expression) -> list[str]:
+        """Return the C++ conditions that everything that a size depends on is known."""
         needed = [f"dim_{name}.known()" for name in sorted(expressions.names(value))]
         for scalar in sorted(expressions.scalars_of(value), key=str):
             needed.append(f"ints_{scalar.parameter}.size() > {scalar.index or 0}")
-        if set(expressions.names(value)) & set(self.signature.data_dependent):
-            return ["sizes.push_back({});"]
-        text = adapters.size_text(
+        return needed
+
+    @staticmethod
+    def _number(value: Expression) -> str:
+        """Return a size as C++, computed from known sizes."""
+        return adapters.size_text(
             value,
             lambda name: f"dim_{name}.number",
             lambda parameter, index: f"ints_{parameter}[{index or 0}]",
         )
-        condition = " && ".join(needed) or "true"
-        return [
-            f"sizes.push_back({condition} ? ort::Size{{{text}, nullptr}} : ort::Size{{}});",
-        ]

@@ -149,6 +149,22 @@ class Binder {
       wrong_expression(where, tensor, axis, expected, text, type);
   }
 
+  // Binds dimension `index`, of which a size is `factor` times as large plus `rest`, or compares
+  // the size if another argument has bound it. `factor_text` is null for a number.
+  OPSMITH_INLINE void solved(Where where, const DLTensor& tensor, int64_t axis, int index,
+                             int64_t factor, int64_t rest, const char* factor_text,
+                             const char* text, const char* type) {
+    if (dims_[index] != unbound) {
+      return expression(where, tensor, axis, add(mul(factor, dims_[index]), rest), text, type);
+    }
+    const int64_t product = sub(tensor.shape[axis], rest);
+    if (factor == 0 || mod(product, factor) != 0 || div(product, factor) < 0) [[unlikely]]
+      unsolved(where, tensor, axis, index, factor, rest, factor_text, text, type);
+    dims_[index] = div(product, factor);
+    dims_by_[index] = where;
+    order_[bound_++] = index;
+  }
+
   template <typename Value>
   OPSMITH_INLINE void scalar(Where where, Value value, const Range& range) const {
     if (!range.admits(value)) [[unlikely]]
@@ -307,6 +323,29 @@ class Binder {
     fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis,
               text == nullptr ? "" : " (", text == nullptr ? "" : text, text == nullptr ? "" : ")",
               " is ", tensor.shape[axis], ", expected ", expected, "."),
+         &tensor);
+  }
+  OPSMITH_COLD void unsolved(Where where, const DLTensor& tensor, int64_t axis, int index,
+                             int64_t factor, int64_t rest, const char* factor_text,
+                             const char* text, const char* type) const {
+    const int64_t size = tensor.shape[axis];
+    std::string why;
+    if (factor == 0) {
+      why = join(", and ", size == rest ? "any " : "no ", names_[index], " fits, since ",
+                 factor_text, " is 0.");
+    } else {
+      why = join(", expected ", text, " for some ", names_[index], ": ");
+      const int64_t least = factor < 0 ? sub(0, factor) : factor;
+      if (mod(sub(size, rest), factor) != 0) {
+        const int64_t more = mod(rest, least);
+        if (more != 0) why += join(more, " more than ");
+        why += join("a multiple of ", least, ".");
+      } else {
+        why += join(factor > 0 ? "at least " : "at most ", rest, ".");
+      }
+    }
+    fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis, " (", text,
+              ") is ", size, why),
          &tensor);
   }
   template <typename Value>
