@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-import crashing
+import faults_endings as endings
 import pytest
 
 from opsmith import checks
@@ -17,6 +17,7 @@ from opsmith.checks.worker_client import Worker
 @pytest.fixture(autouse=True)
 def _keeps_none(monkeypatch):
     monkeypatch.setattr(worker_pool, "_keeps", False)
+    worker_pool._end()
 
 
 def started() -> list[int]:
@@ -40,7 +41,7 @@ def test_a_run_takes_what_was_started_ahead(monkeypatch):
     monkeypatch.setattr(Worker, "run", run)
     with prestart.begun(1):
         (process,) = started()
-        report = checks.run(crashing.double, select=["mutation"], examples=2)
+        report = checks.run(endings.double, select=["mutation"], examples=2)
         assert report.ok, report.explain()
         assert set(ran) == {process}
         assert not started()

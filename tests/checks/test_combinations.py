@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import crashing
+import faults_endings as endings
 import pytest
 import torch
 from jaxtyping import Float
@@ -121,7 +121,7 @@ def test_a_combination_that_the_runtime_does_not_load_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_combination_that_ends_the_process_is_named() -> None:
-    report = checks.run([crashing.exported], select=["onnx-standard"])
+    report = checks.run([endings.exported], select=["onnx-standard"])
     (found,) = (one for one in report.rows if one.check == "onnx-standard")
     assert (found.status, found.code) == ("failed", "OPS-CALL-CRASH")
     assert found.message.startswith("crashed with signal 8 (SIGFPE)")

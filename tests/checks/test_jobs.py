@@ -3,7 +3,7 @@
 import threading
 import time
 
-import crashing
+import faults_endings as endings
 import pytest
 from jaxtyping import Float
 from torch import Tensor
@@ -38,7 +38,7 @@ def by_thread(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_rows_that_compile_run_beside_the_others_and_are_told_in_order(by_thread):
     told = []
     report = checks.run(
-        crashing.double,
+        endings.double,
         select=SELECTED,
         examples=2,
         jobs=2,
@@ -87,5 +87,5 @@ def test_the_summary_says_how_long_the_run_took_and_not_the_sum_of_its_rows():
     assert Report(rows).summary() == "1 operator: 2 passed; 0 cases, 6 s"
     assert Report(rows, elapsed=4.0).summary() == "1 operator: 2 passed; 0 cases, 4 s"
     started = time.monotonic()
-    report = checks.run(crashing.double, select=SELECTED, examples=2, jobs=2)
+    report = checks.run(endings.double, select=SELECTED, examples=2, jobs=2)
     assert 0 < report.elapsed <= time.monotonic() - started

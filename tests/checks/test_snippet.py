@@ -5,8 +5,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-import crashing
 import failing
+import faults_endings as endings
 import pytest
 import torch
 
@@ -153,11 +153,11 @@ def test_a_snippet_runs_a_model_with_other_sizes_than_it_was_exported_with():
     [
         (failing.undeclared, "mutation", "OPS-MUTATION-UNDECLARED"),
         (failing.sizes_fixed, "compile", "OPS-COMPILE-AGAIN"),
-        (crashing.segfault, "mutation", "OPS-CALL-CRASH"),
-        (crashing.hang, "mutation", "OPS-CALL-HANG"),
-        (crashing.stale, "reference", "OPS-STATE-EARLIER"),
-        (crashing.by_shape, "layouts", "OPS-STATE-EARLIER"),
-        (crashing.late, "mutation", "OPS-CALL-CRASH"),
+        (endings.segfault, "mutation", "OPS-CALL-CRASH"),
+        (endings.hang, "mutation", "OPS-CALL-HANG"),
+        (endings.stale, "reference", "OPS-STATE-EARLIER"),
+        (endings.by_shape, "layouts", "OPS-STATE-EARLIER"),
+        (endings.late, "mutation", "OPS-CALL-CRASH"),
     ],
     ids=lambda one: getattr(one, "name", one),
 )

@@ -4,7 +4,7 @@ import itertools
 import os
 
 import cheating
-import crashing
+import faults_endings as endings
 import pytest
 
 from opsmith import checks
@@ -70,7 +70,7 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
     work.mkdir()
     (tmp_path / "leaves_files.py").write_text(LEAVES.replace("WORK", repr(str(work))))
     (operator,) = import_operators("leaves_files.py").operators
-    run(crashing.double)
+    run(endings.double)
     monkeypatch.chdir(work)
     assert [run(operator, "reference"), run(operator, "reference")] == [("passed", "")] * 2
     assert len(set(supervisors)) == 1
@@ -78,24 +78,24 @@ def test_the_next_run_has_the_worker_of_the_last_and_finds_nothing_of_it(
 
 @pytest.mark.slow
 def test_after_a_crash_the_worker_is_kept(supervisors):
-    assert run(crashing.segfault) == run(crashing.segfault) == ("failed", "OPS-CALL-CRASH")
+    assert run(endings.segfault) == run(endings.segfault) == ("failed", "OPS-CALL-CRASH")
     assert len(set(supervisors)) == 1
 
 
 @pytest.mark.slow
 def test_a_worker_that_a_kernel_ended_is_not_kept(supervisors):
-    run(crashing.double)
+    run(endings.double)
     run(cheating.CHEATS["ends_its_parent"])
-    assert run(crashing.double) == ("passed", "")
+    assert run(endings.double) == ("passed", "")
 
 
 @pytest.mark.slow
 def test_another_is_started_where_a_new_one_would_find_other_surroundings(
     supervisors, tmp_path, monkeypatch
 ):
-    run(crashing.double)
+    run(endings.double)
     monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
-    run(crashing.double)
+    run(endings.double)
     assert len(set(supervisors)) == 2
 
 
@@ -112,10 +112,10 @@ def test_surroundings_are_variables_and_where_modules_are_found(tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_fork_does_not_take_what_its_parent_keeps(supervisors):
-    run(crashing.double)
+    run(endings.double)
     child = os.fork()
     if child == 0:
         os._exit(int(worker_pool._taken() is not None))
     assert os.waitpid(child, 0)[1] == 0
-    run(crashing.double)
+    run(endings.double)
     assert len(set(supervisors)) == 1

@@ -4,9 +4,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import crashing
+import faults_endings as endings
 import pytest
 from jaxtyping import Float32
 from torch import Tensor
@@ -20,15 +19,15 @@ from opsmith.operators.importing import import_operators
 
 #: What ends its process, or gives wrong values only after other calls; and two that do neither.
 ENDING = [
-    crashing.segfault,
-    crashing.abort,
-    crashing.leave,
-    crashing.leave_86,
-    crashing.close_all,
-    crashing.late,
-    crashing.stale,
-    crashing.always_wrong,
-    crashing.double,
+    endings.segfault,
+    endings.abort,
+    endings.leave,
+    endings.leave_86,
+    endings.close_all,
+    endings.late,
+    endings.stale,
+    endings.always_wrong,
+    endings.double,
 ]
 
 
@@ -44,10 +43,10 @@ def rows():
 @pytest.mark.parametrize(
     ("operator", "words", "code"),
     [
-        (crashing.segfault, "crashed with signal 11 (SIGSEGV)", "OPS-CALL-CRASH"),
-        (crashing.abort, "crashed with signal 6 (SIGABRT)", "OPS-CALL-CRASH"),
-        (crashing.leave, "ended the process with exit code 7", "OPS-CALL-EXIT"),
-        (crashing.leave_86, "ended the process with exit code 86", "OPS-CALL-EXIT"),
+        (endings.segfault, "crashed with signal 11 (SIGSEGV)", "OPS-CALL-CRASH"),
+        (endings.abort, "crashed with signal 6 (SIGABRT)", "OPS-CALL-CRASH"),
+        (endings.leave, "ended the process with exit code 7", "OPS-CALL-EXIT"),
+        (endings.leave_86, "ended the process with exit code 86", "OPS-CALL-EXIT"),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -59,19 +58,22 @@ def test_a_crash_is_a_failed_check_with_the_smallest_case(rows, operator, words,
             assert words in row.message
             assert row.code == code
     text = first.explain()
-    size = 1 if operator is crashing.leave_86 else 4
+    size = 1 if operator is endings.leave_86 else 4
     assert f"smallest case: x: float32 ({size},) [" in text
-    assert "\n  repeat: opsmith check tests/checks/crashing.py --check reference --seed 0\n" in text
+    assert (
+        "\n  repeat: opsmith check tests/faults/faults_endings.py --check reference --seed 0\n"
+        in text
+    )
 
 
 def test_what_the_process_said_last_is_shown(rows):
     said = "it said:\n    about to read address 0"
-    assert said in rows[crashing.segfault.name, "reference"].explain()
+    assert said in rows[endings.segfault.name, "reference"].explain()
 
 
 @pytest.mark.slow
 def test_a_hang_is_a_failed_check_and_the_next_one_runs():
-    report = checks.run(crashing.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
+    report = checks.run(endings.hang, select=["dispatch", "reference", "build"], time_limit=1.0)
     assert [row.status for row in report.rows] == ["failed", "failed"]
     assert report.rows[0].message == "did not return within 1 s"
     assert report.rows[0].code == "OPS-CALL-HANG"
@@ -82,7 +84,7 @@ def test_a_hang_is_a_failed_check_and_the_next_one_runs():
 @pytest.mark.slow
 def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
     select = ["dispatch", "reference", "aliasing", "mutation", "layouts"]
-    report = checks.run(crashing.hang, select=select, time_limit=8.0)
+    report = checks.run(endings.hang, select=select, time_limit=8.0)
     first, second, third, *others = report.rows
     assert first.message == "did not return within 8 s"
     for row in (second, third):
@@ -99,7 +101,7 @@ def test_after_a_hang_the_other_checks_get_little_time_and_after_three_none():
 
 def test_a_kernel_that_takes_all_memory_is_a_failed_check(monkeypatch):
     monkeypatch.setattr(memory, "_FLOOR", 300 << 20)
-    (row,) = checks.run(crashing.grow, select=["aliasing"]).rows
+    (row,) = checks.run(endings.grow, select=["aliasing"]).rows
     assert row.message.startswith("took more than 0.3 GiB of memory, and was ended before")
     assert row.code == "OPS-CALL-MEMORY"
     assert row.case.startswith("x: float32 (4,)")
@@ -114,7 +116,7 @@ def test_memory_that_a_case_explains_is_no_failure():
 
 @pytest.mark.slow
 def test_answers_that_a_kernel_invents_are_a_named_failure():
-    report = checks.run(crashing.shout, select=["reference", "mutation"])
+    report = checks.run(endings.shout, select=["reference", "mutation"])
     for row, process in zip(report.rows, ["the kernel's", "the checking"], strict=True):
         assert row.status == "failed"
         assert f"{process} process gave an answer that cannot be read" in row.message
@@ -123,14 +125,14 @@ def test_answers_that_a_kernel_invents_are_a_named_failure():
 
 
 def test_a_kernel_that_closes_every_descriptor_harms_its_own_row_only(rows):
-    closed = rows[crashing.close_all.name, "reference"]
+    closed = rows[endings.close_all.name, "reference"]
     assert closed.message.startswith("ended the process with exit code")
     assert closed.case
-    assert rows[crashing.double.name, "reference"].status == "passed"
+    assert rows[endings.double.name, "reference"].status == "passed"
 
 
 def test_a_kernel_that_forks_is_named_wherever_it_runs():
-    report = checks.run(crashing.forks, select=["reference", "mutation", "side-effects"])
+    report = checks.run(endings.forks, select=["reference", "mutation", "side-effects"])
     for row in report.rows:
         assert row.status == "failed"
         assert row.code == "OPS-CALL-FORK"
@@ -140,13 +142,13 @@ def test_a_kernel_that_forks_is_named_wherever_it_runs():
 
 
 def test_a_kernel_that_starts_a_program_has_not_forked():
-    assert checks.run(crashing.starts_a_program, select=["reference", "mutation"]).ok
+    assert checks.run(endings.starts_a_program, select=["reference", "mutation"]).ok
 
 
 def test_what_a_kernel_starts_ends_with_the_run(monkeypatch, tmp_path):
     pid = tmp_path / "pid"
     monkeypatch.setenv("OPSMITH_TEST_SPAWNED", str(pid))
-    checks.run(crashing.spawn, select=["reference"], examples=2)
+    checks.run(endings.spawn, select=["reference"], examples=2)
     _ended(int(pid.read_text()))
 
 
@@ -165,10 +167,10 @@ def test_nothing_is_left_of_a_check_that_is_ended(number, jobs, tmp_path):
     started = tmp_path / "started"
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import crashing
+sys.path[:] = {sys.path!r}
+import faults_endings as endings
 from opsmith import checks
-checks.run(crashing.spin, select=["reference", "opcheck"], time_limit=600, jobs={jobs})
+checks.run(endings.spin, select=["reference", "opcheck"], time_limit=600, jobs={jobs})
 """
     environment = {**os.environ, "OPSMITH_TEST_SPAWNED": str(started), "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen(
@@ -277,7 +279,7 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     (tmp_path / "semicolon.cpp").write_text("int no_semicolon = 1\n")
     (tmp_path / "semicolon.py").write_text(
         "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
-        "@opsmith.op('crashing::semicolon')\n"
+        "@opsmith.op('endings::semicolon')\n"
         "def semicolon(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
         "semicolon.register_kernel('cpu', source='semicolon.cpp')\n"
     )
@@ -309,7 +311,7 @@ def test_garbage_is_collected_where_kernels_run(tmp_path, monkeypatch, name, sel
         "import gc\nimport opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
         "assert gc.isenabled()\n"
         "usual = gc.get_threshold()\n"
-        f"@opsmith.op('crashing::{name}')\n"
+        f"@opsmith.op('endings::{name}')\n"
         "def collecting(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
         "@collecting.register_kernel('cpu')\n"
         f"def _(x: Tensor) -> Tensor:\n    return x * 2 if {asked} else x\n"
@@ -333,7 +335,7 @@ def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
     (tmp_path / f"{name}.py").write_text(
         "import opsmith\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
         "from sympy.core.cache import SYMPY_CACHE_SIZE\n"
-        f"@opsmith.op('crashing::{name}')\n"
+        f"@opsmith.op('endings::{name}')\n"
         "def keeping(x: Float[Tensor, 'N']) -> Float[Tensor, 'N']:\n    return x * 2\n"
         "@keeping.register_kernel('cpu')\n"
         f"def _(x: Tensor) -> Tensor:\n    return x * 2 if SYMPY_CACHE_SIZE == {kept} else x\n"
@@ -344,7 +346,7 @@ def test_more_of_what_is_known_of_sizes_is_kept_unless_somebody_said_how_much(
 
 
 def test_an_operator_in_no_file_is_checked_here():
-    @opsmith.op("crashing::local")
+    @opsmith.op("endings::local")
     def local(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
         return x * 2
 
@@ -362,36 +364,36 @@ def test_an_operator_in_no_file_is_checked_here():
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_cases_in_any_process():
     def failing(isolate: bool, seed: int) -> str:
-        report = checks.run(crashing.odd, select=["reference"], isolate=isolate, seed=seed)
+        report = checks.run(endings.odd, select=["reference"], isolate=isolate, seed=seed)
         return report.rows[0].case
 
     first = failing(True, 1)
     assert first
     assert first == failing(True, 1)
     assert first == failing(False, 1)
-    assert [len(case["x"]) for case in testing.cases(crashing.odd, seed=1)] != [
-        len(case["x"]) for case in testing.cases(crashing.odd, seed=2)
+    assert [len(case["x"]) for case in testing.cases(endings.odd, seed=1)] != [
+        len(case["x"]) for case in testing.cases(endings.odd, seed=2)
     ]
 
 
 def test_a_value_that_depends_on_earlier_calls_is_said_to(rows):
-    found = rows[crashing.stale.name, "reference"]
+    found = rows[endings.stale.name, "reference"]
     assert found.status == "failed"
     assert found.message.startswith("the result[0] is ")
     assert "The same call is right in a fresh process: what it gives depends on" in found.message
 
 
 def test_a_value_that_is_wrong_by_itself_is_not_said_to_depend_on_earlier_calls(rows):
-    found = rows[crashing.always_wrong.name, "reference"]
+    found = rows[endings.always_wrong.name, "reference"]
     assert found.status == "failed"
     assert "fresh process" not in found.message
 
 
 def test_a_crash_that_an_earlier_call_may_have_caused_is_said_to_be(rows):
-    found = rows[crashing.late.name, "reference"]
+    found = rows[endings.late.name, "reference"]
     assert "crashed with signal 6 (SIGABRT)" in found.message
     assert "called alone in a fresh process it does not crash" in found.message
-    assert "alone" not in rows[crashing.abort.name, "reference"].message
+    assert "alone" not in rows[endings.abort.name, "reference"].message
 
 
 def test_what_is_cached_by_inductor_lies_where_it_always_does():

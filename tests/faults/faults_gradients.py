@@ -39,8 +39,15 @@ def _narrow(ctx, grad):
     return (grad.bfloat16() * ctx.saved_tensors[0].bfloat16().cos()).to(grad.dtype)
 
 
+pair(
+    KIND,
+    "a constant gradient",
+    sine,
+    backward=(lambda ctx, grad: 123 * grad, _right_sine),
+    setup=_save_x,
+    said={"gradient": ("the gradient of 'x'",)},
+)
 for name, wrong in {
-    "a constant gradient": lambda ctx, grad: 123 * grad,
     "no gradient but zeros": lambda ctx, grad: torch.zeros_like(grad),
     "a gradient for the first element alone": _first_row,
     "a gradient that expects contiguous memory": _linear_grad,
@@ -118,6 +125,7 @@ pair(
     product,
     setup=_save_both,
     backward=(lambda ctx, grad: (_right_product(ctx, grad)[0], None), _right_product),
+    said={"gradient": ("is None",)},
 )
 pair(
     KIND,
@@ -148,6 +156,20 @@ pair(
 )
 
 
+def doubled_elsewhere(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    return torch.from_numpy(x.detach().float().numpy() * 2).to(x.dtype)
+
+
+pair(
+    KIND,
+    "the gradient of what autograd cannot follow",
+    doubled_elsewhere,
+    backward=(lambda ctx, grad: 3 * grad, lambda ctx, grad: 2 * grad),
+    row="gradcheck",
+    said={"gradcheck": ("gradcheck: ",)},
+)
+
+
 def two(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
     return x * 2, x * 3
 
@@ -169,7 +191,13 @@ def normalised(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
     return x - x.mean(1, keepdim=True)
 
 
-pair(PARALLEL, "a dimension that is not parallel", normalised, parallel_dims=Each(("C",), ("N",)))
+pair(
+    PARALLEL,
+    "a dimension that is not parallel",
+    normalised,
+    parallel_dims=Each(("C",), ("N",)),
+    said={"parallel-dims": ("the slice 0:1 along C",)},
+)
 
 
 def running(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
@@ -189,14 +217,30 @@ def _right_fake(x):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-for name, wrong in {
-    "a fake kernel with another dtype": lambda x: _right_fake(x).double(),
-    "a fake kernel with other strides": lambda x: _right_fake(x).t().contiguous().t(),
-    "a fake kernel with another shape": lambda x: x.new_empty(x.shape[0], x.shape[1] + 1),
-    "a fake kernel that fixes a size": lambda x: x.new_empty(int(x.shape[0]), x.shape[1]),
-    "a fake kernel that gives its argument": lambda x: x,
-}.items():
-    pair(FAKE, name, kept_rows, fake=(wrong, _right_fake))
+for name, wrong, said in (
+    ("a fake kernel with another dtype", lambda x: _right_fake(x).double(), {"opcheck": ()}),
+    (
+        "a fake kernel with other strides",
+        lambda x: _right_fake(x).t().contiguous().t(),
+        {"fake": ("the fake kernel gives strides (1, 2), the kernel (2, 1)",)},
+    ),
+    (
+        "a fake kernel with another shape",
+        lambda x: x.new_empty(x.shape[0], x.shape[1] + 1),
+        {"fake": ("gives shape",)},
+    ),
+    (
+        "a fake kernel that fixes a size",
+        lambda x: x.new_empty(int(x.shape[0]), x.shape[1]),
+        {
+            "fake": ("fixes dimension 0 of 'x'",),
+            "compile": ("compiled again for other sizes",),
+            "export": (),
+        },
+    ),
+    ("a fake kernel that gives its argument", lambda x: x, {}),
+):
+    pair(FAKE, name, kept_rows, fake=(wrong, _right_fake), said=said)
 
 
 def half_as_many(x: Float32[Tensor, "N"]) -> Float32[Tensor, "(N+1)//2"]:
@@ -250,36 +294,3 @@ pair(
     backward=(_gradient_of_numbers, lambda ctx, grad: 2 * grad),
     row="compile",
 )
-
-FAILING = "exceptions and hangs"
-
-
-def doubled(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
-    return x * 2
-
-
-def _raises(x):
-    if x.shape[0] == 7:
-        raise RuntimeError("seven")
-    return x * 2
-
-
-def _hangs(x):
-    import time
-
-    while x.shape[0] == 5:
-        time.sleep(0.01)
-    return x * 2
-
-
-def _leaves(x):
-    import os
-
-    if x.shape[0] == 3:
-        os._exit(0)
-    return x * 2
-
-
-pair(FAILING, "an exception for one size", doubled, wrong=_raises)
-pair(FAILING, "a hang for one size", doubled, wrong=_hangs)
-pair(FAILING, "the end of the process", doubled, wrong=_leaves)

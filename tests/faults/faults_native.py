@@ -30,6 +30,14 @@ def counted(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
     return x * x.shape[0]
 
 
+def doubled_rows(x: Float32[Tensor, "N C"]) -> Float32[Tensor, "N C"]:
+    return x * 2
+
+
+def doubled_rows_of_any(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return x * 2
+
+
 def three_nn(
     unknown: Float[Tensor, "N 3"], known: Float[Tensor, "M 3"]
 ) -> tuple[Float[Tensor, "N 3"], Int32[Tensor, "N 3"]]:
@@ -76,11 +84,14 @@ for file in (
 native("memory", "result_half_written", row="reference")
 native("memory", "strides_ignored", strided=True)
 native("memory", "count_in_8_bits", counted)
+native("memory", "flat_reader", doubled_rows_of_any, strided=True)
 native("threads", "first_of_piece", differences, row="schedules")
 native("threads", "sum_by_all_threads", total, row="schedules")
 native("threads", "cursor_shared", row="schedules")
 native("threads", "static_scratch", row="side-effects")
 native("threads", "late_write")
+native("threads", "last_row", doubled_rows, row="reference")
+native("threads", "by_pieces", row="determinism")
 for file in (
     "scratch_kept",
     "memory_leak",

@@ -37,7 +37,20 @@ def _first(x, count):
     return out
 
 
-pair(KIND, "the tail of a loop by eight", doubled, wrong=_without_tail)
+pair(
+    KIND,
+    "the tail of a loop by eight",
+    doubled,
+    wrong=_without_tail,
+    said={"reference": ("expected",)},
+)
+pair(
+    KIND,
+    "the first column left out",
+    added_rows,
+    wrong=lambda x: x[:, 1:].sum(1),
+    said={"reference": ("expected",)},
+)
 pair(KIND, "columns from 256 on ignored", added_rows, wrong=lambda x: x[:, :256].sum(1))
 pair(KIND, "a block of 1024 and no second one", doubled, wrong=lambda x: _first(x, 1024))
 pair(KIND, "a grid of 64 blocks of 64", doubled, wrong=lambda x: _first(x, 4096))
@@ -69,7 +82,13 @@ def _not_empty(x):
     return x * 2
 
 
-pair(KIND, "an error for no elements", doubled, wrong=_not_empty)
+pair(
+    KIND,
+    "an error for no elements",
+    doubled,
+    wrong=_not_empty,
+    said={"empty-sizes": ("ValueError",)},
+)
 pair(
     KIND,
     "a single column left out",
@@ -119,7 +138,13 @@ def _linear(x):
     return torch.as_strided(x, x.shape, rows, x.storage_offset()) * 2
 
 
-pair(LAYOUT, "strides not read", doubled_rows, wrong=_linear)
+pair(
+    LAYOUT,
+    "strides not read",
+    doubled_rows,
+    wrong=_linear,
+    said={"layouts": ("transposed",)},
+)
 pair(
     LAYOUT,
     "the storage offset not read",
@@ -137,6 +162,7 @@ pair(
     "expanded memory doubled twice",
     doubled_rows,
     wrong=lambda x: x * 4 if 0 in x.stride() and x.numel() else x * 2,
+    said={"layouts": ("expanded",)},
 )
 
 DTYPE = "dtypes"
@@ -164,6 +190,13 @@ pair(
     "half comes back as float",
     tripled,
     wrong=lambda x: (x.float() * 3 + 1 / 3) if x.dtype is torch.float16 else x * 3 + 1 / 3,
+)
+pair(
+    DTYPE,
+    "no bfloat16, as NumPy has none",
+    tripled,
+    wrong=lambda x: torch.from_numpy(x.numpy() * 3 + 1 / 3),
+    said={"reference": ("bfloat16",)},
 )
 
 PARAMETER = "parameters"

@@ -77,6 +77,37 @@ def _random(x):
 pair(KIND, "noise from the global generator", doubled, wrong=_random)
 
 
+def _last_bits(x):
+    return x * 2 * (1 + torch.finfo(x.dtype).eps * torch.randint(0, 2, x.shape).to(x.dtype))
+
+
+def _by_threads(x):
+    return x * 2 if torch.get_num_threads() > 1 else x * 3
+
+
+pair(
+    KIND,
+    "last bits that differ from call to call",
+    doubled,
+    wrong=_last_bits,
+    row="determinism",
+    said={"determinism": ("two equal calls gave different bits",)},
+)
+pair(
+    KIND,
+    "wrong with one thread",
+    doubled,
+    wrong=_by_threads,
+    row="determinism",
+    said={
+        "determinism": (
+            "1 thread and 2 threads gave different bits: the result[0] is ",
+            "the first is wrong: the result[0] is ",
+        )
+    },
+)
+
+
 def _grad_off(x):
     torch.set_grad_enabled(False)
     return x * 2
@@ -161,7 +192,14 @@ def _writes_back(x):
     return out
 
 
-pair(MUTATION, "an argument written", doubled, wrong=_writes, row="mutation")
+pair(
+    MUTATION,
+    "an argument written",
+    doubled,
+    wrong=_writes,
+    row="mutation",
+    said={"mutation": ("argument 'x' was changed",)},
+)
 pair(MUTATION, "an argument written and put back", doubled, wrong=_writes_back)
 pair(
     MUTATION,
@@ -171,6 +209,32 @@ pair(
     row="reference",
 )
 pair(MUTATION, "a view of the argument returned", doubled, wrong=lambda x: x.mul_(2).view(-1))
+
+
+def copied(x: Float32[Tensor, "N"]) -> Float32[Tensor, "N"]:
+    return x.clone()
+
+
+def two(x: Float32[Tensor, "N"]) -> tuple[Float32[Tensor, "N"], Float32[Tensor, "N"]]:
+    return x * 2, x * 2
+
+
+pair(
+    MUTATION,
+    "a copy that is a view of the argument",
+    copied,
+    wrong=lambda x: x.view_as(x),
+    row="aliasing",
+    said={"aliasing": ("in the memory of an argument",)},
+)
+pair(
+    MUTATION,
+    "one memory for two results",
+    two,
+    wrong=lambda x: (x * 2,) * 2,
+    row="aliasing",
+    said={"aliasing": ("result 1 shares memory with the result",)},
+)
 
 
 def fill(x: Float32[Tensor, "N"], out: Float32[Tensor, "N"]) -> None:

@@ -143,6 +143,7 @@ pair(
     added_up,
     wrong=_one_by_one,
     right=lambda x: x.to(torch.promote_types(x.dtype, torch.float32)).sum(1).to(x.dtype),
+    said={"reference": ("float16",)},
 )
 
 

@@ -8,13 +8,17 @@ optimise for passing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 import opsmith
 
 PAIRS: list[Pair] = []
+_OVERRIDING = torch.library.Library("faults", "IMPL")
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,9 @@ class Pair:
         name: what is wrong, in a few words.
         kind: the family that it belongs to.
         wrong: the operator that has it.
-        right: the operator that has not; `None` where nothing but the fault tells them apart.
+        right: the operator that has not.
         row: the check that has to find it; any where it is empty.
+        said: words of the message by check, for each check that has to find it and says them.
     """
 
     name: str
@@ -34,6 +39,13 @@ class Pair:
     wrong: opsmith.Operator
     right: opsmith.Operator
     row: str = ""
+    said: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def planted(name: str) -> Pair:
+    """The fault of this name."""
+    (found,) = [pair for pair in PAIRS if pair.name == name]
+    return found
 
 
 def identifier(name: str) -> str:
@@ -51,8 +63,11 @@ def pair(
     backward: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
     setup: Callable[..., Any] | None = None,
     fake: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+    vmap: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+    override: Callable[..., Any] | None = None,
     cases: Callable[..., Any] | None = None,
     row: str = "",
+    said: Mapping[str, tuple[str, ...]] | None = None,
     **options: Any,
 ) -> None:
     """Plant a fault.
@@ -66,8 +81,12 @@ def pair(
         backward: the wrong and the right backward.
         setup: what both backwards save.
         fake: the wrong and the right fake kernel.
+        vmap: the wrong and the right batching rule.
+        override: what the wrong twin's kernel is replaced by, as a vendor's backend does that
+            registers its own kernel for everything.
         cases: further cases, as `register_cases` takes them.
         row: the check that has to find it.
+        said: words of the message by check, for each check that has to find it and says them.
         options: those of `opsmith.op`, for both; a pair of values gives each its own.
     """
     twins = []
@@ -84,10 +103,18 @@ def pair(
             operator.register_autograd(backward[position], setup_context=setup)
         if fake is not None:
             operator.register_fake(fake[position])
+        if vmap is not None:
+            operator.register_vmap(vmap[position])
+        if override is not None and suffix == "wrong":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it overrides is what it is for
+                _OVERRIDING.impl(
+                    operator.name.partition("::")[2], override, "CPU", allow_override=True
+                )
         if cases is not None:
             operator.register_cases(cases)
         twins.append(operator)
-    PAIRS.append(Pair(name, kind, *twins, row))
+    PAIRS.append(Pair(name, kind, *twins, row, said or {}))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ def sample(operator: Operator) -> dict[str, Any]:
         if type_ is None or type_.shape is None:
             made[parameter.name] = parameter.default
             continue
-        shape = [sizes.setdefault(str(dim), 16 + 8 * len(sizes)) for dim in type_.shape.dims]
+        # Of many dimensions each is small: six of these would be gigabytes.
+        first, step = (16, 8) if len(type_.shape.dims) < 4 else (2, 1)
+        shape = [sizes.setdefault(str(dim), first + step * len(sizes)) for dim in type_.shape.dims]
         names = type_.dtypes.names
         dtype = torch.float32 if type_.dtypes.generic else getattr(torch, names[0])
         tensor = torch.randn(shape) * (1 if dtype.is_floating_point else 10)

@@ -30,7 +30,17 @@ from peers import NAMES, found_by  # noqa: E402
 
 from opsmith import checks  # noqa: E402
 
-MODULES = ("values", "neighbours", "sizes", "state", "classes", "gradients", "native")
+MODULES = (
+    "values",
+    "neighbours",
+    "sizes",
+    "state",
+    "classes",
+    "gradients",
+    "dispatch",
+    "endings",
+    "native",
+)
 EVERYTHING = (*MODULES, "cuda")
 CUDA = "cuda"
 # Compilers and runtimes mostly repeat what the others find, and take minutes.
@@ -88,7 +98,8 @@ def failures(several: list, seed: int, everything: bool) -> dict[str, list[check
     """
     kind = several[0].kind
     select = [*rows(), *{pair.row for pair in several} & set(LEFT_OUT)]
-    found = _failures([pair.right for pair in several], select, seed, kind)
+    right = dict.fromkeys(pair.right for pair in several)
+    found = _failures(list(right), select, seed, kind)
     for together in [[pair] for pair in several] if kind in APART else [several]:
         found |= _of_wrong(together, select, seed, everything)
     return found
@@ -111,6 +122,11 @@ def _of_wrong(
 def expected(pair: Any) -> str:
     """The check that is there for a fault."""
     return pair.row or CHECKS[pair.kind]
+
+
+def finders(pair: Any) -> list[str]:
+    """Every check that has to find a fault, the one that is there for it first."""
+    return list(dict.fromkeys((expected(pair), *pair.said)))
 
 
 def _failures(
