@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from opsmith.operators.core.cost import Cost
     from opsmith.operators.defined import DefinedOperator
     from opsmith.operators.emulation import emulate
+    from opsmith.philox import Philox
     from opsmith.signature import (
         Between,
         Extent,
@@ -80,6 +81,7 @@ __all__ = [
     "OpsmithError",
     "OptionError",
     "OutOfBoundsError",
+    "Philox",
     "Positive",
     "Sorted",
     "Starts",
@@ -110,6 +112,7 @@ _HOMES = {
         "operators.core.cost": ["Cost"],
         "operators.defined": ["DefinedOperator"],
         "operators.emulation": ["emulate"],
+        "philox": ["Philox"],
         "signature": [
             *("Between", "Extent", "Index", "NonDifferentiable"),
             *("Positive", "Sorted", "Starts", "Total", "Unspecified"),
@@ -120,7 +123,7 @@ _HOMES = {
     }.items()
     for name in names
 }
-_PACKAGES = ("errors", "kernels", "operators", "signature", "targets", "monitoring")
+_PACKAGES = ("errors", "kernels", "operators", "philox", "signature", "targets", "monitoring")
 
 
 def __getattr__(name: str) -> Any:

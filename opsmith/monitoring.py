@@ -260,6 +260,7 @@ class Monitor:
             self._count(**{obstacle: 1})
             return call(*args, **kwargs)
         signature = self._operator.signature
+        args, kwargs = self._operator.with_drawn(args, kwargs)
         try:
             arguments = self._operator.arguments(args, kwargs)
         except Exception:

@@ -150,7 +150,12 @@ def op(
                 f'{qualname}: autograd="reference", but a mutating operator has no gradient'
             )
         _warn_of_a_clash(qualname, function)
-        return DefinedOperator(
+        kind = DefinedOperator
+        if signature.drawn is not None:
+            from opsmith.operators.drawing import DrawingOperator
+
+            kind = DrawingOperator
+        return kind(
             signature,
             function,
             rule=Rule(reference=autograd == "reference"),

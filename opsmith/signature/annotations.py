@@ -146,5 +146,29 @@ class Unspecified:
         return tuple(kind for kind, open_ in (("NaN", self.nan), ("infinity", self.inf)) if open_)
 
 
+class Philox:
+    """Declare the seed and offset of a counter-based random generator, which eager calls draw.
+
+    In the schema, to a kernel and in every runtime, the argument is a tensor of two int64 on the
+    call's device: seed and offset. A call that leaves it out, or passes a ``torch.Generator`` in
+    its place, draws both from the generator. `opsmith.philox` and ``<opsmith/philox.h>`` compute
+    the same numbers from it. The default `None` may be written, for type checkers to know that the
+    argument may be left out.
+
+    Example:
+        >>> import opsmith, torch
+        >>> from jaxtyping import Float
+        >>> from torch import Tensor
+        >>> @opsmith.op("docs::jitter")
+        ... def jitter(x: Float[Tensor, "*n"], rng: opsmith.Philox = None) -> Float[Tensor, "*n"]:
+        ...     return x + opsmith.philox.uniform(rng, x.shape, dtype=x.dtype)
+        >>> _ = torch.manual_seed(0)
+        >>> first = jitter(torch.zeros(3))
+        >>> _ = torch.manual_seed(0)
+        >>> torch.equal(jitter(torch.zeros(3)), first)
+        True
+    """
+
+
 Annotation = Index | Between | Positive | Extent | Sorted | Total | Starts
 Mark = NonDifferentiable | Unspecified

@@ -6,6 +6,7 @@ All mistakes in a declaration are found here, so that later code can rely on it.
 from __future__ import annotations
 
 import inspect
+import itertools
 import keyword
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature import checking, hints
+from opsmith.signature.annotations import Philox
 from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.model import Signature
@@ -106,6 +108,19 @@ def signature_of(
         parameters.append(
             _parameter(python_parameter, raw, stripped, scalars, frozenset(mutates_args), refuse)
         )
+    drawn = [parameter.name for parameter in parameters if parameter.drawn]
+    if len(drawn) > 1:
+        refuse(
+            f"{drawn[0]!r} and {drawn[1]!r} are both a Philox; an operator takes one, and gives "
+            "each use its own subsequence of it"
+        )
+    for one, next_ in itertools.pairwise(parameters):
+        if next_.drawn and one.default is not NO_DEFAULT:
+            refuse(
+                f"parameter '{next_.name}: {next_.annotation}': every kernel has it, so that its "
+                f"place in the schema is before the parameters with defaults; move it before "
+                f"{one.name!r}"
+            )
     known = {parameter.name for parameter in parameters}
     for mutated in mutates_args:
         if mutated not in known:
@@ -192,7 +207,10 @@ def _parameter(
         unspecified = hints.unspecified_of(part, type_)
     except AnnotationProblem as problem:
         refuse(f"parameter '{name}: {text}': {problem}")
+    drawn = part.base is Philox
     default = NO_DEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
+    if drawn and default is None:
+        default = NO_DEFAULT  # says to type checkers that a call may leave it out
     result = Parameter(
         name,
         type_,
@@ -202,15 +220,30 @@ def _parameter(
         mutated=name in mutated,
         constraints=constraints,
         differentiable=part.differentiable,
+        drawn=drawn,
         annotation=text,
         unspecified=unspecified,
     )
     if not (result.differentiable or result.tensor_type):
         refuse(f"parameter '{name}: {text}': only tensors have gradients; leave the mark out")
-    problem_text = _default_problem(result) or _mutation_problem(result)
+    problem_text = _drawn_problem(result) or _default_problem(result) or _mutation_problem(result)
     if problem_text:
         refuse(f"parameter '{name}: {text}': {problem_text}")
     return result
+
+
+def _drawn_problem(parameter: Parameter) -> str | None:
+    if not parameter.drawn:
+        return None
+    if parameter.optional:
+        return "a call that leaves it out draws it, and a kernel always has it; leave '| None' out"
+    if parameter.default is not NO_DEFAULT:
+        return "its default is None, which draws, or it has none"
+    if parameter.constraints:
+        return "any seed and offset will do; leave the conditions out"
+    if parameter.mutated:
+        return "the generator moves on by itself; leave it out of mutates_args"
+    return None
 
 
 def _normal_default(default: Any) -> Any:

@@ -20,6 +20,7 @@ from opsmith.signature.annotations import (
     Index,
     Mark,
     NonDifferentiable,
+    Philox,
     Positive,
     Sorted,
     Starts,
@@ -57,8 +58,8 @@ _REFUSED = {
     "device": "the operator runs on its tensors' device; take it from them",
     "layout": "operators here are dense",
     "memory_format": "operators here return contiguous tensors",
-    "Generator": "draw the random numbers outside (torch.rand(..., generator=generator)), and "
-    'pass them as a tensor, as in Float[Tensor, "N"]; or take a seed: int',
+    "Generator": "declare opsmith.Philox, the seed and offset that calls draw from a generator; or "
+    'draw the random numbers outside, and pass them as a tensor, as in Float[Tensor, "N"]',
     "complex": "no target carries complex scalars; pass real and imaginary part as two floats",
     "SymInt": "write int: it is symbolic while tracing by itself",
 }
@@ -164,6 +165,8 @@ def type_of(base: Any, scalars: Collection[str]) -> Type:
     """
     if base in _KINDS if isinstance(base, collections.abc.Hashable) else False:
         return ScalarType(_KINDS[base])
+    if base is Philox:
+        return TensorType(DTypes(("int64",), "Int64"), checking.shape_of("2", scalars))
     if _is_array(base) or _is_tensor(base):
         return _tensor_type(base, scalars)
     origin, arguments = get_origin(base), get_args(base)
@@ -255,6 +258,11 @@ def _sequence_type(
             f"{show(base)}: what all elements must be stands outside, "
             "Annotated[tuple[int, int], Between(1, 9)]"
         )
+    if element is Philox:
+        raise AnnotationProblem(
+            f"{show(base)}: an operator takes one seed and offset; give each use its own "
+            "subsequence of it"
+        )
     kind = _KINDS.get(element) if isinstance(element, collections.abc.Hashable) else None
     if kind is None:
         raise AnnotationProblem(f"{show(base)}: elements are int, float, bool, str or tensors")
@@ -288,6 +296,11 @@ def results(
     for member in members:
         try:
             part = strip_result(member)
+            if part.base is Philox:
+                raise AnnotationProblem(
+                    "a seed and offset are drawn for an argument; as a result, "
+                    'write Int64[Tensor, "2"]'
+                )
             type_ = type_of(part.base, scalars)
         except AnnotationProblem as problem:
             raise AnnotationProblem(f"{show(member)}: {problem}") from None

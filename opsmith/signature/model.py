@@ -60,6 +60,11 @@ class Signature:
         return frozenset(p.name for p in self.tensors if not p.differentiable)
 
     @cached_property
+    def drawn(self) -> Parameter | None:
+        """The seed and offset that calls draw from a generator; `None` without."""
+        return next((p for p in self.parameters if p.drawn), None)
+
+    @cached_property
     def mutated(self) -> tuple[Parameter, ...]:
         """The parameters that the operator writes into."""
         return tuple(p for p in self.parameters if p.mutated)

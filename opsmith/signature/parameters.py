@@ -111,6 +111,7 @@ class Parameter:
         mutated: whether the operator writes into it.
         constraints: the conditions on its values.
         differentiable: whether gradients may reach it.
+        drawn: whether it is the seed and offset that calls draw from a generator (`Philox`).
         annotation: the annotation as messages quote it.
         unspecified: the values of a tensor for which results are unspecified: ``"NaN"``,
             ``"infinity"``.
@@ -124,6 +125,7 @@ class Parameter:
     mutated: bool = False
     constraints: tuple[Constraint, ...] = ()
     differentiable: bool = True
+    drawn: bool = False
     annotation: str = ""
     unspecified: tuple[str, ...] = ()
 

@@ -50,6 +50,15 @@ def fake(x: Tensor, rows: Tensor, how: str) -> tuple[Tensor, Tensor]:
 
 
 pick.register_kernel("cuda", source="pick.cu", strided=("x",))
+
+
+@opsmith.op("typed::drop")
+def drop(x: Float[Tensor, "N"], rng: opsmith.Philox = None, p: float = 0.5) -> Float[Tensor, "N"]:
+    """Zero some elements."""
+    return x * opsmith.philox.bernoulli(rng, 1 - p, x.shape)
+
+
+dropped = drop(drop(torch.ones(2), p=0.1), torch.Generator(), 0.2) + 1
 rows, sums = pick(torch.ones(2, 2), torch.zeros(1, dtype=torch.int32), how="mean")
 both: Tensor = rows.sum() + sums.sum()
 again: tuple[Tensor, Tensor] = fake(rows, sums, "sum")

@@ -203,7 +203,10 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (numbers, "Literal[1, 2]: one of several strings is what a Literal says here; of numbers"),
         (none_in_literal, 'write Literal["a", "b"] | None'),
         (other_default, 'the default \'c\' is not Literal["a", "b"]'),
-        (a_generator, "Generator cannot be an argument: draw the random numbers outside"),
+        (
+            a_generator,
+            "Generator cannot be an argument: declare opsmith.Philox, the seed and offset",
+        ),
         (optional_list_binds, "which only 'xs' binds, and that may be absent"),
         (wrong_default, "parameter 'k: int': the default 'a' is not int"),
         (none_default, "the default None needs 'int | None'"),

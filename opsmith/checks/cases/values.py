@@ -112,6 +112,8 @@ def _integers(
     arguments: Mapping[str, Any],
 ) -> Tensor:
     info = torch.iinfo(dtype)
+    if parameter.drawn:  # all 64 bits of a seed and an offset count
+        return torch.randint(info.min, info.max, shape, generator=generator)
     lowest, highest = max(-100, info.min), min(100, info.max)
     start: Tensor | None = None
     for range_ in parameter.ranges:

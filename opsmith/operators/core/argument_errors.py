@@ -88,6 +88,8 @@ def _problem(parameter: Parameter, value: Any) -> str | None:
     if value is None and parameter.optional:
         return None
     expected = f"{type_} or None" if parameter.optional else str(type_)
+    if parameter.drawn:
+        expected = f"seed and offset ({type_}), a torch.Generator, or nothing"
     match type_:
         case TensorType():
             return _tensor_problem(name, value, expected)

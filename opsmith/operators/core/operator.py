@@ -187,6 +187,12 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         return named(self.signature)
 
+    def with_drawn(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """Return a call's arguments, completed by what the call draws from a generator."""
+        return args, kwargs
+
     # Copying or pickling a model that holds an operator must not copy the operator.
     def __copy__(self) -> Operator[P, R]:
         return self

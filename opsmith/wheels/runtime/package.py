@@ -3,6 +3,7 @@
 If opsmith is installed, its checks and exports see the operators; otherwise the copy suffices.
 """
 
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,8 @@ def __getattr__(name: str) -> object:
         from .operators.core.cost import Cost as found
     elif name == "onnx_translations":
         from .targets.onnx.translation_table import onnx_translations as found
+    elif name == "philox":
+        found = importlib.import_module(f"{__name__}.philox")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found
