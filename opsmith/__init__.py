@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from opsmith.philox import Philox
     from opsmith.signature import (
         Between,
+        DtypeVar,
         Extent,
         Index,
         NonDifferentiable,
@@ -66,6 +67,7 @@ __all__ = [
     "DefinedOperator",
     "Difference",
     "DifferentiationError",
+    "DtypeVar",
     "ExportError",
     "Extent",
     "FaultError",
@@ -114,7 +116,7 @@ _HOMES = {
         "operators.emulation": ["emulate"],
         "philox": ["Philox"],
         "signature": [
-            *("Between", "Extent", "Index", "NonDifferentiable"),
+            *("Between", "DtypeVar", "Extent", "Index", "NonDifferentiable"),
             *("Positive", "Sorted", "Starts", "Total", "Unspecified"),
         ],
         "targets": ["LoadedModel", "LoadedOperators", "export", "load"],

@@ -24,6 +24,7 @@ from opsmith.checks.cases.subject import Subject
 from opsmith.checks.cases.user_cases import given_cases
 from opsmith.checks.report.case_counts import CaseCounts
 from opsmith.operators import Operator
+from opsmith.signature.dtype_variables import fit
 
 if TYPE_CHECKING:
     from opsmith.checks.cases.failure_database import Stored
@@ -133,7 +134,7 @@ class CaseSource:
         """Return the author's cases, the smallest first, or the cases that the user gave."""
         if self.settings.given:
             given = given_cases(self.operator, self.settings.given)
-            return [case for case in given if case.dtype in (dtype, None)]
+            return [case for case in given if fit(case.dtype, dtype)]
         return author_cases(self.operator, dtype, self.settings.seed)
 
     def _recall(

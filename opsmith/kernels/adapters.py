@@ -23,7 +23,7 @@ from typing import Any
 from opsmith.kernels.build.devices import dispatch_key
 from opsmith.kernels.build.units import Generated
 from opsmith.kernels.codegen import cpp_names
-from opsmith.kernels.codegen.argument_struct import is_dependent, members_of
+from opsmith.kernels.codegen.argument_struct import dlpack_dtype, is_dependent, members_of
 from opsmith.kernels.codegen.cache_key import generated_key
 from opsmith.kernels.codegen.cpp_names import identifier, quote
 from opsmith.kernels.codegen.render import TEMPLATES, kernel_files, render
@@ -145,8 +145,7 @@ def results_of(signature: Signature) -> tuple[Result, ...]:
     """Return the operator's results."""
     found = []
     for position, result in enumerate(signature.results):
-        dtypes = result.tensor_type.dtypes
-        dtype = "raw.opsmith_dtype" if dtypes.generic else cpp_names.dtype(dtypes.names[0])
+        dtype = dlpack_dtype(signature, result.tensor_type)
         found.append(Result(result.name, position, dtype, is_dependent(signature, result)))
     return tuple(found)
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opsmith.kernels.build.files import source_text
+from opsmith.kernels.codegen.argument_struct import template_letters
 from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES
 from opsmith.signature.model import Signature
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
 
-_LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(([^()]*)\)", re.MULTILINE)
+_LINE = re.compile(r"^[^\S\n]*OPSMITH_KERNEL\s*\(((?:[^()]|\([^()]*\))*)\)", re.MULTILINE)
+#: The parts of such a line: groups in parentheses, combinations in angle brackets, plain words.
+_PART = re.compile(r"\([^()]*\)|[\w:\s]+(?:<[^<>]*>)?")
 #: The messages of GCC, clang and nvcc for a name that is not declared.
 _UNDECLARED = re.compile(
     r"""['"](\w+)['"] (?:does not name a type|(?:was not|has not been) declared|is undefined)"""
@@ -29,7 +32,11 @@ _FURTHER_TYPES = {"half": ELEMENT_TYPES["float16"]}
 
 @dataclass(frozen=True)
 class _KernelLine:
-    """The parts of a line ``OPSMITH_KERNEL(namespace, name, device, types…)``."""
+    """The parts of a line ``OPSMITH_KERNEL(namespace, name, device, types…)``.
+
+    Where there are several dtype variables, `types` are groups (``(float, double)``), or
+    combinations (``opsmith::types<float, int32_t>``).
+    """
 
     namespace: str
     name: str
@@ -38,6 +45,18 @@ class _KernelLine:
 
     def __str__(self) -> str:
         return f"OPSMITH_KERNEL({', '.join([self.namespace, self.name, self.device, *self.types])})"
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """The names of element types in the line."""
+        return tuple(word for part in self.types for word in re.findall(r"[\w:]+", part))
+
+    def variables(self) -> int | None:
+        """Return for how many dtype variables the line is; `None` if its parts contradict it."""
+        if any(part.startswith("(") for part in self.types):
+            return len(self.types) if all(part.startswith("(") for part in self.types) else None
+        counts = {part.count(",") + 1 for part in self.types}
+        return counts.pop() if len(counts) == 1 else None
 
     @property
     def raw(self) -> str:
@@ -102,16 +121,20 @@ def _mistakes(source: KernelSource, output: str) -> Iterator[str]:
 
 
 def _read(line: str) -> _KernelLine:
-    namespace, name, device, *types = [*(part.strip() for part in line.split(",")), "", ""]
+    found = (" ".join(part.split()) for part in _PART.findall(line))
+    namespace, name, device, *types = [*(part for part in found if part), "", "", ""]
     return _KernelLine(namespace, name, device, tuple(one for one in types if one))
 
 
 def _right(signature: Signature, device: str) -> _KernelLine:
     """Return a line that makes a function the operator's kernel."""
-    there = () if signature.generic is None else signature.generic.names
-    usual = [name for name in ("float32", "float64") if name in there] or there[:2]
-    types = tuple(ELEMENT_TYPES[name] for name in usual)
-    return _KernelLine(signature.namespace, signature.name, device, types)
+    groups = []
+    for variable in signature.dtype_variables:
+        there = variable.names
+        usual = [name for name in ("float32", "float64") if name in there] or there[:2]
+        groups.append([ELEMENT_TYPES[name] for name in usual])
+    types = groups[0] if len(groups) == 1 else [f"({', '.join(group)})" for group in groups]
+    return _KernelLine(signature.namespace, signature.name, device, tuple(types))
 
 
 def _wrong_types(line: _KernelLine, signature: Signature, undeclared: set[str]) -> Iterator[str]:
@@ -127,11 +150,24 @@ def _wrong_types(line: _KernelLine, signature: Signature, undeclared: set[str]) 
             f"{line} names no element type, and {name} has the generic dtype {generic.label}: "
             f"write after the device which of its dtypes the kernel is for, as in {right}"
         )
-    for written in line.types:
+    variables = len(signature.dtype_variables)
+    labels = " and ".join(variable.label for variable in signature.dtype_variables)
+    if variables > 1 and line.types and line.variables() != variables:
+        yield (
+            f"{line} does not say the element types of {labels}, the {variables} dtype "
+            f"variables of {name}: write a group for each, as in {right}, or the combinations, as "
+            f"in opsmith::types<{', '.join(one.split(',')[0].strip('()') for one in right.types)}>"
+        )
+    if variables == 1 and line.types and line.variables() != 1:
+        yield (
+            f"{line} names element types of several dtype variables, and {name} has one, "
+            f"{labels}: write {right}"
+        )
+    for written in line.elements:
         type_ = {**ELEMENT_TYPES, **_FURTHER_TYPES}.get(written)
         if written in undeclared and type_ is not None:
             yield f"{line} takes types of C++: write {type_} for {written}"
-    if line.name in line.types:
+    if line.name in line.elements:
         yield (
             f"{line} takes element types after the device, and finds the function by the "
             f"operator's name: write {right}"
@@ -140,7 +176,9 @@ def _wrong_types(line: _KernelLine, signature: Signature, undeclared: set[str]) 
 
 def _wrong_function(signature: Signature, undeclared: set[str], output: str) -> Iterator[str]:
     name, arguments = signature.name, f"{signature.namespace}::{signature.name}_args"
-    before, of = ("", "") if signature.generic is None else ("template <typename T> ", "<T>")
+    letters = template_letters(signature)
+    typed = ", ".join(f"typename {letter}" for letter in letters)
+    before, of = (f"template <{typed}> ", f"<{', '.join(letters)}>") if letters else ("", "")
     function = f"{before}void {name}(const opsmith::Context&, const {arguments}{of}&)"
     if name in undeclared:
         yield (

@@ -25,6 +25,7 @@ from opsmith.signature.constraints import (
     ValueRange,
 )
 from opsmith.signature.declare import signature_of, split_qualname
+from opsmith.signature.dtype_variables import DtypeVar
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     NO_DEFAULT,
@@ -45,6 +46,7 @@ __all__ = [
     "Bindings",
     "Bound",
     "Constraint",
+    "DtypeVar",
     "Extent",
     "Index",
     "NonDifferentiable",

@@ -13,6 +13,7 @@ from typing import Any
 from opsmith.errors import ArgumentError
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
+from opsmith.signature.dtype_variables import joined
 from opsmith.signature.equations import Equation, refused_size
 from opsmith.signature.expressions import Integer, Name
 from opsmith.signature.model import Signature
@@ -39,21 +40,28 @@ class Bindings:
     Attributes:
         dims: the size of each named dimension.
         variadic: the sizes that each ``*name`` stands for.
-        dtype: the call's generic dtype, if a tensor fixed it.
+        dtypes: the dtype of each dtype variable; `None` if no tensor fixed it.
         device: the call's device, if a tensor fixed it.
-        by: the argument that fixed each name (and ``dtype``, ``device``).
+        by: the argument that fixed each name (and ``device``), and each dtype variable by position.
     """
 
     dims: dict[str, Any] = field(default_factory=dict)
     variadic: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    dtype: str | None = None
+    dtypes: list[str | None] = field(default_factory=list)
     device: str | None = None
-    by: dict[str, str] = field(default_factory=dict)
+    by: dict[str | int, str] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str | None:
+        """The choice of dtypes, as `Signature.generic` has it; `None` if no tensor fixed any."""
+        return joined(self.dtypes)
 
     def text(self) -> str:
         """Return ``B=1, N=6``, in the order in which the dimensions were bound."""
         parts = []
         for name in self.by:
+            if not isinstance(name, str):
+                continue
             if name in self.dims:
                 parts.append(f"{name}={self.dims[name]}")
             elif name in self.variadic:
@@ -161,7 +169,7 @@ class _Binder:
         self.signature = signature
         self.arguments = arguments
         self.check = check
-        self.bound = Bindings()
+        self.bound = Bindings(dtypes=[None] * len(signature.dtype_variables))
         # The dimensions that are expressions, by parameter and position in its shape.
         self.deferred: dict[tuple[str, int], list[_Deferred]] = {}
 
@@ -245,35 +253,36 @@ class _Binder:
         )
 
     def dtype(self, name: str, type_: TensorType, info: TensorInfo) -> None:
-        allowed = type_.dtypes
-        if not allowed.generic:
+        class_ = type_.dtypes
+        position = self.signature.variable_position(type_)
+        if position is None:
             self.check(
-                info.dtype == allowed.names[0],
+                info.dtype == class_.names[0],
                 lambda: self.error(
-                    f"argument {name!r} has dtype {info.dtype}, expected {allowed.names[0]}.", info
+                    f"argument {name!r} has dtype {info.dtype}, expected {class_.names[0]}.", info
                 ),
             )
             return
-        generic = self.signature.generic
-        assert generic is not None
-        if self.bound.dtype is None:
+        variable = self.signature.dtype_variables[position]
+        found, chosen = variable.chosen_by(class_, info.dtype), self.bound.dtypes[position]
+        if chosen is None:
             self.check(
-                info.dtype in generic,
+                found in variable.names,
                 lambda: self.error(
                     f"argument {name!r} has dtype {info.dtype}, expected one of "
-                    f"{', '.join(generic.names)}.",
+                    f"{variable.expected(class_)}.",
                     info,
                 ),
             )
-            self.bound.dtype = info.dtype
-            self.bound.by["dtype"] = name
+            self.bound.dtypes[position] = found
+            self.bound.by[position] = name
             return
         self.check(
-            info.dtype == self.bound.dtype,
+            found == chosen,
             lambda: self.error(
-                f"argument {name!r} has dtype {info.dtype}, expected {self.bound.dtype}: every "
-                f"{generic.label} tensor of a call has one dtype, and "
-                f"{self.bound.by['dtype']!r} fixed it.",
+                f"argument {name!r} has dtype {info.dtype}, expected "
+                f"{variable.dtype_of(class_, chosen)}: {variable.shared}, and "
+                f"{self.bound.by[position]!r} fixed it.",
                 info,
             ),
         )

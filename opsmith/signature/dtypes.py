@@ -23,14 +23,16 @@ class DTypes:
     Attributes:
         names: PyTorch's names of the dtypes, in the order of `ALL_DTYPES`.
         label: the declaration's name of them (``Float``, ``Int32``).
+        own: whether the author wrote the class, rather than jaxtyping.
     """
 
     names: tuple[str, ...]
     label: str
+    own: bool = False
 
     @property
     def generic(self) -> bool:
-        """Return whether this is the call's one generic dtype, rather than a fixed one."""
+        """Return whether each call chooses the dtype, rather than the declaration."""
         return len(self.names) > 1
 
     def __contains__(self, name: object) -> bool:

@@ -236,7 +236,7 @@ def _dtypes(declared: tuple[str, ...] | None, label: str, by_jaxtyping: bool) ->
         raise AnnotationProblem(
             f"{label} has no dtype that operators carry; there are {', '.join(ALL_DTYPES)}"
         )
-    return DTypes(names, label)
+    return DTypes(names, label, own=len(names) > 1 and not by_jaxtyping)
 
 
 def _sequence_type(

@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from opsmith.signature import expressions
+from opsmith.signature.dtype_variables import (
+    UNBOUND,
+    DtypeVariable,
+    combinations,
+    parts,
+    variables_of,
+)
 from opsmith.signature.dtypes import DTypes
 from opsmith.signature.equations import Equation, sources_of
 from opsmith.signature.parameters import Parameter, Result, TensorType
@@ -78,15 +85,48 @@ class Signature:
         )
 
     @cached_property
-    def generic(self) -> DTypes | None:
-        """The dtypes that the call's generic tensors may share; `None` if every dtype is fixed."""
+    def dtype_variables(self) -> tuple[DtypeVariable, ...]:
+        """The dtypes that each call chooses, in order of first appearance."""
         types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
-        sets = [t.dtypes for t in types if t is not None and t.dtypes.generic and t.shape]
-        if not sets:
+        return variables_of(t.dtypes for t in types if t is not None and t.shape is not None)
+
+    @cached_property
+    def generic(self) -> DTypes | None:
+        """The choices of dtypes that a call has; `None` if every dtype is fixed.
+
+        Where there are several variables, a choice is a text such as ``float32+int64``.
+        """
+        if not self.dtype_variables:
             return None
-        names = tuple(n for n in sets[0].names if all(n in other for other in sets))
-        label = min(sets, key=lambda dtypes: len(dtypes.names)).label
-        return DTypes(names, label)
+        label = " and ".join(variable.label for variable in self.dtype_variables)
+        return DTypes(combinations(self.dtype_variables), label)
+
+    def variable_position(self, type_: TensorType) -> int | None:
+        """Return the position of a tensor's dtype variable; `None` if its dtype is fixed."""
+        if not type_.shaped_generic:
+            return None
+        return next(i for i, v in enumerate(self.dtype_variables) if type_.dtypes in v.classes)
+
+    def dtype_in(self, type_: TensorType, chosen: str | None) -> str | None:
+        """Return the dtype of a tensor in a call, or `None` if nothing says it.
+
+        Args:
+            type_: the type of the tensor.
+            chosen: the call's choice of dtypes, one of those in `generic`.
+        """
+        position = self.variable_position(type_)
+        if position is None:
+            return type_.dtypes.names[0] if len(type_.dtypes.names) == 1 else None
+        if chosen is None or parts(chosen)[position] == UNBOUND:
+            return None
+        variable = self.dtype_variables[position]
+        return variable.dtype_of(type_.dtypes, parts(chosen)[position])
+
+    def dtypes_in(self, chosen: str | None) -> frozenset[str]:
+        """Return the dtypes that the tensors of a call have, as far as `chosen` says them."""
+        types = [p.tensor_type for p in self.parameters] + [r.tensor_type for r in self.results]
+        found = (self.dtype_in(type_, chosen) for type_ in types if type_ is not None)
+        return frozenset(dtype for dtype in found if dtype is not None)
 
     @cached_property
     def dims(self) -> tuple[str, ...]:
@@ -125,15 +165,18 @@ class Signature:
             source = self.by_name.get(self.dim_sources.get(name, ""))
             if source is not None and source.is_tensor_list and not source.optional:
                 found.setdefault(source.name, []).append(name)
-        typed = sorted(
-            (p for p in self.tensors if p.tensor_type and p.tensor_type.shaped_generic),
-            key=lambda p: (p.optional, p.is_tensor_list),
-        )
-        if typed and any(r.tensor_type.shaped_generic for r in self.results):
-            first = typed[0]
-            if first.is_tensor_list and not first.optional:
+        chosen = {self.variable_position(result.tensor_type) for result in self.results} - {None}
+        for position in sorted(chosen, key=str):
+            first = self._first_of_variable(position)
+            if first is not None and first.is_tensor_list and not first.optional:
                 found.setdefault(first.name, []).append("the dtype")
         return {name: tuple(dims) for name, dims in found.items()}
+
+    def _first_of_variable(self, position: int | None) -> Parameter | None:
+        """Return the parameter that binds a dtype variable, required tensors before lists."""
+        ranked = sorted(self.tensors, key=lambda p: (p.optional, p.is_tensor_list))
+        types = ((p, p.tensor_type) for p in ranked)
+        return next((p for p, t in types if t and self.variable_position(t) == position), None)
 
     def _read_dims(self) -> list[str]:
         """Return the named dimensions that are read outside the argument that binds them."""
@@ -223,8 +266,11 @@ class Signature:
             for one in self.results
         ]
         annotations = [parameter.annotation for parameter in self.parameters]
+        variables = [variable.names for variable in self.dtype_variables]
         claims = self.data_dependent, self.parallel_dims
-        return repr((self.namespace, self.schema(), annotations, dtypes, results, claims))
+        return repr(
+            (self.namespace, self.schema(), annotations, dtypes, variables, results, claims)
+        )
 
     def result_dims(self, result: Result) -> tuple[Fixed | Variadic, ...]:
         """Return the dimensions of a result; the signature must be `shaped`."""

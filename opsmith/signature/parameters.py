@@ -35,7 +35,7 @@ class TensorType:
 
     @property
     def shaped_generic(self) -> bool:
-        """Return whether the tensor has the call's one generic dtype."""
+        """Return whether the tensor has the dtype of one of the call's dtype variables."""
         return self.shape is not None and self.dtypes.generic
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import COMPLEX
+from opsmith.signature.dtypes import COMPLEX, DTypes
 from opsmith.signature.equations import unsolvable
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
@@ -69,22 +69,31 @@ def _shapes(signature: Signature) -> list[tuple[TensorType, str]]:
 
 
 def _dtypes(signature: Signature, refuse: Refuse) -> None:
-    generic = signature.generic
-    if generic is None:
-        return
-    if not generic.names:
-        labels = {t.dtypes.label for t, _ in _shapes(signature) if t.dtypes.generic}
-        refuse(
-            f"{' and '.join(sorted(labels))} have no dtype in common, and every generic tensor of "
-            "a call has the same dtype; make one of them concrete (Float32, Int64, …)"
-        )
-    bound = any(
-        p.tensor_type and p.tensor_type.shaped_generic and not p.optional
+    named: dict[str, DTypes] = {}
+    for type_, owner in _shapes(signature):
+        other = named.setdefault(type_.dtypes.label, type_.dtypes)
+        if other != type_.dtypes:
+            refuse(
+                f"{owner} {type_}: another {type_.dtypes.label} in this declaration covers "
+                f"{', '.join(other.names)}, and this one {', '.join(type_.dtypes.names)}; give one "
+                "of the classes another name"
+            )
+    for variable in signature.dtype_variables:
+        if not variable.names:
+            labels = sorted({class_.label for class_ in variable.classes})
+            refuse(
+                f"{' and '.join(labels)} have no dtype in common, and tensors of jaxtyping's "
+                "overlapping names share one dtype; make one of them concrete (Float32, Int64, …), "
+                'or a variable of its own: Ids = opsmith.DtypeVar("Ids", Int32, Int64)'
+            )
+    bound = {
+        signature.variable_position(p.tensor_type)
         for p in signature.parameters
-    )
+        if p.tensor_type and not p.optional
+    }
     for result in signature.results:
         type_ = result.tensor_type
-        if type_.shape is not None and type_.dtypes.generic and not bound:
+        if type_.shaped_generic and signature.variable_position(type_) not in bound:
             refuse(
                 f"the result {type_} has a generic dtype, but no argument fixes it in every call "
                 "(one that is optional may be absent); write a concrete one "

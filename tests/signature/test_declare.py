@@ -118,7 +118,9 @@ def unbound_result(x: Float[Tensor, "N"]) -> Float[Tensor, "N K"]: ...  # type: 
 def unbound_expression(x: Float[Tensor, "N//2"]) -> Float[Tensor, "2"]: ...  # type: ignore[empty-body]
 def optional_binds(x: Float[Tensor, "N"] | None) -> Float32[Tensor, "N"]: ...  # type: ignore[empty-body]
 def generic_from_nothing(n: int) -> Float[Tensor, "{n}"]: ...  # type: ignore[empty-body]
-def no_common_dtype(x: Float[Tensor, "N"], y: jaxtyping.Int[Tensor, "N"]) -> Tensor: ...  # type: ignore[empty-body]
+def no_common_dtype(
+    x: Float[Tensor, "N"], y: jaxtyping.Int[Tensor, "N"], z: jaxtyping.Num[Tensor, "N"]
+) -> Tensor: ...  # type: ignore[empty-body]
 def index_of_floats(x: Annotated[Float[Tensor, "N"], Index("N")]) -> Tensor: ...  # type: ignore[empty-body]
 def empty_between(x: Annotated[Float[Tensor, "N"], Between()]) -> Tensor: ...  # type: ignore[empty-body]
 def complex_between(x: Annotated[Complex64[Tensor, "N"], Between(0)]) -> Tensor: ...  # type: ignore[empty-body]
@@ -182,7 +184,7 @@ def comma_in_a_shape(x: Float[Tensor, "N, C"]) -> Tensor: ...  # type: ignore[em
         (unbound_expression, "reads 'N', which no argument binds"),
         (optional_binds, "which only 'x' binds, and that may be absent"),
         (generic_from_nothing, "has a generic dtype, but no argument fixes it in every call"),
-        (no_common_dtype, "Float and Int have no dtype in common"),
+        (no_common_dtype, "Float and Int and Num have no dtype in common"),
         (index_of_floats, "Index and Extent are for integers"),
         (empty_between, "Between() bounds nothing"),
         (complex_between, "Between is for ints and floats"),

@@ -235,7 +235,7 @@ def test_the_facts_tell_any_two_declarations_apart() -> None:
         declared(taken, int, jaxtyping.Float[Tensor, "M"]),
         declared(taken, int, jaxtyping.Float32[Tensor, "N"]),
         declared(jaxtyping.Float[Tensor, "M N"], int, vector),
-        declared(Float[Tensor, "N M"], int, vector),
+        declared(Float[Tensor, "N M"], int, Float[Tensor, "N"]),
         declared(Annotated[taken, NonDifferentiable()], int, vector),
         declared(taken, Annotated[int, Between(0, "N")], vector),
         declared(taken, Annotated[int, Between(0, "M")], vector),

@@ -140,7 +140,7 @@ def _long_sums(name: str, length: int, values: str, halves: tuple[str, ...]) -> 
 def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
     """Yield cases whose tensors hold other values than normally distributed ones."""
     for kind in (*FLOATS, *ARRANGEMENTS):
-        if any(takes(p, _dtype(p, dtype), kind) for p in signature.tensors):
+        if any(takes(p, _dtype(signature, p, dtype), kind) for p in signature.tensors):
             # The few special elements have to reach the places where the operator handles them.
             examples = 8 if kind in ("NaN", "infinity") else 3
             yield Cohort(kind, Wanted(sizes=_MODEST, values=kind), examples, 2, code=_CODES[kind])
@@ -245,8 +245,7 @@ def _any_rank(parameter: Parameter) -> bool:
     return type_ is not None and type_.shape is None
 
 
-def _dtype(parameter: Parameter, generic: str | None) -> torch.dtype:
+def _dtype(signature: Signature, parameter: Parameter, dtype: str | None) -> torch.dtype:
     type_ = parameter.tensor_type
     assert type_ is not None
-    fixed = type_.shape is not None and not type_.dtypes.generic
-    return DTYPES[type_.dtypes.names[0] if fixed else generic or "float32"]
+    return DTYPES[signature.dtype_in(type_, dtype) or "float32"]

@@ -37,6 +37,7 @@ from opsmith.signature import (
     result_shapes,
 )
 from opsmith.signature.constraints import range_limits
+from opsmith.signature.dtype_variables import parts
 from opsmith.signature.shapes import Fixed, Variadic
 
 #: Sizes to sample; Hypothesis shrinks towards the front. Odd sizes and neighbours of powers of two
@@ -310,11 +311,10 @@ class _Sampler:
     def _dtype(self, type_: TensorType) -> str:
         if type_.shape is None:
             # A plain Tensor declares no dtype, so use the most common one.
-            return self.wanted.dtype or "float32"
-        if type_.dtypes.generic:
-            assert self.wanted.dtype is not None
-            return self.wanted.dtype
-        return type_.dtypes.names[0]
+            return next(iter(parts(self.wanted.dtype)), "float32")
+        dtype = self.signature.dtype_in(type_, self.wanted.dtype)
+        assert dtype is not None
+        return dtype
 
     def _scalar(self, parameter: Parameter, dims: dict[str, int]) -> None:
         name = parameter.name

@@ -12,9 +12,10 @@ from opsmith.compat.torch_dispatch import has_kernel
 from opsmith.kernels import HOST
 from opsmith.operators import Operator
 from opsmith.operators.adopted import AdoptedOperator
-from opsmith.operators.core.arguments import DTYPES, generic_dtype
+from opsmith.operators.core.arguments import DTYPES, case_dtype, generic_dtype
 from opsmith.operators.core.operator import Kernel
 from opsmith.signature import Signature
+from opsmith.signature.dtype_variables import fit, parts
 
 REFERENCE = "reference"
 
@@ -60,8 +61,8 @@ class Subject:
         own = self.implementation.dtypes
         names = tuple(name for name in names if name in own) if own else names
         # The most common dtypes come first, so that a fault is reported with one of them.
-        first = [name for name in ("float32", "float64") if name in names]
-        return (*first, *(name for name in names if name not in first))
+        rank = {"float32": 0, "float64": 1}
+        return tuple(sorted(names, key=lambda name: [rank.get(one, 2) for one in parts(name)]))
 
     @property
     def floats(self) -> tuple[str, ...]:
@@ -75,8 +76,8 @@ class Subject:
 
 
 def is_float(name: str) -> bool:
-    """Return whether a dtype is floating-point or complex."""
-    return DTYPES[name].is_floating_point or DTYPES[name].is_complex
+    """Return whether a dtype, or one of a choice of dtypes, is floating-point or complex."""
+    return any(DTYPES[one].is_floating_point or DTYPES[one].is_complex for one in parts(name))
 
 
 def subjects_of(operator: Operator) -> list[Subject]:
@@ -116,11 +117,11 @@ def registered(operator: Operator, dtype: str | None, seed: int) -> Iterable[dic
     Leave out cases whose generic tensors have another dtype: a case function may ignore the dtype
     that it is called with.
     """
-    asked = DTYPES[dtype or "float32"]
+    asked = case_dtype(operator.signature, dtype)
     for function in operator.cases:
         for case in function(asked, seed):
             arguments = operator.arguments((), dict(case))
-            if dtype is None or generic_dtype(operator.signature, arguments) in (dtype, None):
+            if fit(generic_dtype(operator.signature, arguments), dtype):
                 yield arguments
 
 

@@ -14,11 +14,13 @@ from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.cases.subject import is_float
 from opsmith.checks.catalogue.gradient import need_gradient
 from opsmith.checks.numerics.gradients import is_differentiable, leaves_of, stopped
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import flatten, map_named_tensors
+from opsmith.signature.dtype_variables import parts
 
 #: With more elements than this, gradcheck compares random projections instead of every element.
 _SLOW_ELEMENTS = 40
@@ -39,6 +41,11 @@ class _Step:
 _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 
 
+def _is_double(dtype: str) -> bool:
+    floats = [one for one in parts(dtype) if is_float(one)]
+    return set(floats) <= {"float64", "complex128"}
+
+
 @define_check(
     "gradcheck",
     "gradients agree with finite differences of the operator itself",
@@ -48,7 +55,7 @@ _STEPS = (_Step(1e-6, 1e-5, 1e-3), _Step(1e-3, 1e-3, 1e-2))
 def gradcheck(trial: Trial) -> None:
     """Run `torch.autograd.gradcheck` and gradgradcheck in float64 where the reference is smooth."""
     need_gradient(trial)
-    double = next((name for name in ("float64", "complex128") if name in trial.subject.dtypes), "")
+    double = next((name for name in trial.subject.floats if _is_double(name)), "")
     trial.need(double, "the kernel has no float64")
     tried, bent, alike = 0, 0, 0
 

@@ -30,6 +30,7 @@ from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
 from opsmith.signature.binding import Bindings
 from opsmith.signature.constraints import ValueRange
+from opsmith.signature.dtype_variables import parts
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -155,12 +156,16 @@ def _not_again(arguments: Mapping[str, Any]) -> list[Tensor]:
 def _plans(trial: Trial) -> Iterator[_Plan]:
     """Yield a plan for every argument that can be large, in every dtype of one byte."""
     signature = trial.signature
-    dtypes = [d for d in trial.subject.dtypes if d is None or DTYPES[d].itemsize == 1]
+    dtypes = [
+        dtype
+        for dtype in trial.subject.dtypes
+        if dtype is None or any(DTYPES[one].itemsize == 1 for one in parts(dtype))
+    ]
     for parameter, dtype in itertools.product(signature.tensors, dtypes):
         type_ = parameter.tensor_type
         if not parameter.is_tensor or type_ is None or type_.shape is None:
             continue
-        name = dtype if type_.dtypes.generic else type_.dtypes.names[0]
+        name = signature.dtype_in(type_, dtype)
         fills = all(isinstance(c, ValueRange) and c.start is None for c in parameter.constraints)
         if name is None or DTYPES[name].itemsize > 1 or not fills:
             continue
@@ -252,8 +257,7 @@ def _bytes(signature: Signature, plan: _Plan) -> int:
     gives = 0
     results = result_shapes(signature, bindings, plan.small.values)
     for result, shape in zip(signature.results, results, strict=True):
-        dtypes = result.tensor_type.dtypes
-        name = bindings.dtype if dtypes.generic else dtypes.names[0]
+        name = signature.dtype_in(result.tensor_type, bindings.dtype)
         gives += math.prod(shape) * DTYPES[str(name)].itemsize
     return given + 3 * gives
 

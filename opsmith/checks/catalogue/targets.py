@@ -65,7 +65,9 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     lacking = sorted(fixed & proof.lacks)
     trial.need(not lacking, f"{target.title} has no {', '.join(lacking)}")
     dtypes = (trial.subject.favourite, *trial.subject.dtypes)
-    found = tuple(dict.fromkeys(name for name in dtypes if name not in proof.lacks))
+    found = tuple(
+        dict.fromkeys(name for name in dtypes if not trial.signature.dtypes_in(name) & proof.lacks)
+    )
     trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")
     trial.attribution.blame = proof.about(trial.operator)
     remark = proof.remark(trial.operator, trial.subject.implementation)

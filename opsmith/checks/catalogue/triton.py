@@ -22,11 +22,12 @@ from opsmith.operators import Operator
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.triton_kernel import TritonLauncher
 from opsmith.operators.emulation import emulated_kernel
+from opsmith.signature.dtype_variables import parts
 
 #: Seeds of the orders in which the programs of a launch run; 0 is the natural order.
 _SEEDS = (0, 1)
 #: The dtypes that NumPy, which the interpreter computes with, does not support.
-_NOT_INTERPRETED = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
+_NOT_INTERPRETED = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
 
 
 def kernels_in_triton(operator: Operator) -> list[Subject]:
@@ -53,8 +54,8 @@ def triton_interpreter(trial: Trial) -> None:
     trial.need(not missing, missing)
     operator = trial.operator
     assert isinstance(operator, DefinedOperator)
-    dtypes = tuple(name for name in trial.subject.dtypes if name not in _NOT_INTERPRETED)
-    left_out = ", ".join(str(n) for n in trial.subject.dtypes if n in _NOT_INTERPRETED)
+    dtypes = tuple(name for name in trial.subject.dtypes if not set(parts(name)) & _NOT_INTERPRETED)
+    left_out = ", ".join(str(n) for n in trial.subject.dtypes if n not in dtypes)
     words = f"Triton's interpreter does not compute with {left_out}"
     trial.need(dtypes, words)
     if left_out:

@@ -312,20 +312,20 @@ def _other_dtype(
     type_: TensorType, value: Tensor, signature: Signature, arguments: dict[str, Any]
 ) -> torch.dtype | None:
     """Return a dtype that the argument may not have in this call."""
-    if not type_.dtypes.generic:
+    position = signature.variable_position(type_)
+    if position is None:
         return next(DTYPES[n] for n in ("int64", "float32") if n != type_.dtypes.names[0])
-    generic = signature.generic
-    assert generic is not None
+    variable = signature.dtype_variables[position]
+    allowed = [variable.dtype_of(type_.dtypes, name) for name in variable.names]
     for name in ("int32", "float32", "float64", "complex64", "bool"):
-        if name not in generic:
+        if name not in allowed:
             return DTYPES[name]
     # Every dtype is allowed, but one call uses the same dtype for all arguments.
     sharing = [
         p
         for p in signature.tensors
         if p.tensor_type
-        and p.tensor_type.dtypes.generic
-        and p.tensor_type.shape
+        and signature.variable_position(p.tensor_type) == position
         and p.is_tensor
         and arguments[p.name] is not None
     ]

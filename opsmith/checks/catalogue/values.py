@@ -13,6 +13,7 @@ from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
+from opsmith.signature.dtype_variables import parts
 
 
 def _agrees(trial: Trial, case: Case) -> None:
@@ -77,9 +78,9 @@ def _cohorts(trial: Trial) -> Iterator[tuple[Cohort, str | None, int]]:
             other = others[(position + trial.settings.seed) % len(others)]
             yield cohort, other, cohort.other_examples
         for half in cohort.halves:
-            if half in trial.subject.dtypes or half in cohorts.fixed_dtypes(signature):
-                dtype = half if half in trial.subject.dtypes else favourite
-                yield cohort, dtype, cohort.half_examples
+            own = [dtype for dtype in trial.subject.dtypes if half in parts(dtype)]
+            if own or half in cohorts.fixed_dtypes(signature):
+                yield cohort, next(iter(own), favourite), cohort.half_examples
                 break
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsmith.errors import DeclarationError
-from opsmith.kernels.codegen.cpp_names import ELEMENT_TYPES, KEYWORDS, enumerator, identifier, quote
+from opsmith.kernels.codegen.cpp_names import (
+    ELEMENT_TYPES,
+    KEYWORDS,
+    dtype,
+    enumerator,
+    identifier,
+    quote,
+)
 from opsmith.signature.expressions import Name
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
@@ -144,11 +151,42 @@ def require_supported(signature: Signature) -> None:
             )
 
 
-def element_type(type_: TensorType) -> str | None:
-    """Return the C++ element type: ``OpsmithElement`` if it is generic, `None` without a dtype."""
+def template_parameters(signature: Signature) -> list[str]:
+    """Return the template parameters of the argument struct, one for each dtype variable."""
+    labels = [variable.label for variable in signature.dtype_variables]
+    return ["OpsmithElement"] if len(labels) == 1 else [f"Opsmith{label}" for label in labels]
+
+
+def template_letters(signature: Signature) -> list[str]:
+    """Return the names of template parameters that a kernel's author may give them."""
+    labels = [variable.label for variable in signature.dtype_variables]
+    return ["T", *labels[1:]] if labels else []
+
+
+def _is_complex(signature: Signature, type_: TensorType, position: int) -> bool:
+    return signature.dtype_variables[position].is_complex(type_.dtypes)
+
+
+def element_type(signature: Signature, type_: TensorType) -> str | None:
+    """Return the C++ element type: a template parameter if calls choose it, `None` if unknown."""
     if type_.shape is None:
         return None
-    return "OpsmithElement" if type_.dtypes.generic else ELEMENT_TYPES[type_.dtypes.names[0]]
+    position = signature.variable_position(type_)
+    if position is None:
+        return ELEMENT_TYPES[type_.dtypes.names[0]]
+    element = template_parameters(signature)[position]
+    return f"opsmith::complex<{element}>" if _is_complex(signature, type_, position) else element
+
+
+def dlpack_dtype(signature: Signature, type_: TensorType) -> str:
+    """Return the ``DLDataType`` of a tensor in a call, as a C++ expression."""
+    position = signature.variable_position(type_)
+    if position is None:
+        return dtype(type_.dtypes.names[0])
+    chosen = f"raw.opsmith_dtypes[{position}]"
+    if _is_complex(signature, type_, position):
+        return f"opsmith::detail::complex_dtype({chosen})"
+    return chosen
 
 
 def members_of(signature: Signature) -> list[Member]:
@@ -156,7 +194,7 @@ def members_of(signature: Signature) -> list[Member]:
     found = [_parameter(signature, parameter) for parameter in signature.parameters]
     for result in signature.results:
         if not is_dependent(signature, result):
-            element = element_type(result.tensor_type)
+            element = element_type(signature, result.tensor_type)
             found.append(
                 Member(
                     identifier(result.name),
@@ -192,7 +230,7 @@ def outputs_of(signature: Signature) -> list[OutputMember]:
     found = []
     for position, result in enumerate(signature.results):
         if is_dependent(signature, result):
-            element = element_type(result.tensor_type)
+            element = element_type(signature, result.tensor_type)
             type_ = "opsmith::AnyOutput" if element is None else f"opsmith::Output<{element}>"
             comment = f"{result.type}; call allocate once"
             found.append(OutputMember(identifier(result.name), type_, position, comment))
@@ -205,10 +243,10 @@ def _parameter(signature: Signature, parameter: Parameter) -> Member:
     comment = parameter.annotation or str(parameter.type)
     match parameter.type:
         case TensorType():
-            type_ = _view(parameter.type, parameter.mutated)
+            type_ = _view(signature, parameter.type, parameter.mutated)
             return Member(name, "const opsmith::DLTensor*", type_, raw, comment)
         case TensorListType(element):
-            view = _view(element, False)
+            view = _view(signature, element, False)
             return Member(name, "opsmith::raw_tensors", f"opsmith::List<{view}>", raw, comment)
         case ScalarType(_, choices) if choices:
             enum = f"{signature.name}_{parameter.name}"
@@ -242,8 +280,8 @@ def _parameter(signature: Signature, parameter: Parameter) -> Member:
     raise AssertionError(parameter)
 
 
-def _view(type_: TensorType, written: bool) -> str:
-    element = element_type(type_)
+def _view(signature: Signature, type_: TensorType, written: bool) -> str:
+    element = element_type(signature, type_)
     if element is None:
         return "opsmith::AnyTensor"
     return f"opsmith::Tensor<{element}>" if written else f"opsmith::Tensor<const {element}>"

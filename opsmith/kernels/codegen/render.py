@@ -77,7 +77,7 @@ def argument_header(signature: Signature) -> str:
     return render(
         TEMPLATES / "header.h.j2",
         signature,
-        generic=ValidationCode(signature).generic,
+        variables=ValidationCode(signature).variables,
         members=members,
         outputs=outputs,
         initialisers=initialisers,
@@ -92,7 +92,7 @@ def validation_header(signature: Signature) -> str:
     return render(
         TEMPLATES / "validation.h.j2",
         signature,
-        generic=code.generic,
+        variables=code.variables,
         dims=code.dims,
         variadics=code.variadics,
         types=code.types,

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from opsmith.kernels.build.devices import DEVICES
-from opsmith.kernels.codegen.argument_struct import is_dependent
+from opsmith.kernels.codegen.argument_struct import (
+    dlpack_dtype,
+    is_dependent,
+    template_parameters,
+)
 from opsmith.kernels.codegen.cpp_names import (
     ELEMENT_TYPES,
     dtype,
@@ -74,16 +78,21 @@ class ValidationCode:
         ]
 
     @property
-    def generic(self) -> dict[str, object] | None:
-        """The generic dtypes in the form that the template needs."""
-        generic = self.signature.generic
-        if generic is None:
-            return None
-        return {
-            "bits": dtype_bits(generic.names),
-            "label": generic.label,
-            "names": generic.names,
-        }
+    def variables(self) -> list[dict[str, object]]:
+        """The dtype variables in the form that the templates need."""
+        return [
+            {
+                "bits": dtype_bits(variable.names),
+                "label": variable.label,
+                "labels": " and ".join(dict.fromkeys(c.label for c in variable.classes)),
+                "names": variable.names,
+                "shared": variable.shared,
+                "parameter": parameter,
+            }
+            for variable, parameter in zip(
+                self.signature.dtype_variables, template_parameters(self.signature), strict=True
+            )
+        ]
 
     def bind(self) -> list[str]:
         """Return the checks of arguments, in the order of `signature.bind`."""
@@ -122,8 +131,8 @@ class ValidationCode:
                 lines.append(f"if ({raw}.data != nullptr) {check}" if parameter.optional else check)
             if parameter.constraints and not parameter.is_tensor:
                 lines += self._scalar_constraints(parameter)
-        if self.signature.generic is not None:
-            lines.append("raw.opsmith_dtype = dtype();")
+        for position in range(len(self.signature.dtype_variables)):
+            lines.append(f"raw.opsmith_dtypes[{position}] = dtype({position});")
         for index, dim in enumerate(self.dims):
             lines.append(f"raw.{identifier(dim)} = dim({index});")
         for index, dim in enumerate(self.variadics):
@@ -160,10 +169,16 @@ class ValidationCode:
             lines.insert(0, f"if (tensor.ndim < 0) absent(where, {_type(parameter)});")
         if type_.shape is None:
             return lines
-        if type_.dtypes.generic:
-            lines.append("generic_dtype(where, tensor, generic);")
-        else:
+        position = self.signature.variable_position(type_)
+        if position is None:
             lines.append(f"concrete_dtype(where, tensor, {dtype(type_.dtypes.names[0])});")
+        else:
+            variable = self.signature.dtype_variables[position]
+            function = "complex_dtype" if variable.is_complex(type_.dtypes) else "chosen_dtype"
+            expected = quote(variable.expected(type_.dtypes))
+            lines.append(
+                f"{function}(where, tensor, {position}, variables[{position}], {expected});"
+            )
         constant = f"{parameter.name}_type"
         at_least = "true" if type_.shape.variadic is not None else "false"
         lines.append(f"rank(where, tensor, {type_.shape.rank}, {at_least}, {constant});")
@@ -266,13 +281,13 @@ class ValidationCode:
         tensors = ", ".join(f"*raw.{identifier(n)}" for n in (parameter.name, *constraint.reads))
         name = quote(parameter.name)
         rest = f"(context, *this, {name}, {tensors}, {self._constraint(constraint)});"
-        if not type_.dtypes.generic:
+        position = self.signature.variable_position(type_)
+        if position is None:
             return [f"detail::{function}<{ELEMENT_TYPES[type_.dtypes.names[0]]}>{rest}"]
-        generic = self.signature.generic
-        assert generic is not None
-        elements = ", ".join(ELEMENT_TYPES[n] for n in generic.names)
+        names = self.signature.dtype_variables[position].names
+        elements = ", ".join(ELEMENT_TYPES[name] for name in names)
         return [
-            f'dispatch<{elements}>(raw.opsmith_dtype, "range", [&]<typename T>() {{',
+            f'dispatch<{elements}>(raw.opsmith_dtypes[{position}], "range", [&]<typename T>() {{',
             f"  detail::{function}<T>{rest}",
             "});",
         ]
@@ -317,7 +332,7 @@ class ValidationCode:
         if type_.shape is None:
             return []
         name, constant = quote(result.name), f"{result.name}_type"
-        expected = "raw.opsmith_dtype" if type_.dtypes.generic else dtype(type_.dtypes.names[0])
+        expected = dlpack_dtype(self.signature, type_)
         lines = [f"allocated_dtype({name}, dtype, {expected});"]
         dims = self.signature.result_dims(result)
         more = [

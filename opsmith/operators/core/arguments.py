@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
+from opsmith.signature.dtype_variables import joined, parts
 from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
@@ -117,22 +118,37 @@ def generic_dtype(
     arguments: Mapping[str, Any],
     dtype_of: Callable[[Any], torch.dtype | None] = lambda value: getattr(value, "dtype", None),
 ) -> str | None:
-    """Return the dtype that a call's generic tensors share; `None` where no argument fixes it.
+    """Return a call's choice of dtypes, as `Signature.generic` has it; `None` if nothing fixes any.
 
     Args:
         signature: the operator's signature.
         arguments: the arguments by name; other objects may stand in for tensors.
         dtype_of: returns the dtype of an object that stands for a tensor, `None` for others.
     """
+    variables = signature.dtype_variables
+    chosen: list[str | None] = [None] * len(variables)
     for parameter in signature.tensors:
-        if parameter.tensor_type is None or not parameter.tensor_type.shaped_generic:
+        type_ = parameter.tensor_type
+        position = None if type_ is None else signature.variable_position(type_)
+        if type_ is None or position is None or chosen[position] is not None:
             continue
         value = arguments[parameter.name]
-        for item in value if isinstance(value, list | tuple) else [value]:
-            dtype = dtype_of(item)
-            if dtype is not None:
-                return dtype_name(dtype)
-    return None
+        dtypes = map(dtype_of, value if isinstance(value, list | tuple) else [value])
+        found = next((dtype for dtype in dtypes if dtype is not None), None)
+        if found is not None:
+            chosen[position] = variables[position].chosen_by(type_.dtypes, dtype_name(found))
+    return joined(chosen)
+
+
+def case_dtype(signature: Signature, dtype: str | None) -> Any:
+    """Return the dtype for which an author's function makes cases.
+
+    Where there are several dtype variables, it is a dictionary of their dtypes by name.
+    """
+    if len(signature.dtype_variables) < 2:
+        return DTYPES[dtype or "float32"]
+    labels = (variable.label for variable in signature.dtype_variables)
+    return {label: DTYPES[one] for label, one in zip(labels, parts(dtype), strict=True)}
 
 
 def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:

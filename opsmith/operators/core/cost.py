@@ -13,6 +13,7 @@ from typing import Any
 from opsmith.errors import DeclarationError
 from opsmith.operators.core.arguments import DTYPES, describe, generic_dtype
 from opsmith.signature import Signature, bind
+from opsmith.signature.dtype_variables import parts
 
 _ITEMSIZE = "itemsize"
 
@@ -82,7 +83,7 @@ class CostRule:
         given |= {name: bound.variadic[name] for name in self.names if name in bound.variadic}
         if _ITEMSIZE in self.names and _ITEMSIZE not in given:
             dtype = generic_dtype(self.signature, arguments) or "float32"
-            given[_ITEMSIZE] = DTYPES[dtype].itemsize
+            given[_ITEMSIZE] = DTYPES[next(iter(parts(dtype)))].itemsize
         cost = self.function(**given)
         if not isinstance(cost, Cost):
             raise DeclarationError(

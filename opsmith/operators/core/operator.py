@@ -320,7 +320,8 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Args:
             function: ``function(dtype, seed)`` yields arguments by name, with tensors on the CPU;
-                tensors of generic dtype have the dtype `dtype`.
+                tensors of generic dtype have the dtype `dtype`. Where there are several dtype
+                variables, `dtype` is a dictionary of their dtypes by name.
             only: whether checks use registered cases only, because random arguments make no sense.
         """
         if function is None:
@@ -369,9 +370,9 @@ class Operator(CustomOpDef, Generic[P, R]):
 
         Args:
             function: takes, by name, any of the dimensions (an int; a tuple for ``*names``), the
-                arguments, and ``itemsize``, the bytes of one element of the generic dtype. Returns
-                an `opsmith.Cost`. State the work of any implementation, which reads each argument
-                once and writes each result once, not the work of your kernel.
+                arguments, and ``itemsize``, the bytes of one element of the (first) generic dtype.
+                Returns an `opsmith.Cost`. State the work of any implementation, which reads each
+                argument once and writes each result once, not the work of your kernel.
 
         Raises:
             DeclarationError: a parameter of the function is neither a dimension nor an argument.

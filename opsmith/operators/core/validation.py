@@ -103,7 +103,8 @@ class Validator:
         if not self._known_shapes:
             unknown = [None] * len(signature.results)
             return Valid(bindings, [*unknown], [*unknown])
-        dtypes = [result_dtype(result.tensor_type, bindings) for result in signature.results]
+        types = [result.tensor_type for result in signature.results]
+        dtypes = [result_dtype(signature, type_, bindings) for type_ in types]
         return Valid(bindings, list(result_shapes(signature, bindings, arguments)), [*dtypes])
 
 
@@ -195,7 +196,7 @@ def checked_results(
             continue
         type_ = result.type
         assert isinstance(type_, TensorType)
-        wanted = type_.dtypes.names[0] if not type_.dtypes.generic else bindings.dtype
+        wanted = signature.dtype_in(type_, bindings.dtype)
         if not isinstance(value, Tensor):
             raise ArgumentError(
                 f"{name}: {kernel} returned {type(value).__name__} as {which}, declared is {type_}."
@@ -227,8 +228,8 @@ def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]
     return {name: sizes.get(name, 0) for name in signature.data_dependent}
 
 
-def result_dtype(type_: TensorType, bindings: Bindings) -> torch.dtype:
+def result_dtype(signature: Signature, type_: TensorType, bindings: Bindings) -> torch.dtype:
     """Return the dtype of a declared result in a call."""
-    name = bindings.dtype if type_.dtypes.generic else type_.dtypes.names[0]
+    name = signature.dtype_in(type_, bindings.dtype)
     assert name is not None
     return DTYPES[name]

@@ -72,7 +72,7 @@ def empty_results(
         strict=True,
     ):
         assert isinstance(result.type, TensorType)
-        dtype = result_dtype(result.type, bindings)
+        dtype = result_dtype(signature, result.type, bindings)
         made.append(torch.empty(shape, dtype=dtype, device=bindings.device or HOST))
     return made
 

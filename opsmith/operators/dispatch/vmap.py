@@ -141,7 +141,7 @@ def _empty(signature: Signature, arguments: dict[str, Any], batched: dict[str, A
         signature.results, result_shapes(signature, bindings, arguments), strict=True
     ):
         assert isinstance(result.type, TensorType)
-        dtype = result_dtype(result.type, bindings)
+        dtype = result_dtype(signature, result.type, bindings)
         made.append(torch.empty((0, *shape_), dtype=dtype, device=bindings.device))
     return (made[0], 0) if len(made) == 1 else (tuple(made), tuple(0 for _ in made))
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import DTYPES, flatten, map_tensors, output_names
+from opsmith.operators.core.arguments import case_dtype, flatten, map_tensors, output_names
 from opsmith.operators.core.operator import Kernel
 from opsmith.operators.importing import declared_by, import_all
+from opsmith.signature.dtype_variables import parts
 from opsmith.targets.exporting.artifact import Agreement
 from opsmith.targets.exporting.protocol import OperatorRunner
 from opsmith.targets.exporting.verification import largest_difference
@@ -155,7 +156,8 @@ def _cases(operator: Operator) -> Iterator[dict[str, Any]]:
     """Yield the author's first cases, in one dtype."""
     generic = operator.signature.generic
     names = generic.names if generic is not None else ("float32",)
-    dtype = DTYPES["float32" if "float32" in names else names[0]]
+    name = next((name for name in names if "float32" in parts(name)), names[0])
+    dtype = case_dtype(operator.signature, name)
     cases = (case for function in operator.cases for case in function(dtype, 0))
     for _, case in zip(range(_MOST), cases, strict=False):
         yield operator.arguments((), dict(case))

@@ -424,7 +424,7 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         type_ = result.type
         if not isinstance(type_, TensorType) or type_.shape is None:
             continue
-        name = generic if type_.dtypes.generic else type_.dtypes.names[0]
+        name = operator.signature.dtype_in(type_, generic)
         if name is None:
             continue
         sizes = result_sizes(operator.signature, result, known, arguments)

@@ -11,7 +11,7 @@ from opsmith import kernels
 from opsmith.errors import ExportError
 from opsmith.kernels import HOST, KernelSource, adapters
 from opsmith.operators import Operator
-from opsmith.signature import Parameter, Signature, expressions
+from opsmith.signature import Parameter, Signature, TensorType, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.exporting.operator_export import new_source
@@ -131,6 +131,7 @@ def adapter(source: KernelSource) -> str:
         lists=len(layout.lists),
         dims=[d for d in signature.dims if d not in signature.variadic_dims],
         variadics=[d for d in signature.dims if d in signature.variadic_dims],
+        variables=len(signature.dtype_variables),
         inferred=inference.inputs(),
         equations=inference.equations(),
         sizes=inference.attributes(),
@@ -202,8 +203,9 @@ class _Inference:
         if type_ is None or type_.shape is None:
             return []
         lines = []
-        if type_.dtypes.generic:
-            lines.append("if (generic == 0) generic = type;")
+        chosen = self._chosen(type_)
+        if chosen is not None:
+            lines.append(f"if ({chosen} == 0) {chosen} = type;")
         shape = type_.shape
         compare = ">=" if shape.variadic is not None else "=="
         inner = []
@@ -244,6 +246,13 @@ class _Inference:
             for equation in self.signature.equations
         ]
 
+    def _chosen(self, type_: TensorType) -> str | None:
+        """Return the C++ variable with the dtype that the call chooses for a tensor."""
+        position = self.signature.variable_position(type_)
+        if position is None or self.signature.dtype_variables[position].is_complex(type_.dtypes):
+            return None
+        return f"chosen[{position}]"
+
     def attributes(self) -> list[str]:
         """Return the int arguments that determine sizes of results."""
         return sorted(
@@ -283,10 +292,8 @@ class _Inference:
 
     def _output(self, owner: Any, characteristic: str, lines: list[str]) -> dict[str, Any]:
         type_ = _element(owner)
-        if owner.tensor_type.shape is None:
-            element = "0"
-        else:
-            element = "generic" if owner.tensor_type.dtypes.generic else str(type_)
+        # The element type 0 says that nothing is known: a variable's tensors may be complex.
+        element = self._chosen(owner.tensor_type) or str(type_)
         if isinstance(owner, Parameter) and owner.tensor_type and owner.tensor_type.shape is None:
             element = "type"
         return {

@@ -159,25 +159,24 @@ def _hint(signature: Signature, parameter: Parameter) -> str:
 def _source(signature: Signature) -> Parameter | None:
     """Return the parameter whose array type the results share, if a stub can express that."""
     first = next(iter(signature.tensors), None)
-    if first is None or first.optional or not any(_alike(first, r) for r in signature.results):
+    if first is None or first.optional:
         return None
-    return first
+    return first if any(_alike(signature, first, one) for one in signature.results) else None
 
 
-def _alike(parameter: Parameter, result: Result) -> bool:
+def _alike(signature: Signature, parameter: Parameter, result: Result) -> bool:
     """Return whether a result has the parameter's dtype, and so possibly its array type."""
     ours, theirs = parameter.tensor_type, result.tensor_type
     if ours is None or ours.shape is None or theirs.shape is None:
         return False
-    if ours.dtypes.generic or theirs.dtypes.generic:
-        return ours.dtypes.generic and theirs.dtypes.generic
-    return ours.dtypes.names == theirs.dtypes.names
+    dtypes = signature.generic.names if signature.generic is not None else (None,)
+    return all(signature.dtype_in(ours, one) == signature.dtype_in(theirs, one) for one in dtypes)
 
 
 def _returned(signature: Signature) -> str:
     source = _source(signature)
     hints: Sequence[str] = [
-        "_Array" if source is not None and _alike(source, result) else "Any"
+        "_Array" if source is not None and _alike(signature, source, result) else "Any"
         for result in signature.results
     ]
     if not hints:

@@ -38,6 +38,7 @@ else:
         from .operators.core.operator import Operator
         from .operators.decorator import op
         from .signature.annotations import *
+        from .signature.dtype_variables import DtypeVar
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,7 @@ extern "C" OPSMITH_EXPORT const char* call_scale(uint64_t x_address, int64_t N, 
   const opsmith::DLTensor x = tensor(x_address, width, sizes, strides);
   const opsmith::DLTensor out = tensor(0x2000, width, sizes, strides);
   launched__scale_raw raw{};
-  raw.opsmith_dtype = {2, width, 1};
+  raw.opsmith_dtypes[0] = {2, width, 1};
   raw.x = &x;
   raw.out = &out;
   raw.factor = factor;

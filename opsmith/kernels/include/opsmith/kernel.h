@@ -18,6 +18,7 @@
 #pragma once
 
 #include <opsmith/context.h>
+#include <opsmith/detail/combinations.h>
 #include <opsmith/detail/entry.h>
 
 #include <array>
@@ -35,17 +36,7 @@ namespace opsmith {
 // no argument of the call fixed a dtype.
 template <typename... Types, typename Body>
 void dispatch(DLDataType type, const char* device, Body&& body) {
-  constexpr uint32_t keys[] = {detail::dtype_traits<Types>::key...};
-  const uint32_t key = type.lanes == 0 ? keys[0] : detail::dtype_key(type);
-  const bool found =
-      ((key == detail::dtype_traits<Types>::key ? (body.template operator()<Types>(), true)
-                                                : false) ||
-       ...);
-  if (!found) {
-    throw std::runtime_error(detail::join("the ", device, " kernel has no ",
-                                          detail::dtype_name(type), "; it has ",
-                                          detail::dtype_names<Types...>()));
-  }
+  detail::dispatch(detail::of_types<Types...>(), &type, device, body);
 }
 
 }  // namespace opsmith
@@ -53,16 +44,22 @@ void dispatch(DLDataType type, const char* device, Body&& body) {
 #define OPSMITH_JOIN_(prefix, ns, op, device) prefix##__##ns##__##op##__##device
 #define OPSMITH_JOIN(prefix, ns, op, device) OPSMITH_JOIN_(prefix, ns, op, device)
 
-// Makes the function `op` the kernel of ns::op on `device`, for the element types that follow (none
-// where the declaration has no generic dtype). Exports, with C linkage:
+// Makes the function `op` the kernel of ns::op on `device`, for the element types that follow:
+//   none                              where the declaration fixes every dtype
+//   float, double                     where it has one dtype variable
+//   (float, double), (int, int64_t)   where it has several: the types of each, in the order in
+//                                     which the declaration names them, in every combination
+//   types<float, int>, …              or these combinations alone
+// Exports, with C linkage:
 //   opsmith_kernel__ns__op__device   the entry point
-//   opsmith_dtypes__ns__op__device   the element types' names, separated by ", "
+//   opsmith_dtypes__ns__op__device   the combinations' names, separated by ", "
 //   opsmith_calls__ns__op__device    how often the entry point was called
 #define OPSMITH_KERNEL(ns, op, device, ...)                                                     \
   extern "C" {                                                                                  \
   OPSMITH_EXPORT std::atomic<uint64_t> OPSMITH_JOIN(opsmith_calls, ns, op, device){0};          \
   OPSMITH_EXPORT const char* OPSMITH_JOIN(opsmith_dtypes, ns, op, device)() {                   \
-    static const std::string names = opsmith::detail::dtype_names<__VA_ARGS__>();               \
+    static const std::string names =                                                            \
+        opsmith::detail::names_of(OPSMITH_COMBINATIONS(__VA_ARGS__)());                         \
     return names.c_str();                                                                       \
   }                                                                                             \
   OPSMITH_EXPORT int32_t OPSMITH_JOIN(opsmith_kernel, ns, op,                                   \
@@ -78,7 +75,25 @@ void dispatch(DLDataType type, const char* device, Body&& body) {
   }
 
 #define OPSMITH_RUN_(ns, op, device) op(ctx, ns::op##_args(*raw, ctx));
-#define OPSMITH_RUN_GENERIC(ns, op, device, ...)                                     \
-  opsmith::dispatch<__VA_ARGS__>(raw->opsmith_dtype, #device, [&]<typename Type>() { \
-    op<Type>(ctx, ns::op##_args<Type>(*raw, ctx));                                   \
-  });
+#define OPSMITH_RUN_GENERIC(ns, op, device, ...)                         \
+  opsmith::detail::dispatch(                                             \
+      OPSMITH_COMBINATIONS(__VA_ARGS__)(), raw->opsmith_dtypes, #device, \
+      [&]<typename... Type>() { op<Type...>(ctx, ns::op##_args<Type...>(*raw, ctx)); });
+
+// The combinations as a type. A group in parentheses becomes the parameters of a function type.
+#define OPSMITH_COMBINATIONS(...) OPSMITH_IF_GROUP(OPSMITH_FIRST(__VA_ARGS__, ))(__VA_ARGS__)
+#define OPSMITH_OF_TYPES(...) opsmith::detail::of_types<__VA_ARGS__>
+#define OPSMITH_OF_GROUPS(...) opsmith::detail::of_groups<OPSMITH_GROUPS_1(__VA_ARGS__)>
+#define OPSMITH_GROUPS_1(group, ...) void group __VA_OPT__(, OPSMITH_GROUPS_2(__VA_ARGS__))
+#define OPSMITH_GROUPS_2(group, ...) void group __VA_OPT__(, OPSMITH_GROUPS_3(__VA_ARGS__))
+#define OPSMITH_GROUPS_3(group, ...) void group __VA_OPT__(, OPSMITH_GROUPS_4(__VA_ARGS__))
+#define OPSMITH_GROUPS_4(group, ...) void group __VA_OPT__(, OPSMITH_GROUPS_5(__VA_ARGS__))
+#define OPSMITH_GROUPS_5(group, ...) void group __VA_OPT__(, OPSMITH_GROUPS_6(__VA_ARGS__))
+#define OPSMITH_GROUPS_6(group) void group
+
+// OPSMITH_OF_GROUPS if `first` is in parentheses, else OPSMITH_OF_TYPES.
+#define OPSMITH_IF_GROUP(first) OPSMITH_SECOND(OPSMITH_PROBE first, OPSMITH_OF_TYPES)
+#define OPSMITH_PROBE(...) , OPSMITH_OF_GROUPS
+#define OPSMITH_FIRST(first, ...) first
+#define OPSMITH_SECOND(...) OPSMITH_SECOND_(__VA_ARGS__, )
+#define OPSMITH_SECOND_(first, second, ...) second

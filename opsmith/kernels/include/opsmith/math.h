@@ -24,6 +24,8 @@ namespace opsmith {
 
 using half = c10::Half;
 using bfloat16 = c10::BFloat16;
+template <typename T>
+using complex = c10::complex<T>;
 using complex64 = c10::complex<float>;
 using complex128 = c10::complex<double>;
 

@@ -24,6 +24,7 @@ from opsmith.kernels.languages.triton.variants import (
     configurations,
     dtypes_of,
 )
+from opsmith.signature.dtype_variables import parts
 
 if TYPE_CHECKING:
     from opsmith.kernels.source import KernelSource
@@ -111,7 +112,7 @@ def render_launch(
     for configuration in found:
         entries = [
             {
-                "element": "void" if dtype is None else cpp_names.ELEMENT_TYPES[dtype],
+                "element": ", ".join(_elements(dtype)) or "void",
                 "variants": [
                     {
                         "mask": _mask(configuration.given, assumption[0]),
@@ -139,12 +140,23 @@ def render_launch(
         kernel.signature,
         device=kernel.device,
         generic=dtypes != (None,),
-        elements=[cpp_names.ELEMENT_TYPES[dtype] for dtype in dtypes if dtype is not None],
+        elements=[_combination(dtype) for dtype in dtypes if dtype is not None],
         codes=writer.codes,
         image_sets=writer.sets,
         configurations=shown,
         refusal=_refusal(found),
     )
+
+
+def _combination(dtype: str) -> str:
+    """Return a choice of dtypes as ``OPSMITH_KERNEL`` takes it."""
+    elements = _elements(dtype)
+    return elements[0] if len(elements) == 1 else f"opsmith::types<{', '.join(elements)}>"
+
+
+def _elements(dtype: str | None) -> list[str]:
+    """Return the C++ types in a choice of dtypes."""
+    return [cpp_names.ELEMENT_TYPES[one] for one in parts(dtype)]
 
 
 def _mask(given: Sequence[Given], divisible: frozenset[str]) -> int:

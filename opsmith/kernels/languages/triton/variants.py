@@ -203,7 +203,8 @@ def dtypes_of(kernel: TritonKernel) -> tuple[str | None, ...]:
     generic = kernel.signature.generic
     if generic is None:
         return (None,)
-    return tuple(name for name in generic.names if name in TRITON_DTYPES)
+    found = {name: kernel.signature.dtypes_in(name) for name in generic.names}
+    return tuple(name for name, dtypes in found.items() if dtypes <= set(TRITON_DTYPES))
 
 
 def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str, str]]:
@@ -226,7 +227,7 @@ def element_types(kernel: TritonKernel, dtype: str | None) -> Iterator[tuple[str
                 f"{kernel.what}: {taken.of!r} is a plain Tensor, of which nobody says the dtype "
                 'ahead of time; declare it, as in Float[Tensor, "*n"]'
             )
-        name = dtype if type_.dtypes.generic else type_.dtypes.names[0]
+        name = kernel.signature.dtype_in(type_, dtype)
         if name not in TRITON_DTYPES:
             raise DeclarationError(f"{kernel.what}: Triton has no {name}, as {taken.of!r} has")
         yield taken.name, TRITON_DTYPES[name]

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import DTYPES, describe
+from opsmith.operators.core.arguments import DTYPES, case_dtype, describe
 from opsmith.signature.binding import bind
+from opsmith.signature.dtype_variables import parts
 from opsmith.signature.expressions import evaluate
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType
 from opsmith.signature.shapes import Fixed, Variadic
@@ -23,14 +24,15 @@ def generic_dtypes(operator: Operator) -> list[str]:
     """Return the generic dtypes to trace in, float32 first."""
     generic = operator.signature.generic
     names = generic.names if generic is not None else ("float32",)
-    return sorted(names, key=lambda name: name != "float32")
+    return sorted(names, key=lambda name: "float32" not in parts(name))
 
 
 def registered(operator: Operator, name: str) -> list[dict[str, Any]]:
     """Return the author's cases in one dtype."""
     from opsmith.targets.jax.package.derivative import small_sizes
 
-    cases = (case for make in operator.cases for case in make(DTYPES[name], 0))
+    dtype = case_dtype(operator.signature, name)
+    cases = (case for make in operator.cases for case in make(dtype, 0))
     given = [operator.arguments((), dict(case)) for case in cases]
     # A size of 0 or 1 takes special paths, so the general cases come first.
     return sorted(given, key=lambda arguments: len(small_sizes(operator.signature, arguments)))
@@ -40,7 +42,7 @@ def made_up(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
     """Make up calls from the declaration, unless only registered cases are valid."""
     if operator.only_registered_cases:
         return
-    dtype, signature = DTYPES[name], operator.signature
+    signature = operator.signature
     free = [p for p in signature.parameters if p.optional or _is_bool(p) or _choices(p)][:3]
     choices = [_values(parameter) for parameter in free]
     ranks = range(5) if signature.variadic_dims else range(1)
@@ -48,11 +50,11 @@ def made_up(operator: Operator, name: str) -> Iterator[dict[str, Any]]:
         for chosen in itertools.product(*choices):
             picked = {p.name: value for p, value in zip(free, chosen, strict=True)}
             with contextlib.suppress(Exception):  # Sizes that contradict each other.
-                yield _made(operator, dtype, rank, picked)
+                yield _made(operator, name, rank, picked)
     # A size of 1 may take a path of its own.
-    for name in signature.dims:
+    for dim in signature.dims:
         with contextlib.suppress(Exception):
-            yield _made(operator, dtype, 2, {}, single=name)
+            yield _made(operator, name, 2, {}, single=dim)
 
 
 def _is_bool(parameter: Parameter) -> bool:
@@ -74,7 +76,7 @@ def _values(parameter: Parameter) -> list[Any]:
 
 def _made(
     operator: Operator,
-    dtype: torch.dtype,
+    dtype: str,
     rank: int,
     picked: Mapping[str, Any],
     single: str | None = None,
@@ -102,8 +104,8 @@ def _made(
                 sizes += _SIZES[-rank:] if rank else []
             else:
                 sizes.append(3)
-        own = dtype if type_.dtypes.generic else DTYPES[type_.dtypes.names[0]]
-        tensor = torch.zeros(sizes, dtype=own)
+        own = signature.dtype_in(type_, dtype) or next(iter(parts(dtype)))
+        tensor = torch.zeros(sizes, dtype=DTYPES[own])
         arguments[parameter.name] = [tensor] if parameter.is_tensor_list else tensor
     bind(signature, describe(arguments, signature))
     return {name: arguments[name] for name in signature.by_name}

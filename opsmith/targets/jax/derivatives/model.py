@@ -13,6 +13,7 @@ import torch
 
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES
+from opsmith.signature.dtype_variables import parts
 
 #: A float as `repr` writes it, without its sign.
 _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
@@ -62,15 +63,16 @@ class Path:
             for text, minor in self.conditions
         ]
 
-    def in_dtype(self, before: str, after: str, limits: Mapping[str, str]) -> Path:
-        """Return the same path with another dtype in place of one, not assigned to any calls yet.
+    def in_dtypes(self, dtypes: Mapping[str, str], limits: Mapping[str, str]) -> Path:
+        """Return the same path with other dtypes in place of some, not assigned to any calls yet.
 
         Args:
-            before: the dtype to replace.
-            after: the dtype that replaces it.
+            dtypes: the dtype that replaces each.
             limits: replacements of numbers; see `limits_by`.
         """
-        body = [line.replace(repr(before), repr(after)) for line in self.body]
+        changed = {repr(before): repr(after) for before, after in dtypes.items()}
+        pattern = re.compile("|".join(map(re.escape, changed)))
+        body = [pattern.sub(lambda found: changed[found[0]], line) for line in self.body]
         if limits:
             body = [_NUMBER.sub(lambda found: limits.get(found[0], found[0]), s) for s in body]
         return replace(self, kinds=[], body=body)
@@ -87,7 +89,7 @@ class Path:
 
         Args:
             other: the other path.
-            dtype: its dtype.
+            dtype: its dtype, or its choice of dtypes.
 
         Returns:
             The other path's numbers by this path's; empty if the paths differ in anything else, or
@@ -98,11 +100,10 @@ class Path:
             for one, another in zip(_NUMBER.findall(own), _NUMBER.findall(its), strict=False):
                 if pairs.setdefault(one, another) != another:
                     return {}
-        if not DTYPES[dtype].is_floating_point:
-            return {}
+        floating = [DTYPES[one] for one in parts(dtype) if DTYPES[one].is_floating_point]
         changed = {one: another for one, another in pairs.items() if one != another}
-        known = torch.finfo(DTYPES[dtype])
-        limits = {repr(float(getattr(known, name))) for name in _LIMITS}
+        known = [torch.finfo(one) for one in floating]
+        limits = {repr(float(getattr(one, name))) for one in known for name in _LIMITS}
         return changed if limits.issuperset(changed.values()) else {}
 
     def _asked(self) -> set[str]:

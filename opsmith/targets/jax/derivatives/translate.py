@@ -32,6 +32,7 @@ from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.operators.core.source_location import line_of
 from opsmith.signature import Parameter
+from opsmith.signature.dtype_variables import parts
 from opsmith.targets.exporting.symbolic_sizes import kept_sizes
 from opsmith.targets.jax.derivatives.examples import generic_dtypes, made_up, registered
 from opsmith.targets.jax.derivatives.model import (
@@ -123,17 +124,20 @@ class _Translation:
     def _takes_paths_of(self, other: str, name: str) -> bool:
         """Return whether the first call in dtype `name` does the same as calls in dtype `other`."""
         limits = self._limits_by(other, name)
-        alike = [path.in_dtype(other, name, limits) for path, _ in self._paths_of(other)]
+        dtypes = dict(zip(parts(other), parts(name), strict=True))
+        alike = [path.in_dtypes(dtypes, limits) for path, _ in self._paths_of(other)]
         own = [path for path, _ in self._paths_of(name)]
         # Complex numbers may be conjugated on any of the other paths, so trace them separately.
         same = all(any(map(path.is_same, alike)) for path in own)
-        return bool(own) and same and not DTYPES[name].is_complex
+        found = self.signature.dtypes_in(name)
+        return bool(own) and same and not any(DTYPES[one].is_complex for one in found)
 
     def _take_paths_of(self, other: str, name: str) -> None:
         """Copy the paths and the problems of calls in dtype `other` to calls in dtype `name`."""
         limits = self._limits_by(other, name)
+        dtypes = dict(zip(parts(other), parts(name), strict=True))
         for path, kinds in self._paths_of(other):
-            self._add(self._in_dtype(kinds, name), path.in_dtype(other, name, limits))
+            self._add(self._in_dtype(kinds, name), path.in_dtypes(dtypes, limits))
 
         def is_of(kinds: tuple[Any, ...]) -> bool:
             return kinds == self._in_dtype(kinds, other)
@@ -166,9 +170,10 @@ class _Translation:
             type_ = parameter.tensor_type
             if kind is None or type_ is None or not type_.dtypes.generic:
                 return kind
+            dtype = self.signature.dtype_in(type_, name) or next(iter(parts(name)))
             if parameter.is_tensor_list:
-                return tuple((rank, name) for rank, _ in kind)
-            return kind[0], name
+                return tuple((rank, dtype) for rank, _ in kind)
+            return kind[0], dtype
 
         return tuple(map(one, self.signature.by_name.values(), kinds))
 

@@ -13,9 +13,8 @@ import numpy as np
 from opsmith.errors import ArgumentError, DifferentiationError
 from opsmith.signature.binding import Bindings, bind, result_shapes
 from opsmith.signature.calls import named
-from opsmith.signature.dtypes import DTypes
 from opsmith.signature.model import Signature
-from opsmith.signature.parameters import NO_DEFAULT
+from opsmith.signature.parameters import NO_DEFAULT, Result
 from opsmith.targets.jax.package.arguments import (
     Arrays,
     Numbers,
@@ -126,7 +125,7 @@ class Function:
         except ArgumentError as error:
             raise _with_hint(error) from None
         outputs = [
-            jax.ShapeDtypeStruct(shape, _dtype(result.tensor_type.dtypes, bindings))
+            jax.ShapeDtypeStruct(shape, _dtype(signature, result, bindings))
             for result, shape in zip(
                 signature.results, result_shapes(signature, bindings, arguments), strict=True
             )
@@ -139,8 +138,8 @@ class Function:
         return tuple(call(*flat(arrays), **attributes(signature, arguments)))
 
 
-def _dtype(dtypes: DTypes, bindings: Bindings) -> Any:
-    name = bindings.dtype if dtypes.generic else dtypes.names[0]
+def _dtype(signature: Signature, result: Result, bindings: Bindings) -> Any:
+    name = signature.dtype_in(result.tensor_type, bindings.dtype)
     assert name is not None
     return jax.numpy.dtype(name)
 

@@ -37,16 +37,15 @@ struct Variadic {
   int64_t count = 0;
 };
 
-// The dtypes of which a call's generic tensors share one.
-struct Generic {
+// The dtypes of which each call chooses one, and the rule for the tensors that have it.
+struct DtypeVariable {
   uint32_t bits;
-  const char* label;
-  const char* names;
+  const char* shared;
 };
 
-// The sizes, dtype and device that a call has fixed so far. `Dims` names the dimensions in a table
-// of `N`, `Variadics` the names that stand for any number of dimensions.
-template <int N, int V>
+// The sizes, dtypes and device that a call has fixed so far: `N` named dimensions, `V` names that
+// stand for any number of dimensions, and `D` dtype variables.
+template <int N, int V, int D>
 class Binder {
  public:
   Binder(const char* op, const char* const* names, const char* const* variadic_names)
@@ -56,7 +55,7 @@ class Binder {
 
   int64_t dim(int index) const { return dims_[index]; }
   const Variadic& variadic(int index) const { return variadics_[index]; }
-  DLDataType dtype() const { return dtype_; }
+  DLDataType dtype(int index) const { return dtypes_[index]; }
   const char* op() const { return op_; }
   // The device of the call's tensors, or the CPU without tensors.
   DLDevice device() const { return device_; }
@@ -96,14 +95,30 @@ class Binder {
       wrong_dtype(where, tensor, dtype_name(expected));
   }
 
-  OPSMITH_INLINE void generic_dtype(Where where, const DLTensor& tensor, const Generic& generic) {
-    if (dtype_by_.name == nullptr) {
-      if ((generic.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]]
-        wrong_dtype(where, tensor, generic.names, "one of ");
-      dtype_ = tensor.dtype;
-      dtype_by_ = where;
-    } else if (dtype_key(tensor.dtype) != dtype_key(dtype_)) [[unlikely]] {
-      other_dtype(where, tensor, generic);
+  // Binds dtype variable `index`, or compares the dtype with the bound one.
+  OPSMITH_INLINE void chosen_dtype(Where where, const DLTensor& tensor, int index,
+                                   const DtypeVariable& variable, const char* expected) {
+    if (dtypes_by_[index].name == nullptr) {
+      if ((variable.bits >> dtype_bit(tensor.dtype) & 1) == 0) [[unlikely]]
+        wrong_dtype(where, tensor, expected, "one of ");
+      dtypes_[index] = tensor.dtype;
+      dtypes_by_[index] = where;
+    } else if (dtype_key(tensor.dtype) != dtype_key(dtypes_[index])) [[unlikely]] {
+      other_dtype(where, tensor, index, dtypes_[index], variable);
+    }
+  }
+
+  // The same for a complex tensor, where the variable is the real dtype of its precision.
+  OPSMITH_INLINE void complex_dtype(Where where, const DLTensor& tensor, int index,
+                                    const DtypeVariable& variable, const char* expected) {
+    const DLDataType real = real_dtype(tensor.dtype);
+    if (dtypes_by_[index].name == nullptr) {
+      if ((variable.bits >> dtype_bit(real) & 1) == 0) [[unlikely]]
+        wrong_dtype(where, tensor, expected, "one of ");
+      dtypes_[index] = real;
+      dtypes_by_[index] = where;
+    } else if (dtype_key(real) != dtype_key(dtypes_[index])) [[unlikely]] {
+      other_dtype(where, tensor, index, detail::complex_dtype(dtypes_[index]), variable);
     }
   }
 
@@ -292,10 +307,11 @@ class Binder {
               one_of, expected, "."),
          &tensor);
   }
-  OPSMITH_COLD void other_dtype(Where where, const DLTensor& tensor, const Generic& generic) const {
+  OPSMITH_COLD void other_dtype(Where where, const DLTensor& tensor, int index, DLDataType expected,
+                                const DtypeVariable& variable) const {
     fail(join("argument ", where.text(), " has dtype ", dtype_name(tensor.dtype), ", expected ",
-              dtype_name(dtype_), ": every ", generic.label,
-              " tensor of a call has one dtype, and ", dtype_by_.text(), " fixed it."),
+              dtype_name(expected), ": ", variable.shared, ", and ", dtypes_by_[index].text(),
+              " fixed it."),
          &tensor);
   }
   OPSMITH_COLD void wrong_rank(Where where, const DLTensor& tensor, int32_t expected, bool at_least,
@@ -370,9 +386,9 @@ class Binder {
   Where dims_by_[N + 1];
   Variadic variadics_[V + 1];
   Where variadics_by_[V + 1];
-  DLDataType dtype_{};
+  DLDataType dtypes_[D + 1]{};
   DLDevice device_{device_cpu, 0};
-  Where dtype_by_{nullptr};
+  Where dtypes_by_[D + 1]{};
   Where device_by_{nullptr};
 };
 

@@ -87,11 +87,13 @@ constexpr uint32_t dtype_bit(DLDataType type) {
 }
 #undef OPSMITH_DTYPES
 
-template <typename... Types>
-std::string dtype_names() {
-  std::string names;
-  ((names += names.empty() ? "" : ", ", names += dtype_traits<Types>::name), ...);
-  return names;
+// The complex dtype of the same precision as a real one, and the other way round.
+constexpr DLDataType complex_dtype(DLDataType real) {
+  return {5, static_cast<uint8_t>(2 * real.bits), real.lanes};
+}
+constexpr DLDataType real_dtype(DLDataType complex) {
+  if (complex.code != 5) return {255, 0, 0};
+  return {2, static_cast<uint8_t>(complex.bits / 2), complex.lanes};
 }
 
 }  // namespace detail

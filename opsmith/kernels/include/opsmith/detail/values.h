@@ -156,9 +156,9 @@ struct Rows {
   }
 };
 
-template <typename T, int N, int V>
-OPSMITH_COLD void report_value(const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
-                               int64_t flat, const Range& range) {
+template <typename T, int N, int V, int D>
+OPSMITH_COLD void report_value(const Binder<N, V, D>& bound, const char* name,
+                               const DLTensor& tensor, int64_t flat, const Range& range) {
   const T value = static_cast<const T*>(tensor.data)[offset_of(tensor, flat)];
   std::string shown;
   if constexpr (std::is_same_v<T, uint64_t>) {
@@ -172,8 +172,8 @@ OPSMITH_COLD void report_value(const Binder<N, V>& bound, const char* name, cons
 }
 
 // Throws call_error for the first element of `tensor` that is outside `range`.
-template <typename T, int N, int V>
-void check_values(const Context& context, const Binder<N, V>& bound, const char* name,
+template <typename T, int N, int V, int D>
+void check_values(const Context& context, const Binder<N, V, D>& bound, const char* name,
                   const DLTensor& tensor, const Range& range) {
   const int64_t count = numel(tensor);
   const T* data = static_cast<const T*>(tensor.data);
@@ -194,8 +194,8 @@ void check_values(const Context& context, const Binder<N, V>& bound, const char*
 }
 
 // The same for runs: 0 <= length and start + length <= bound, element by element.
-template <typename T, int N, int V>
-void check_runs(const Context& context, const Binder<N, V>& bound, const char* name,
+template <typename T, int N, int V, int D>
+void check_runs(const Context& context, const Binder<N, V, D>& bound, const char* name,
                 const DLTensor& lengths, const DLTensor& starts, const Range& range) {
   const int64_t count = numel(lengths);
   const int64_t limit = range.high.integer;
@@ -218,9 +218,9 @@ void check_runs(const Context& context, const Binder<N, V>& bound, const char* n
   }
 }
 
-template <typename T, int N, int V>
-void check_end(const Binder<N, V>& bound, const char* name, const DLTensor& tensor, bool contiguous,
-               const End& end, const char* which, bool last) {
+template <typename T, int N, int V, int D>
+void check_end(const Binder<N, V, D>& bound, const char* name, const DLTensor& tensor,
+               bool contiguous, const End& end, const char* which, bool last) {
   const Rows rows(tensor);
   if (!end.limit.present || rows.count == 0) return;
   if (rows.length == 0) {
@@ -252,8 +252,8 @@ bool in_order(const T* data, int64_t count, bool strict) {
 }
 
 // Throws call_error unless every row is sorted, and begins and ends with the values in `order`.
-template <typename T, int N, int V>
-void check_order(const Context& context, const Binder<N, V>& bound, const char* name,
+template <typename T, int N, int V, int D>
+void check_order(const Context& context, const Binder<N, V, D>& bound, const char* name,
                  const DLTensor& tensor, const Order& order) {
   const bool contiguous = is_contiguous(tensor);
   check_end<T>(bound, name, tensor, contiguous, order.first, "first", false);
@@ -316,9 +316,9 @@ class PartSizes {
 };
 
 // Throws call_error unless the sizes of every row add up to `sum`.
-template <typename T, int N, int V>
-void check_sum(const Context&, const Binder<N, V>& bound, const char* name, const DLTensor& tensor,
-               const Sum& sum) {
+template <typename T, int N, int V, int D>
+void check_sum(const Context&, const Binder<N, V, D>& bound, const char* name,
+               const DLTensor& tensor, const Sum& sum) {
   const int32_t last = sum.shapes ? 2 : 1;
   const Rows rows(tensor, last);
   const PartSizes<T> sizes(tensor, sum.shapes);
@@ -338,8 +338,8 @@ void check_sum(const Context&, const Binder<N, V>& bound, const char* name, cons
 }
 
 // Throws call_error unless each value is the sum of the sizes before it.
-template <typename T, int N, int V>
-void check_starts(const Context&, const Binder<N, V>& bound, const char* name,
+template <typename T, int N, int V, int D>
+void check_starts(const Context&, const Binder<N, V, D>& bound, const char* name,
                   const DLTensor& tensor, const DLTensor& of, const Starts& starts) {
   const Rows rows(tensor);
   const PartSizes<T> sizes(of, starts.shapes);
