@@ -11,7 +11,12 @@ import opsmith
 from opsmith import Extent, Index
 
 
-@opsmith.op("bev::bev_pool_v2", parallel_dims=("C",), autograd="reference")
+@opsmith.op(
+    "bev::bev_pool_v2",
+    parallel_dims=("C",),
+    linear_in=("depth", "feat"),
+    autograd="reference",
+)
 def bev_pool_v2(
     depth: Float[Tensor, "B N D H W"],
     feat: Float[Tensor, "B N H W C"],

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tree(operator: "Operator") -> "Tree":
-    """Return the tree of one operator: its schema, kernels, derivatives and runtimes."""
+    """Return the tree of one operator: its schema, kernels, derivatives, shards and runtimes."""
     from rich.markup import escape
     from rich.tree import Tree
 
@@ -56,6 +56,7 @@ def tree(operator: "Operator") -> "Tree":
         ("schema", [str(operator.overload._schema)]),
         ("kernels", list(_kernels(operator))),
         ("derived", list(_derived(operator))),
+        ("sharding", list(_sharding(operator))),
         ("runtimes", list(_runtimes(operator))),
     ):
         branch = root.add(title)
@@ -105,6 +106,27 @@ def _derived(operator: "Operator") -> Iterator[str]:
         f"from opset {one.opset} on ({shown_path(one.where)})" for one in translations(operator)
     )
     yield f"ONNX: {forms or 'the reference, traced'}"
+
+
+def _sharding(operator: "Operator") -> Iterator[str]:
+    """Yield the rules for DTensors, and why a dimension has none."""
+    from opsmith.operators.adopted import AdoptedOperator
+    from opsmith.operators.dispatch.sharding_rules import backward_of
+    from opsmith.signature.sharding import sharding_rules, unsharded
+
+    if isinstance(operator, AdoptedOperator):
+        yield "as it is, it is defined elsewhere"
+        return
+    if operator.written_sharding is not None:
+        yield "written by hand"
+        return
+    for rule in sharding_rules(operator.signature)[1:]:
+        yield f"{rule.claim}: {rule}"
+    for forward in backward_of(operator):
+        yield f"as the backward of {forward.name}: what its rules leave to each rank"
+    for names, reason in unsharded(operator.signature):
+        yield f"– {', '.join(names)}: {reason}"
+    yield "otherwise every rank takes whole tensors, and computes the whole result"
 
 
 def _checked(operator: "Operator") -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import DeclarationError, OpsmithError
-from opsmith.operators.core.operator import Operator
+from opsmith.operators.core.operator import Operator, RegisteredOperator
 from opsmith.operators.core.registry import Registry
 from opsmith.operators.defined import DefinedOperator
 from opsmith.operators.dispatch.kernel import PythonKernel
@@ -72,7 +72,7 @@ def _refuse(self: AdoptedOperator, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-for _name in vars(DefinedOperator):
+for _name in {**vars(DefinedOperator), **vars(RegisteredOperator)}:
     # torch.library.CustomOpDef has most of them too, and would modify an operator of another
     # library.
     if not _name.startswith("_") and _name not in vars(Operator):

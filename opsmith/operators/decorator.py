@@ -29,6 +29,8 @@ def op(
     mutates_args: Iterable[str] = ...,
     data_dependent: Sequence[str] = ...,
     parallel_dims: Sequence[str] = ...,
+    summed_dims: Sequence[str] = ...,
+    linear_in: Sequence[str | Sequence[str]] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -45,6 +47,8 @@ def op(
     mutates_args: Iterable[str] = ...,
     data_dependent: Sequence[str] = ...,
     parallel_dims: Sequence[str] = ...,
+    summed_dims: Sequence[str] = ...,
+    linear_in: Sequence[str | Sequence[str]] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -61,6 +65,8 @@ def op(
     mutates_args: Iterable[str] = (),
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
+    summed_dims: Sequence[str] = (),
+    linear_in: Sequence[str | Sequence[str]] = (),
     autograd: str | None = None,
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
@@ -76,7 +82,13 @@ def op(
         mutates_args: names of the arguments that the operator writes into.
         data_dependent: names of result dimensions whose size depends on the tensors' values.
         parallel_dims: dimensions along which each slice is computed separately, as the author
-            claims; rules for vmap follow from the claim, and checks test it.
+            claims; rules for vmap and for DTensors follow from the claim, and checks test it.
+        summed_dims: dimensions over which each result without them is the sum of the slices'
+            results, as the author claims; results with them are computed slice by slice. Rules for
+            DTensors follow from the claim, and checks test it.
+        linear_in: arguments in which all results are linear, the others being fixed, as the author
+            claims; a tuple of names (``(("x", "y"),)``) where they are linear in several arguments
+            together, as a sum is. Rules for DTensors follow from the claim, and checks test it.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
             differentiable PyTorch. In reverse mode, a hand-written backward takes precedence.
         device_types: the device types that the reference supports; all by default.
@@ -114,6 +126,8 @@ def op(
             mutates_args=mutates_args,
             data_dependent=data_dependent,
             parallel_dims=parallel_dims,
+            summed_dims=summed_dims,
+            linear_in=linear_in,
             autograd=autograd,
             device_types=device_types,
             schema=schema,
@@ -136,6 +150,8 @@ def op(
             mutates_args=mutates_args if isinstance(mutates_args, str) else tuple(mutates_args),
             data_dependent=data_dependent,
             parallel_dims=parallel_dims,
+            summed_dims=summed_dims,
+            linear_in=linear_in,
         )
         if schema is not None:
             schema_argument.refuse_others(signature, schema)

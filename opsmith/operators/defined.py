@@ -17,7 +17,7 @@ from opsmith.operators.core.lazy import late
 from opsmith.operators.core.operator import F, Kernel, Operator, P, R, RegisteredOperator
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
-from opsmith.operators.dispatch import autocast, graph_caches
+from opsmith.operators.dispatch import autocast, graph_caches, sharding
 from opsmith.operators.dispatch.kernel import (
     PythonKernel,
     device_types_of,
@@ -79,6 +79,7 @@ class DefinedOperator(RegisteredOperator[P, R]):
         how = repr(rule.reference)
         graph_caches.begin(self.name, reference, signature.facts(), how, *names)
         registry.add(self)
+        sharding.register(self)
 
     def __repr__(self) -> str:
         return f"<opsmith operator {self.signature.namespace}::{self.signature.schema()}>"

@@ -59,6 +59,8 @@ def signature_of(
     mutates_args: Collection[str] = (),
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
+    summed_dims: Sequence[str] = (),
+    linear_in: Sequence[str | Sequence[str]] = (),
 ) -> Signature:
     """Read a signature from a function's annotations.
 
@@ -68,6 +70,8 @@ def signature_of(
         mutates_args: the parameters that the operator writes into.
         data_dependent: the dimensions of results whose sizes depend on data.
         parallel_dims: the dimensions along which each slice is computed on its own.
+        summed_dims: the dimensions over which results without them are sums of slices' results.
+        linear_in: the arguments, or groups of arguments, in which the results are linear.
 
     Raises:
         DeclarationError: the message quotes the annotation, and says what would be right.
@@ -81,6 +85,8 @@ def signature_of(
         ("mutates_args", mutates_args),
         ("data_dependent", data_dependent),
         ("parallel_dims", parallel_dims),
+        ("summed_dims", summed_dims),
+        ("linear_in", linear_in),
     ):
         if isinstance(value, str):
             refuse(f'{option}={value!r} is a string; write {option}=("{value}",)')
@@ -146,6 +152,8 @@ def signature_of(
         ),
         tuple(data_dependent),
         tuple(parallel_dims),
+        tuple(summed_dims),
+        tuple((one,) if isinstance(one, str) else tuple(one) for one in linear_in),
         inspect.getdoc(function) or "",
     )
     checking.check(signature, refuse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from opsmith.signature import expressions
 from opsmith.signature.dtype_variables import (
@@ -31,6 +32,8 @@ class Signature:
         results: the results, in order.
         data_dependent: the dimensions of results whose sizes depend on data.
         parallel_dims: the dimensions along which each slice is computed on its own.
+        summed_dims: the dimensions over which results without them are sums of slices' results.
+        linear_in: groups of arguments in which the results are linear, each group as a whole.
         doc: the docstring of the declaration.
     """
 
@@ -40,6 +43,8 @@ class Signature:
     results: tuple[Result, ...]
     data_dependent: tuple[str, ...] = ()
     parallel_dims: tuple[str, ...] = ()
+    summed_dims: tuple[str, ...] = ()
+    linear_in: tuple[tuple[str, ...], ...] = ()
     doc: str = field(default="", compare=False)
 
     @property
@@ -267,7 +272,9 @@ class Signature:
         ]
         annotations = [parameter.annotation for parameter in self.parameters]
         variables = [variable.names for variable in self.dtype_variables]
-        claims = self.data_dependent, self.parallel_dims
+        claims: tuple[Any, ...] = self.data_dependent, self.parallel_dims
+        if self.summed_dims or self.linear_in:
+            claims = (*claims, self.summed_dims, self.linear_in)
         return repr(
             (self.namespace, self.schema(), annotations, dtypes, variables, results, claims)
         )

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from opsmith.signature import expressions
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
-from opsmith.signature.dtypes import COMPLEX, DTypes
+from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
 from opsmith.signature.equations import unsolvable
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
@@ -342,3 +342,49 @@ def _claims(signature: Signature, refuse: Refuse) -> None:
                 f"parallel_dims names {name!r}, which no result has as a dimension: the results "
                 "of the slices could not be put together"
             )
+    _sums(signature, refuse)
+
+
+def _sums(signature: Signature, refuse: Refuse) -> None:
+    """Refuse `summed_dims` and `linear_in` that name nothing which may be a sum."""
+    for name in signature.summed_dims:
+        plain = name.removeprefix("*")
+        if plain not in signature.dim_sources:
+            refuse(
+                f"summed_dims names {name!r}, which no argument binds. Bound are: "
+                f"{_bound(signature)}"
+            )
+        without = [
+            result
+            for result in signature.results
+            if result.tensor_type.shape and plain not in result.tensor_type.shape.binds()
+        ]
+        if not without:
+            refuse(
+                f"summed_dims names {name!r}, and no result is a sum over it; if each slice is "
+                f'computed on its own, claim parallel_dims=("{name}",)'
+            )
+        for result in without:
+            if result.tensor_type.dtypes.names == ("bool",):
+                refuse(f"summed_dims names {name!r}, and the result {result.type} is no sum")
+    for group in signature.linear_in:
+        for name in group:
+            parameter = signature.by_name.get(name)
+            if parameter is None or parameter.tensor_type is None:
+                there = ", ".join(p.name for p in signature.tensors) or "none"
+                refuse(f"linear_in names {name!r}, which is no tensor argument; there are {there}")
+            if parameter.mutated:
+                refuse(f"linear_in names {name!r}, which the operator writes into")
+            if not _inexact(parameter.tensor_type):
+                refuse(f"linear_in names {name!r}, and {parameter.type} is not floating point")
+        for result in signature.results:
+            if not _inexact(result.tensor_type):
+                refuse(
+                    f"linear_in names {group[0]!r}, and the result {result.type} is not floating "
+                    "point"
+                )
+
+
+def _inexact(type_: TensorType) -> bool:
+    """Return whether a tensor may be of a floating or complex dtype."""
+    return bool(set(type_.dtypes.names) & {*FLOATING, *COMPLEX})

@@ -67,6 +67,17 @@ def test_values_for_which_results_are_unspecified_are_shown(cli, tmp_path):
     assert "checks of arguments: from the declaration (dtypes, shapes)" in lines
 
 
+def test_sharding_rules_are_shown_and_what_has_none_says_why(show):
+    lines = " ".join(line.removeprefix("– ") for line in branches(show("bev_pool_v2").stdout))
+    forward, _, backward = lines.partition("bev::bev_pool_v2_backward schema")
+    assert 'parallel_dims=("C",): feat Shard(4) → Shard(4)' in forward
+    assert 'linear_in=("depth",): depth Partial() → Partial()' in forward
+    assert (
+        "P: the values of 'interval_starts' are compared with P, which would be smaller in a part"
+    ) in forward
+    assert "as the backward of bev::bev_pool_v2: what its rules leave to each rank" in backward
+
+
 def test_what_does_not_follow_says_why(show):
     lines = [line.removeprefix("– ") for line in branches(show("numpy_sin").stdout)]
     assert "AOTInductor: a package runs without Python, and the kernel is Python" in lines

@@ -111,6 +111,8 @@ class Operator(CustomOpDef, Generic[P, R]):
         sizes: the sizes given to `register_sizes`.
         written_fake: the hand-written fake kernel; `None` to derive it from the declaration.
         onnx_translations: the translations given to `register_onnx`.
+        written_sharding: the function given to `register_sharding`; `None` to derive sharding rules
+            from the claims of the declaration.
         cost: the rule given to `register_cost`, which computes a call's `Cost`; `None` without.
         explained: whether the reference shows how results are computed; the reference of an
             adopted operator may just call the operator.
@@ -136,6 +138,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.cost: CostRule | None = None
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
+        self.written_sharding: Callable[..., Any] | None = None
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
         self._int_places = int_places(signature)
@@ -417,3 +420,22 @@ class RegisteredOperator(Operator[P, R]):
     def install_kernel(self, device: str) -> None:
         """Make the dispatcher call the registered kernel of a device type."""
         raise NotImplementedError
+
+    def register_sharding(self, function: Callable[..., Any] | None = None, /) -> Any:
+        """Register sharding rules in place of those that follow from the claims.
+
+        Usable as a decorator. Checks prove the rules as they prove the others, and gradients follow
+        from them.
+
+        Args:
+            function: takes the operator's arguments, tensors as DTensors, and returns rules for one
+                dimension of a mesh: pairs of the results' and the arguments' placements, with
+                `None` for arguments that are no tensors; as
+                ``torch.distributed.tensor.experimental.register_sharding`` has them. The rule that
+                replicates all tensors is always there.
+        """
+        if function is None:
+            return self.register_sharding
+        self._require_function("register_sharding", function)
+        self.written_sharding = function
+        return function

@@ -66,11 +66,15 @@ def kernel(operator: Operator) -> Callable[..., Any]:
 def derivative_kernel(operator: Operator) -> Callable[..., Any]:
     """Return the kernel for calls that are known to need a derivative or to carry tangents."""
     from opsmith.operators.dispatch.forward_mode import forward_mode, has_tangent, written_names
+    from opsmith.operators.dispatch.sharding import call_on_parts, takes_dtensors
 
     overload = operator.overload
     nodes = _Nodes(operator)
 
     def derivative(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if takes_dtensors(operator, args, kwargs):
+            # Each rank differentiates the call on its own parts, in whichever way the operator has.
+            return call_on_parts(operator, args, kwargs)
         args, kwargs = _with_memory(args, kwargs)
         if operator.signature.nondifferentiable:
             args, kwargs = _detached(operator, args, kwargs)

@@ -142,11 +142,19 @@ class Registration:
 
     def torch_dispatch(self, kind: type, function: Callable[..., Any]) -> None:
         """Make `function` the implementation for a ``__torch_dispatch__`` class."""
-        key = f"torch_dispatch {kind.__module__}.{kind.__qualname__}"
+        key = _dispatch_of(kind)
         self._withdraw(key)
         library = Library(self.signature.namespace, "FRAGMENT")
         torch.library.register_torch_dispatch(self.signature.qualname, kind, function, lib=library)
         self._libraries[key] = library
+
+    def dispatches(self, kind: type) -> bool:
+        """Return whether a ``__torch_dispatch__`` class has an implementation."""
+        return _dispatch_of(kind) in self._libraries
+
+    def withdraw_torch_dispatch(self, kind: type) -> None:
+        """Undo the implementation for a ``__torch_dispatch__`` class."""
+        self._withdraw(_dispatch_of(kind))
 
     def autograd(self, operator: Operator) -> None:
         """Register the kernels for derivatives and for version counters of written tensors."""
@@ -224,6 +232,10 @@ class Registration:
             rest = {other: source for other, source in guarded.kernels.items() if other != key}
             again = argument_gate.ArgumentGate(self.signature, rest) if rest else None
             self._argument_gate = again
+
+
+def _dispatch_of(kind: type) -> str:
+    return f"torch_dispatch {kind.__module__}.{kind.__qualname__}"
 
 
 def _definer(qualname: str) -> str:

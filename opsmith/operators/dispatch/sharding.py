@@ -1,0 +1,309 @@
+"""Call an operator with DTensors: choose a sharding rule, and call it on each rank's own parts.
+
+PyTorch's ``register_sharding`` serves calls of a few kinds: no operator that writes into an
+argument or has no result, no lists of tensors; and it caches what a rule answered by the arguments
+from the first int on, so a rule that reads a string is served another string's answer. A rule for
+DTensor at ``torch.library.register_torch_dispatch`` has none of these limits, so there is this one
+way for all operators. Moving data between ranks is left to ``DTensor.redistribute``.
+
+Importing opsmith imports nothing of DTensor's module. An operator that is declared before registers
+its rule when the module has been imported, and one that is declared afterwards does so at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.post_import import when_imported
+from opsmith.compat.torch_distributed import DTENSORS, has_strategy, replicates_implicitly
+from opsmith.errors import ArgumentError, OpsmithError
+from opsmith.operators.core import registry
+from opsmith.operators.core.arguments import (
+    describe,
+    each_tensor,
+    every_tensor_in,
+    map_named_tensors,
+)
+from opsmith.operators.dispatch.sharding_rules import ConcreteRule, concrete_rules
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DeviceMesh, DTensor
+
+    from opsmith.operators.core.operator import Operator, RegisteredOperator
+
+
+def register(operator: RegisteredOperator) -> None:
+    """Let calls of an operator take DTensors, once DTensor's module has been imported."""
+    module = sys.modules.get(DTENSORS)
+    kind = getattr(module, "DTensor", None)
+    if kind is not None:
+        _register(operator, kind)
+
+
+def _register(operator: RegisteredOperator, kind: type) -> None:
+    registration = operator._registration
+    if registration.dispatches(kind):  # the author's, by register_torch_dispatch
+        return
+    overload = operator.overload
+
+    def rule(_: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        del func, types
+        if has_strategy(overload):
+            # Somebody gave PyTorch a rule for this operator, which counts from now on.
+            registration.withdraw_torch_dispatch(kind)
+            return overload(*args, **(kwargs or {}))
+        # Autograd has its own record of the call already.
+        with torch.no_grad():
+            return call_on_parts(operator, args, kwargs or {})
+
+    registration.torch_dispatch(kind, rule)
+
+
+def _arrived(module: ModuleType) -> None:
+    for operator in registry.all_operators():
+        _register(operator, module.DTensor)
+
+
+when_imported(DTENSORS, _arrived)
+
+
+def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call has DTensors, and the rules here are those that count."""
+    kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
+    if kind is None:
+        return False
+    given = {str(position): value for position, value in enumerate(args)} | dict(kwargs)
+    if not any(isinstance(tensor, kind) for _, tensor in every_tensor_in(given)):
+        return False
+    return not has_strategy(operator.overload)
+
+
+def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator with DTensors, and return DTensors.
+
+    Autograd, where it is on, records the redistribution, the call of each rank on its own parts,
+    and which sums over the ranks its gradients are.
+
+    Raises:
+        ArgumentError: an argument does not fit, is a plain tensor, or is on another mesh.
+    """
+    from opsmith.operators.dispatch.fake import check_size
+    from opsmith.signature import bind
+
+    signature = operator.signature
+    arguments = operator.arguments(tuple(args), kwargs)
+    mesh, arguments = _on_one_mesh(operator, arguments)
+    bindings = bind(signature, describe(arguments, signature), check_size)
+    rules = concrete_rules(operator, arguments)
+    chosen = [_cheapest(rules, arguments, mesh, place) for place in range(mesh.ndim)]
+    local, moved = _to_parts(operator, arguments, mesh, chosen)
+    positional, keywords = operator.split(local)
+    returned = operator.overload(*positional, **keywords)
+    for name, part in moved.items():
+        _write_back(operator, name, arguments[name], part)
+    return _from_parts(operator, returned, mesh, chosen, arguments, bindings)
+
+
+# --- choosing a rule ---------------------------------------------------------------------------
+
+
+def _cheapest(
+    rules: Sequence[ConcreteRule], arguments: Mapping[str, Any], mesh: DeviceMesh, place: int
+) -> ConcreteRule:
+    """Return the rule with which the fewest bytes move along one dimension of the mesh.
+
+    Among rules that move as many, it is the rule with which the fewest tensors change.
+    """
+    size = mesh.size(place)
+
+    def cost(rule: ConcreteRule) -> tuple[float, int]:
+        moved, changed = 0.0, 0
+        for name, wanted in rule.arguments.items():
+            tensors: list[Any] = each_tensor(arguments[name])
+            for tensor in tensors:
+                now = tensor.placements[place]
+                if now != wanted:
+                    changed += 1
+                    moved += _share(now, wanted, size) * tensor.numel() * tensor.element_size()
+        return moved, changed
+
+    return min(rules, key=cost)
+
+
+def _share(now: Any, wanted: Any, size: int) -> float:
+    """Return the part of a tensor's bytes that each rank sends to change a placement."""
+    share = (size - 1) / size
+    if wanted.is_partial():
+        return float("inf")  # DTensor makes no summands of a value
+    if now.is_replicate():
+        return 0.0
+    if now.is_partial():
+        return 2 * share if wanted.is_replicate() else share
+    return share if wanted.is_replicate() else share / size
+
+
+# --- one mesh ----------------------------------------------------------------------------------
+
+
+def _on_one_mesh(
+    operator: Operator, arguments: Mapping[str, Any]
+) -> tuple[DeviceMesh, dict[str, Any]]:
+    """Return the mesh of a call's DTensors, and its arguments, all tensors of which are DTensors.
+
+    Raises:
+        ArgumentError: a tensor is plain, or on another mesh.
+    """
+    from torch.distributed.tensor import DTensor, Replicate
+
+    tensors = list(every_tensor_in(arguments))
+    first, model = next((name, one) for name, one in tensors if isinstance(one, DTensor))
+    mesh = model.device_mesh
+
+    def distributed(name: str, tensor: Tensor) -> DTensor:
+        if not isinstance(tensor, DTensor):
+            if tensor.dim() and not replicates_implicitly():
+                raise ArgumentError(
+                    f"{operator.name}: argument {name!r} is a plain torch.Tensor, and {first!r} is "
+                    f"a DTensor; if every rank holds the same {name!r}, pass "
+                    f"DTensor.from_local({name}, {first}.device_mesh, [Replicate()]), and if each "
+                    "holds a part, name its placement there."
+                )
+            whole = [Replicate()] * mesh.ndim
+            return DTensor.from_local(tensor, mesh, whole, run_check=False)
+        if tensor.device_mesh != mesh:
+            raise ArgumentError(
+                f"{operator.name}: argument {name!r} is on the mesh {tensor.device_mesh}, and "
+                f"{first!r} is on {mesh}; redistribute one of them, a call takes one mesh."
+            )
+        return tensor
+
+    return mesh, map_named_tensors(arguments, distributed)
+
+
+# --- to parts and back -------------------------------------------------------------------------
+
+
+class _Part(torch.autograd.Function):
+    """Gives a rank's own part of a DTensor, and takes the part of the gradient that it computes.
+
+    Unlike ``DTensor.to_local``, it gives a gradient of uneven shards the strides of the whole.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, placements: Sequence[Any]) -> Tensor:
+        ctx.mesh, ctx.shape, ctx.placements = tensor.device_mesh, tensor.shape, placements
+        local = tensor.to_local()
+        return local.view_as(local)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None]:
+        from torch.distributed.tensor import DTensor
+
+        found = DTensor.from_local(
+            grad.contiguous(),
+            ctx.mesh,
+            ctx.placements,
+            run_check=False,
+            shape=ctx.shape,
+            stride=_contiguous(ctx.shape),
+        )
+        return found, None
+
+
+def _to_parts(
+    operator: Operator,
+    arguments: Mapping[str, Any],
+    mesh: DeviceMesh,
+    rules: Sequence[ConcreteRule],
+) -> tuple[dict[str, Any], dict[str, DTensor]]:
+    """Return the arguments of a rank's own call, and the copies of tensors that it writes into."""
+    moved: dict[str, DTensor] = {}
+    written = {parameter.name for parameter in operator.signature.mutated}
+
+    def part(name: str, tensor: Any) -> Tensor:
+        parameter = name.partition("[")[0]
+        wanted = tuple(rule.arguments[parameter] for rule in rules)
+        given = tensor
+        if tensor.placements != wanted:
+            tensor = tensor.redistribute(mesh, wanted)
+            if parameter in written:
+                moved[name] = tensor
+        if not (torch.is_grad_enabled() and given.requires_grad):
+            return tensor.to_local()
+        return _Part.apply(tensor, [rule.gradient(parameter) for rule in rules])
+
+    return map_named_tensors(arguments, part), moved
+
+
+def _write_back(operator: Operator, name: str, given: DTensor, part: DTensor) -> None:
+    """Copy what a rank wrote into a redistributed argument back into the argument itself."""
+    if any(placement.is_partial() for placement in given.placements):
+        raise ArgumentError(
+            f"{operator.name}: writes into {name!r}, whose placements are {given.placements}, and "
+            "no value can be written as parts of a sum; redistribute it first."
+        )
+    given.to_local().copy_(part.redistribute(given.device_mesh, given.placements).to_local())
+
+
+def _from_parts(
+    operator: Operator,
+    returned: Any,
+    mesh: DeviceMesh,
+    rules: Sequence[ConcreteRule],
+    arguments: Mapping[str, Any],
+    bindings: Any,
+) -> Any:
+    """Return DTensors for the results that a rank computed."""
+    from torch.distributed.tensor import DTensor
+
+    from opsmith.operators.dispatch.fake import check_size
+    from opsmith.signature import result_shapes
+
+    signature = operator.signature
+    if returned is None:
+        return None
+    shapes: list[Any] = []
+
+    def whole(position: int) -> tuple[Any, Any]:
+        """Return the shape and strides of a result of which each rank has a part."""
+        if not signature.shaped:
+            raise OpsmithError(
+                f"{operator.name}: a rule shards the result {signature.results[position].name!r}, "
+                'whose shape is not declared; declare it, as in Float[Tensor, "N C"].'
+            )
+        if not shapes:
+            shapes.extend(result_shapes(signature, bindings, arguments, check_size))
+        shape = torch.Size(shapes[position])
+        return shape, _contiguous(shape)
+
+    def gathered(position: int, local: Tensor) -> DTensor:
+        placements = [rule.results[position] for rule in rules]
+        shape, stride = local.shape, local.stride()
+        if any(placement.is_shard() for placement in placements):
+            shape, stride = whole(position)
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=shape, stride=stride
+        )
+
+    def one(position: int, value: Any) -> Any:
+        if isinstance(value, list):
+            return [gathered(position, item) for item in value]
+        return gathered(position, value)
+
+    if len(signature.results) == 1:
+        return one(0, returned)
+    return tuple(one(position, value) for position, value in enumerate(returned))
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * torch.sym_max(size, 1)
+    return tuple(reversed(strides))
