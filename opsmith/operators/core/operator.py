@@ -23,6 +23,7 @@ from opsmith.signature import Signature
 
 if TYPE_CHECKING:
     from opsmith.operators.core.cost import CostRule
+    from opsmith.operators.core.distribution import DistributionRule
     from opsmith.operators.core.onnx_translation import OnnxTranslation
 
 Cases = Callable[[torch.dtype, int], Iterable[Mapping[str, Any]]]
@@ -114,6 +115,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         written_sharding: the function given to `register_sharding`; `None` to derive sharding rules
             from the claims of the declaration.
         cost: the rule given to `register_cost`, which computes a call's `Cost`; `None` without.
+        distribution: the rule given to `register_distribution`; `None` without.
         explained: whether the reference shows how results are computed; the reference of an
             adopted operator may just call the operator.
     """
@@ -136,6 +138,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.only_registered_cases = False
         self.sizes: list[Mapping[str, int]] = []
         self.cost: CostRule | None = None
+        self.distribution: DistributionRule | None = None
         self.onnx_translations: list[OnnxTranslation] = []
         self.written_fake: Callable[..., Any] | None = None
         self.written_sharding: Callable[..., Any] | None = None
@@ -399,6 +402,40 @@ class Operator(CustomOpDef, Generic[P, R]):
         from opsmith.operators.core.cost import CostRule
 
         self.cost = CostRule.read(self.signature, function)
+        return function
+
+    def register_distribution(self, function: F | None = None, /) -> F:
+        """State the distribution of random results, which checks compare; usable as a decorator.
+
+        Args:
+            function: takes, by name, any of the arguments and ``result`` (``result_NAME`` if there
+                are several). Returns by name, for each kind of random number that the results
+                show, a tensor of numbers that are independent and uniform in [0, 1] (of others,
+                the values of their distribution function), or of bools that are independent, and
+                the probability of True.
+
+        Raises:
+            DeclarationError: the operator takes no `Philox`, or the function something unknown.
+
+        Example:
+            >>> import opsmith
+            >>> from jaxtyping import Float
+            >>> from torch import Tensor
+            >>> @opsmith.op("docs::sparsify")
+            ... def sparsify(
+            ...     x: Float[Tensor, "*n"], rng: opsmith.Philox = None, p: float = 0.5
+            ... ) -> Float[Tensor, "*n"]:
+            ...     return x * opsmith.philox.bernoulli(rng, 1 - p, x.shape)
+            >>> @sparsify.register_distribution
+            ... def distribution(x, p, result):
+            ...     return {"kept": (result[x != 0] != 0, 1 - p)}
+        """
+        if function is None:
+            return self.register_distribution  # type: ignore[return-value]
+        self._require_function("register_distribution", function)
+        from opsmith.operators.core.distribution import DistributionRule
+
+        self.distribution = DistributionRule.read(self.signature, function)
         return function
 
 
