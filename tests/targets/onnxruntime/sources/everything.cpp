@@ -7,8 +7,9 @@ void everything(const opsmith::Context& ctx, const ort_test::everything_args<T>&
   if (a.mode == "fail") ctx.fail("asked to fail with k=", a.k);
   if (a.mode == "throw") throw std::runtime_error("thrown in the middle");
   if (a.mode == "throw in a thread") {
-    ctx.parallel_for(0, 1000, 1, [](int64_t begin, int64_t) {
-      if (begin > 0) throw std::runtime_error("thrown in a thread");
+    // The last piece: another thread's, or the only one's where there is no other.
+    ctx.parallel_for(0, 1000, 1, [](int64_t, int64_t end) {
+      if (end == 1000) throw std::runtime_error("thrown in a thread");
     });
   }
   double more = 0;
