@@ -106,6 +106,36 @@ def test_a_dtype_that_the_kernel_lacks(observed) -> None:
     )
 
 
+def freed(*shape: int) -> Tensor:
+    x = torch.ones(shape)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+@pytest.mark.parametrize("name", ["x", "y", "many[0]", "anything"])
+def test_a_tensor_without_its_memory_is_refused_by_name(observed, name: str) -> None:
+    given = {"x": torch.ones(3), "y": None, **ALWAYS}
+    if name == "many[0]":
+        given["many"] = [freed(2, 2), torch.zeros(0)]
+    else:
+        given[name] = freed(1, 3)
+    with pytest.raises(RuntimeError) as caught:
+        observed(given.pop("x"), given.pop("y"), **given)
+    assert str(caught.value).splitlines()[0] == (
+        f"kernels_test::observe: argument '{name}' has a storage that was resized to less than the "
+        "tensor takes."
+    )
+
+
+def test_a_copy_for_which_there_is_no_memory_names_its_argument(observed) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        observed(torch.ones(1).expand(2**44), None, **ALWAYS)
+    assert str(caught.value) == (
+        "kernels_test::observe: argument 'x' needs a contiguous copy: PyTorch could not allocate a "
+        "tensor of shape (17592186044416,)"
+    )
+
+
 def read_absent(x: Float[Tensor, "N"], y: Float[Tensor, "N"] | None) -> Float[Tensor, "N"]: ...
 
 

@@ -164,7 +164,7 @@ class ValidationCode:
     def _tensor(self, parameter: Parameter) -> list[str]:
         type_ = parameter.tensor_type
         assert type_ is not None
-        lines = ["same_device(where, tensor);"]
+        lines = ["memory(where, tensor);", "same_device(where, tensor);"]
         if parameter.is_tensor_list:
             lines.insert(0, f"if (tensor.ndim < 0) absent(where, {_type(parameter)});")
         if type_.shape is None:

@@ -369,7 +369,7 @@ def test_a_result_that_does_not_fit_into_memory_is_a_memory_error(loaded) -> Non
     # As large as can be asked for, and nothing of it is there.
     x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**40, 2**9), (0, 0))
     for value in (x, torch.zeros(1).expand(2**40, 2**9)):
-        with pytest.raises(MemoryError, match=r"^python_test::look: |^ort_test::reverse: "):
+        with pytest.raises(MemoryError, match=r"^ort_test::reverse: argument 'x' needs a contigu"):
             loaded.ops.reverse(value)
 
 

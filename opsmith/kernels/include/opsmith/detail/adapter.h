@@ -6,7 +6,7 @@
 //   Argument<Raw>  an argument as the runtime passes it. Raw is its type in the operator's `_raw`
 //                  struct; `DLTensor*` stands for a tensor that the operator writes.
 //     raw()                 the value for the struct, before anything is compared
-//     make_contiguous()     for tensors, in a runtime whose tensors may have strides
+//     make_contiguous(name)  for tensors, in a runtime whose tensors may have strides
 //     begin_write(op, name) for written tensors, before the kernel: checks that the tensor can be
 //                           written, and chooses the memory to write into
 //     keep_from(other, op, name, other_name)  for tensors, in a runtime where two may share memory:

@@ -80,6 +80,11 @@ class Binder {
     fail(join("argument '", name, "' is '", text, "', expected one of ", all, "."));
   }
 
+  OPSMITH_INLINE void memory(Where where, const DLTensor& tensor) const {
+    if (tensor.data == nullptr) [[unlikely]]
+      without_memory(where, tensor);
+  }
+
   OPSMITH_INLINE void same_device(Where where, const DLTensor& tensor) {
     if (device_by_.name == nullptr) {
       device_ = tensor.device;
@@ -289,6 +294,12 @@ class Binder {
  private:
   // The messages. They are kept out of the comparisons, which are inlined into every call.
 
+  // A tensor without elements needs no memory.
+  __attribute__((cold, noinline)) void without_memory(Where where, const DLTensor& tensor) const {
+    if (std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim) return;
+    fail(join("argument ", where.text(),
+              " has a storage that was resized to less than the tensor takes."));
+  }
   OPSMITH_COLD void wrong_length(const char* name, int64_t count, int64_t expected) const {
     fail(join("argument '", name, "' has ", count, " elements, expected ", expected, "."));
   }

@@ -171,9 +171,15 @@ inline Handle allocate(const int64_t* sizes, int32_t ndim, DLDataType dtype, DLD
   return result;
 }
 
-// A contiguous copy of `tensor`, which `view` describes from then on.
-inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view) {
-  Handle copy = allocate(view.shape, view.ndim, view.dtype, view.device);
+// A contiguous copy of the argument `tensor`, which `view` describes from then on.
+inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view, const char* name) {
+  Handle copy;
+  try {
+    copy = allocate(view.shape, view.ndim, view.dtype, view.device);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(
+        detail::join("argument '", name, "' needs a contiguous copy: ", error.what()));
+  }
   const NoGrad guard;
   OPSMITH_SHIM(aoti_torch_copy_(copy.get(), tensor, 0));
   describe(copy.get(), written, view);
@@ -194,9 +200,9 @@ class TensorArgument {
     describe(tensor_, written, view_);
     return &view_;
   }
-  void make_contiguous() {
+  void make_contiguous(const char* name) {
     if (tensor_ == nullptr || copy_ || detail::is_contiguous(view_)) return;
-    copy_ = copied(tensor_, written, view_);
+    copy_ = copied(tensor_, written, view_, name);
   }
   // The tensor as the kernel gets it; null for None.
   const DLTensor* view() const { return tensor_ != nullptr ? &view_ : nullptr; }
@@ -207,7 +213,9 @@ class TensorArgument {
     const DLTensor* taken = other.view();
     if (tensor_ == nullptr || taken == nullptr) return;
     if constexpr (!written) {
-      if (!copy_ && detail::spans_meet(view_, *taken)) copy_ = copied(tensor_, written, view_);
+      if (!copy_ && detail::spans_meet(view_, *taken)) {
+        copy_ = copied(tensor_, written, view_, name);
+      }
     } else {
       detail::require_apart(op, name, view_, other_name, *taken);
     }
@@ -247,18 +255,18 @@ class TensorListArgument {
     }
     return {count_, views_.get()};
   }
-  void make_contiguous() {
+  void make_contiguous(const char* name) {
     for (int64_t i = 0; i < count_; ++i) {
       if (!copies_[i] && !detail::is_contiguous(views_[i])) {
-        copies_[i] = copied(tensors_[i], false, views_[i]);
+        copies_[i] = copied(tensors_[i], false, views_[i], name);
       }
     }
   }
   // See TensorArgument.
-  void keep_from(const TensorArgument<true>& other, const char*, const char*, const char*) {
+  void keep_from(const TensorArgument<true>& other, const char*, const char* name, const char*) {
     for (int64_t i = 0; i < count_ && other.view() != nullptr; ++i) {
       if (!copies_[i] && detail::spans_meet(views_[i], *other.view())) {
-        copies_[i] = copied(tensors_[i], false, views_[i]);
+        copies_[i] = copied(tensors_[i], false, views_[i], name);
       }
     }
   }

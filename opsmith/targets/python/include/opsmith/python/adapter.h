@@ -50,16 +50,16 @@ class Argument<const DLTensor*> {
     view_ = *given_;
     return &view_;
   }
-  void make_contiguous() {
-    if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_);
+  void make_contiguous(const char* name) {
+    if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_, name);
   }
   // Returns the tensor for the kernel; null for None.
   const DLTensor* view() const { return given_ != nullptr ? &view_ : nullptr; }
   // Copies this argument, which is only read, if it overlaps one that is written.
   template <typename Written>
-  void keep_from(const Written& other, const char*, const char*, const char*) {
+  void keep_from(const Written& other, const char*, const char* name, const char*) {
     if (given_ == nullptr || other.view() == nullptr) return;
-    if (detail::spans_meet(view_, *other.view())) copy_.take(view_);
+    if (detail::spans_meet(view_, *other.view())) copy_.take(view_, name);
   }
 
  protected:
@@ -95,14 +95,14 @@ class Argument<raw_tensors> {
         copies_(size()) {}
 
   raw_tensors raw() const { return {count_, views_.data()}; }
-  void make_contiguous() {
+  void make_contiguous(const char* name) {
     for (size_t i = 0; i < size(); ++i) {
-      if (!detail::is_contiguous(views_[i])) copies_[i].take(views_[i]);
+      if (!detail::is_contiguous(views_[i])) copies_[i].take(views_[i], name);
     }
   }
-  void keep_from(const Argument<DLTensor*>& other, const char*, const char*, const char*) {
+  void keep_from(const Argument<DLTensor*>& other, const char*, const char* name, const char*) {
     for (size_t i = 0; i < size() && other.view() != nullptr; ++i) {
-      if (detail::spans_meet(views_[i], *other.view())) copies_[i].take(views_[i]);
+      if (detail::spans_meet(views_[i], *other.view())) copies_[i].take(views_[i], name);
     }
   }
 
@@ -168,9 +168,12 @@ int32_t guarded(const char* op, const Host& host, Body&& body) noexcept {
   const std::string message = detail::failure(op, [&] {
     try {
       body(reached);
+    } catch (const NoMemory&) {
+      memory = false;
+      throw;
     } catch (const std::bad_alloc&) {
       memory = false;
-      throw std::runtime_error("there is no memory left for a contiguous copy of an argument");
+      throw std::runtime_error("there is no memory left");
     }
   });
   if (message.empty()) return done;

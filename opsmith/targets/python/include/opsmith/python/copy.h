@@ -46,17 +46,25 @@ inline void copy_elements(const DLTensor& to, const DLTensor& from) {
   }
 }
 
+// The error of a copy for which there is no memory; the message names the argument.
+struct NoMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Memory for the elements of one tensor that must be copied.
 class Copy {
  public:
-  // Replaces `view` by a contiguous copy, unless that is done already.
-  void take(DLTensor& view) {
+  // Replaces `view`, an argument, by a contiguous copy, unless that is done already.
+  void take(DLTensor& view, const char* name) {
     if (memory_ != nullptr) return;
     DLTensor copy = view;
     const size_t head = (static_cast<size_t>(view.ndim) * sizeof(int64_t) + 63) / 64 * 64;
     const size_t bytes = static_cast<size_t>(detail::numel(view)) * view.dtype.bits / 8;
     memory_.reset(std::aligned_alloc(64, head + (bytes + 63) / 64 * 64));
-    if (memory_ == nullptr) throw std::bad_alloc();
+    if (memory_ == nullptr) {
+      throw NoMemory(detail::join("argument '", name, "' needs a contiguous copy, for which there ",
+                                  "is no memory left: ", bytes, " bytes"));
+    }
     copy.strides = static_cast<int64_t*>(memory_.get());
     copy.data = static_cast<char*>(memory_.get()) + head;
     int64_t stride = 1;
