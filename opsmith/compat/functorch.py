@@ -15,7 +15,7 @@ _functorch = torch._C._functorch
 
 def unwrapped(tensor: Tensor) -> Tensor:
     """Return the tensor that transforms wrapped to make this one, which may be itself."""
-    if torch.compiler.is_compiling():  # Dynamo cannot trace these functions
+    if torch.compiler.is_dynamo_compiling():  # Dynamo cannot trace these functions
         return tensor
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
@@ -24,7 +24,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 def outlived_its_transform(tensor: Tensor) -> bool:
     """Return whether a transform that wrapped a tensor has ended."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return False
     active = _functorch.get_interpreter_stack() or []
     while _functorch.is_functorch_wrapped_tensor(tensor):

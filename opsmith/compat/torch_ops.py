@@ -5,6 +5,9 @@ They exist in each release from 2.10 on, in ``torch._ops`` only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 #: Private: ``torch._ops.OpOverload``, the class of ``torch.ops.namespace.name.default``. Without
@@ -18,6 +21,15 @@ OpOverloadPacket = torch._ops.OpOverloadPacket
 #: Private: ``torch._ops.HigherOrderOperator``, the class of ``torch.cond``. Without it, such steps
 #: of a model are not refused by name.
 HigherOrderOperator = torch._ops.HigherOrderOperator
+
+
+def entry_of(overload: OpOverload) -> Callable[..., Any]:
+    """Return the function in C++ that a call of an operator reaches.
+
+    Private: ``OpOverload._op``. Without it, each call enters one more function of Python's.
+    """
+    entry: Callable[..., Any] = overload._op
+    return entry
 
 
 def is_builtin(overload: OpOverload) -> bool:

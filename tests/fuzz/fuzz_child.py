@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -97,7 +98,8 @@ class Fuzzer:
         except Killed as error:
             return "crashed", f"{way}: {error}"
         except Exception as error:
-            no_gradient = isinstance(error, DifferentiationError)  # of which no argument is wrong
+            # No argument is wrong where there is no gradient.
+            no_gradient = any(isinstance(one, DifferentiationError) for one in causes(error))
             if self._is_named(str(error)) or (no_gradient and self.operator.name in str(error)):
                 return "refused", ""
             note = f"{way}: {type(error).__name__}: {str(error)[:400]}"
@@ -198,6 +200,13 @@ def add_to_each(*args: Any, **kwargs: Any) -> list[Tensor]:
         for value in tree_leaves((args, kwargs))
         if isinstance(value, Tensor | np.ndarray)
     ]
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and the errors that it was raised from: compilers wrap those they meet."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def alike(one: BaseException | None, other: BaseException | None) -> bool:

@@ -11,7 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_child import add_to_each, alike
+from fuzz_child import add_to_each, alike, causes
 from fuzz_run import Tally, fuzz
 
 
@@ -49,3 +49,12 @@ def test_an_error_counts_as_pytorchs_own_only_where_torch_add_raises_the_same(
     one: Exception, other: Exception | None, same: bool
 ) -> None:
     assert alike(one, other) is same
+
+
+def test_the_errors_that_a_compiler_wrapped_are_found() -> None:
+    def backend(*_: object) -> None:
+        raise KeyError("met by the backend")
+
+    with pytest.raises(RuntimeError) as caught:
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert any(isinstance(one, KeyError) for one in causes(caught.value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
@@ -130,6 +131,11 @@ def test_a_tensor_that_is_batched_where_a_number_is_expected_is_named() -> None:
     assert plus(X, X, torch.tensor(2)).tolist() == (3 * X).tolist()
 
 
+def test_a_tensor_that_is_traced_where_a_number_is_expected_is_named() -> None:
+    with FakeTensorMode() as mode, pytest.raises(ArgumentError, match="'k' is a tensor, of which"):
+        plus(mode.from_tensor(X), mode.from_tensor(X), mode.from_tensor(torch.tensor(2)))
+
+
 def test_what_cannot_be_written_is_named() -> None:
     with pytest.raises(ArgumentError, match="'total' is written, which PyTorch functionalises for"):
         torch.func.functionalize(add_to)(X, X.clone())
@@ -150,6 +156,37 @@ def test_a_number_or_text_that_cannot_be_converted_is_named(
     with pytest.raises(ArgumentError) as caught:
         plus(X, X, **{argument: value})
     assert str(caught.value).startswith(f"test_unusable::plus: argument {said}")
+
+
+@pytest.mark.parametrize("value", [Tensor, b"x", NotImplemented, NoIndex()])
+def test_a_value_that_no_graph_can_contain_is_named_under_compile(value: Any) -> None:
+    compiled = torch.compile(lambda *args, **kwargs: plus(*args, **kwargs), backend="eager")
+    with pytest.raises(ArgumentError, match=r"argument 'y' is of type \w+, expected Float"):
+        compiled(X, value)
+    with pytest.raises(ArgumentError, match=r"argument 'k' is of type \w+, expected int"):
+        compiled(X, X, k=value)
+    with pytest.raises(ArgumentError, match=r"has no argument 'z'; there are x, y, k, t"):
+        compiled(X, X, z=value)
+    assert compiled(X, X, k=2).tolist() == (3 * X).tolist()
+
+
+def test_a_number_of_numpys_is_the_same_under_compile() -> None:
+    compiled = torch.compile(lambda k: plus(X, X, k), backend="eager")
+    assert compiled(np.int64(2)).tolist() == plus(X, X, np.int64(2)).tolist()
+    with pytest.raises(ArgumentError, match=r"'k' is of type \w+, expected int"):
+        compiled(np.float32(1.5))
+
+
+def test_one_graph_with_a_value_that_it_cannot_contain_says_which_argument() -> None:
+    compiled = torch.compile(lambda x: plus(x, x, k=b"x"), backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"argument 'k' is of type bytes, which no"):
+        compiled(X)
+
+
+def test_a_tensor_of_an_ended_vmap_is_named_under_compile() -> None:
+    compiled = torch.compile(lambda *args: plus(*args), backend="eager")
+    with pytest.raises(RuntimeError, match="'y' belongs to a transform of torch"):
+        compiled(X, kept_by_vmap())
 
 
 def test_a_nested_tensor_in_a_list_is_named_under_compile_and_ends_no_process() -> None:

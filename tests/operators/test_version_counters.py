@@ -126,6 +126,21 @@ def test_compiled_code_counts_too(scale_into) -> None:
         torch._dynamo.reset()
 
 
+class Subclass(Tensor):
+    """Adds nothing."""
+
+
+def test_compiled_code_writes_into_a_subclass_and_refuses_what_is_not_dense(scale_into) -> None:
+    compiled = torch.compile(lambda x, out: scale_into(x, out), backend="aot_eager")
+    for kinds in ((Tensor, Subclass), (Subclass, Tensor)):
+        x, out = (torch.ones(3).as_subclass(kind) for kind in kinds)
+        compiled(x, out)
+        assert out.tolist() == [2, 2, 2]
+        assert out._version == 1
+    with pytest.raises(opsmith.ArgumentError, match="'out' is a tensor of layout _mkldnn, expec"):
+        compiled(torch.ones(3), torch.ones(3).to_mkldnn())
+
+
 def test_who_needs_a_gradient_is_refused(scale_into) -> None:
     with pytest.raises(opsmith.DifferentiationError, match="writes into 'out', 'also', and a"):
         scale_into(torch.ones(3, requires_grad=True), torch.zeros(3))

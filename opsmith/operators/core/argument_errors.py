@@ -16,7 +16,7 @@ from torch import Tensor
 
 from opsmith.compat.torch_dispatch import subclasses_as_tensors
 from opsmith.errors import ArgumentError, OpsmithError
-from opsmith.operators.core.arguments import dtype_name
+from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised, dtype_name
 from opsmith.operators.core.unusable import unusable, unusable_here
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import (
@@ -43,6 +43,26 @@ def refusal(
     # A subclass of Tensor may reject any operation on it.
     with subclasses_as_tensors():
         return _refusal(signature, args, kwargs, error)
+
+
+def not_in_graphs(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> ArgumentError:
+    """Return the error for a call with a value that no graph can contain; Dynamo traces this."""
+    arguments = named(signature)(args, kwargs)
+    for name, value in arguments.items():
+        for item in value if isinstance(value, MANY) else (value,):
+            argument = f"{signature.qualname}: argument {name!r}"
+            if not isinstance(item, IN_GRAPHS):
+                return ArgumentError(
+                    f"{argument} is of type {type(item).__name__}, which no graph contains."
+                )
+            if not can_be_functionalised(item):
+                return ArgumentError(
+                    f"{argument} is no plain, dense tensor, and torch.compile functionalises an "
+                    "operator that writes for plain ones alone. Pass a plain tensor."
+                )
+    raise AssertionError(arguments)
 
 
 def _refusal(

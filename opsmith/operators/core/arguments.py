@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import Signature, TensorInfo
@@ -15,6 +16,11 @@ from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+#: The values that Dynamo can make part of a graph, and the sequences of such values. To Dynamo,
+#: symbolic numbers are numbers. It looks at each member of a tuple of classes before each call.
+IN_GRAPHS = Tensor | int | float | str | None
+MANY = list | tuple
 
 
 def is_float8(dtype: torch.dtype) -> bool:
@@ -181,3 +187,12 @@ def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -
         if value is not None:
             found.append(value)
     return found
+
+
+def can_be_functionalised(value: Any) -> bool:
+    """Return whether PyTorch functionalises an operator that writes, with this argument."""
+    if not isinstance(value, Tensor):
+        return True
+    kind = type(value)
+    plain = kind is Tensor or kind is Parameter or hasattr(kind, "__tensor_flatten__")
+    return plain and value.layout is torch.strided

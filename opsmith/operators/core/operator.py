@@ -7,15 +7,17 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from opsmith import kernels
 from opsmith.compat import torch_modules
 from opsmith.compat.torch_library import CustomOpDef
-from opsmith.compat.torch_ops import OpOverload
+from opsmith.compat.torch_ops import OpOverload, entry_of
 from opsmith.errors import DeclarationError, OpsmithError
+from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised
 from opsmith.operators.core.integers import int_places, is_cut
 from opsmith.operators.core.rule import Rule
 from opsmith.operators.core.source_location import where_written
@@ -144,7 +146,9 @@ class Operator(CustomOpDef, Generic[P, R]):
         self.written_sharding: Callable[..., Any] | None = None
         self.kernels: dict[str, Kernel] = {"reference": kernel}
         self._opoverload = overload
+        self._entry = entry_of(overload)
         self._int_places = int_places(signature)
+        self._writes = bool(signature.mutated)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operator; pass the arguments as declared.
@@ -153,12 +157,20 @@ class Operator(CustomOpDef, Generic[P, R]):
             ArgumentError: an argument does not fit the declaration.
             OpsmithError: the kernel failed.
         """
+        if is_dynamo_compiling():
+            for value in (*args, *kwargs.values()):
+                for item in value if isinstance(value, MANY) else (value,):
+                    if not isinstance(item, IN_GRAPHS) or (
+                        self._writes and not can_be_functionalised(item)
+                    ):
+                        self._refuse_untraced(args, kwargs)
+            return self._opoverload(*args, **kwargs)
         for place, name in self._int_places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if type(value) is not int and not torch.compiler.is_compiling() and is_cut(value):
                 self._refuse_cut(args, kwargs)
         try:
-            return self._opoverload(*args, **kwargs)
+            return self._entry(*args, **kwargs)
         except OpsmithError:
             raise
         except Exception as error:
@@ -173,6 +185,19 @@ class Operator(CustomOpDef, Generic[P, R]):
             if refused is None:
                 raise
             raise refused from None
+
+    def _refuse_untraced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
+        """Refuse a call that Dynamo traces and that passes a value which no graph can contain.
+
+        Dynamo would say the value's class and nothing else. Unless the whole function must be one
+        graph, it leaves the refused call to Python, which refuses it as any other, or accepts it.
+
+        Raises:
+            ArgumentError: the message names the argument.
+        """
+        from opsmith.operators.core.argument_errors import not_in_graphs
+
+        raise not_in_graphs(self.signature, args, kwargs)
 
     def _refuse_cut(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call that passes, for an int, a number that PyTorch would truncate.

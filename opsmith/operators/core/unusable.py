@@ -37,16 +37,28 @@ def unusable_here(
 
     Most operators accept such tensors, so the text of `error` has to name the problem too.
     """
-    for name, tensor in every_tensor_in(arguments):
-        parameter = signature.by_name[name.partition("[")[0]]
-        unread = "Cannot access storage of", f"for argument {name!r} but instead found type"
-        if parameter.tensor_type is None and any(words in str(error) for words in unread):
-            return f"{name!r} is a tensor, of which torch.func knows no number here. Pass a number."
-        message = f"{type(error).__name__}: {error}"
+    tensors = [
+        (name, tensor, signature.by_name[name.partition("[")[0]])
+        for name, tensor in every_tensor_in(arguments)
+    ]
+    for name, _, parameter in tensors:
+        if parameter.tensor_type is None and _is_unread(name, str(error)):
+            return (
+                f"{name!r} is a tensor, of which no number is known under a transform of "
+                "torch.func or while tracing. Pass a number."
+            )
+    message = f"{type(error).__name__}: {error}"
+    for name, tensor, parameter in tensors:
         problem = _problem(unwrapped(tensor), parameter.mutated, message)
         if problem is not None:
             return f"{name!r} {problem}"
     return None
+
+
+def _is_unread(name: str, message: str) -> bool:
+    """Return whether PyTorch failed to read the number in a tensor passed for a number."""
+    said = "Cannot access storage of", f"argument {name!r} but instead", "_local_scalar_dense"
+    return any(words in message for words in said)
 
 
 def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
@@ -56,7 +68,8 @@ def _problem(tensor: Tensor, written: bool, message: str) -> str | None:
             "was made in inference mode, and autograd cannot save it. Pass a clone, or call the "
             "operator under torch.no_grad()."
         )
-    if ("setStorage" in message or "not allocated yet" in message) and _lacks_memory(tensor):
+    freed = "setStorage", "not allocated yet", "a storage that was resized"
+    if any(words in message for words in freed) and _lacks_memory(tensor):
         return "has a storage that was resized to less than the tensor takes."
     if "MathBitsFallback" in message and written and (tensor.is_neg() or tensor.is_conj()):
         return "is written, and is a negated or conjugated view. Pass a clone."

@@ -19,6 +19,7 @@ from opsmith.errors import DeclarationError
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import where_written
 from opsmith.operators.dispatch import autograd
+from opsmith.operators.dispatch.batching_library import BatchingLibrary
 from opsmith.signature import Signature
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Registration:
     def vmap(self, function: Callable[..., Any]) -> None:
         """Make `function` the batching rule."""
         self._withdraw("vmap")
-        library = Library(self.signature.namespace, "FRAGMENT")
+        library = BatchingLibrary(self.signature)
         torch.library.register_vmap(self.signature.qualname, function, lib=library)
         self._libraries["vmap"] = library
 
