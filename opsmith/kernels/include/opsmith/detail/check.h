@@ -296,7 +296,8 @@ class Binder {
 
   // A tensor without elements needs no memory.
   __attribute__((cold, noinline)) void without_memory(Where where, const DLTensor& tensor) const {
-    if (std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim) return;
+    if (std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim)
+      return;
     fail(join("argument ", where.text(),
               " has a storage that was resized to less than the tensor takes."));
   }
