@@ -1,8 +1,26 @@
 """The exceptions that opsmith raises: one small family, which every other module may import."""
 
+from collections.abc import Iterable
+
 #: The exit code if nothing failed, but not all that was requested was checked, judged or built.
 #: pytest has the same exit code for a run without any test.
 INCOMPLETE = 5
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, with the nearest name or with all names.
+
+    Args:
+        kind: the kind of thing that the name should name, as in "check".
+        name: the name.
+        known: the names that exist.
+    """
+    from difflib import get_close_matches
+
+    names = list(known)
+    close = get_close_matches(name, names, 1)
+    rest = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names) or 'none'}"
+    return f"there is no {kind} {name!r}; {rest}"
 
 
 class OpsmithError(RuntimeError):

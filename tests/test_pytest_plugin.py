@@ -116,7 +116,7 @@ def test_the_seed_and_the_number_of_cases_are_options(run, monkeypatch):
 def test_a_check_that_is_not_there_is_said_when_the_file_is_collected(run):
     result = run("misspelt", 2, select=["refrence"])
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*there is no check 'refrence'; there are*"])
+    result.stdout.fnmatch_lines(["*there is no check 'refrence'; did you mean 'reference'?*"])
 
 
 def test_several_operators_are_named():

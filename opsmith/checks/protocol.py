@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opsmith.checks.cases.subject import Subject, subjects_of
-from opsmith.errors import UnknownCheckError
+from opsmith.errors import UnknownCheckError, no_such
 from opsmith.operators import Operator
 
 if TYPE_CHECKING:
@@ -144,9 +144,7 @@ def selected(names: Sequence[str] | None, flags: Sequence[str] = ()) -> list[Che
     known = {one.name for one in everything}
     for name in names or ():
         if name not in known:
-            raise UnknownCheckError(
-                f"there is no check {name!r}; there are {', '.join(one.name for one in everything)}"
-            )
+            raise UnknownCheckError(no_such("check", name, [one.name for one in everything]))
     for flag in flags:
         if not any(one.flag == flag for one in everything):
             raise UnknownCheckError(f"no check has the flag {flag!r}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opsmith.cli import output
-from opsmith.cli.options import Debug
+from opsmith.cli.options import Debug, in_a_folder
 from opsmith.errors import OpsmithError
 
 
@@ -47,7 +47,14 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         out: Annotated[
-            Path | None, typer.Option(metavar="FILE.py", help="Write there; by default, print.")
+            Path | None,
+            typer.Option(
+                "--out",
+                "-o",
+                metavar="FILE.py",
+                callback=in_a_folder,
+                help="Write there; by default, print.",
+            ),
         ] = None,
         debug: Debug = False,
     ) -> None:

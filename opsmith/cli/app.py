@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from opsmith.cli import adopt, artifacts, bench, check, output, show, wheel
+from opsmith.cli import adopt, artifacts, bench, cache, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
 from opsmith.errors import INCOMPLETE, MissingDependencyError, OpsmithError
 
@@ -20,12 +20,28 @@ from opsmith.errors import INCOMPLETE, MissingDependencyError, OpsmithError
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
+#: The class of mistakes on the command line, which typer raises and does not export.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 class _Commands(TyperGroup):
     """Turns opsmith's own errors into one message and an exit code."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)
+        except _UsageError as error:
+            if "NoArgs" in type(error).__name__:  # which prints the help
+                raise
+            output.say_error(_in_one_line(error))
+            raise typer.Exit(2) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            output.say_error(_in_one_line(error))
+            raise typer.Exit(2) from None
         except OpsmithError as error:
             if wants_tracebacks(ctx):
                 raise
@@ -37,11 +53,17 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
+def _in_one_line(error: Any) -> str:
+    """Return the message of a mistake on the command line, with the command that helps."""
+    text = " ".join(error.format_message().split())
+    command = error.ctx.command_path if error.ctx is not None else "opsmith"
+    return f"{text if text.endswith(('.', '?')) else text + '.'} See {command} --help"
+
+
 app = typer.Typer(
     cls=_Commands,
     help="Take one declaration of a PyTorch operator to every runtime, and prove that all agree.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -180,3 +202,4 @@ show.register(app)
 bench.register(app)
 wheel.register(app)
 artifacts.register(app)
+cache.register(app)

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsmith.cli import extra, output
-from opsmith.cli.options import Debug
-from opsmith.errors import ArtifactError, MissingDependencyError, OpsmithError, OptionError
+from opsmith.cli.options import Debug, in_a_folder
+from opsmith.errors import (
+    ArtifactError,
+    LoadError,
+    MissingDependencyError,
+    OpsmithError,
+    OptionError,
+)
 
 if TYPE_CHECKING:
     from opsmith.targets.exporting.protocol import Option, Target
@@ -35,6 +41,9 @@ def register(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(view)
 
+
+#: The suffixes of files that hold no graph.
+_SOURCES = frozenset(".py .pyi .ipynb .c .cc .cpp .cxx .cu .cuh .h .hpp .md .txt".split())
 
 _EPILOG = "Beside these, the options of the target: see opsmith export --list."
 
@@ -69,7 +78,7 @@ def export(
     ctx: typer.Context,
     source: Source,
     target: Annotated[str, typer.Option(help="The runtime; --list names them.")] = "onnxruntime",
-    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("dist"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")] = Path("dist"),
     overwrite: Annotated[bool, typer.Option(help="Replace an artifact that is there.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with PyTorch on sampled inputs.")
@@ -107,7 +116,10 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where the outputs go: .npz, .npy or .pt.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", callback=in_a_folder, help="Where the outputs go: .npz, .npy or .pt."
+        ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run this often, and time it.")] = 1,
     debug: Debug = False,
@@ -116,6 +128,7 @@ def run(
     from opsmith.cli.tensors import read_inputs, write_outputs
     from opsmith.targets import LoadedOperators, load
 
+    _require(artifact)
     model = load(artifact)
     if isinstance(model, LoadedOperators):
         raise ArtifactError(
@@ -156,6 +169,7 @@ def view(
     debug: Debug = False,
 ) -> None:
     """Show a model's graph in a browser, until Ctrl-C."""
+    _require(artifact)
     path = _viewable(artifact)
     if importlib.util.find_spec("netron") is None:
         raise MissingDependencyError(
@@ -174,12 +188,24 @@ def view(
         netron.stop(address)
 
 
+def _require(artifact: Path) -> None:
+    """Refuse an artifact that does not exist."""
+    if not artifact.exists():
+        raise LoadError(f"{artifact} is not an opsmith artifact: no such folder")
+
+
 def _viewable(path: Path) -> Path:
     """Return the file that netron can show.
 
     Raises:
         ArtifactError: the artifact holds no such file.
+        LoadError: the file is a program's source.
     """
+    if path.suffix in _SOURCES:
+        raise LoadError(
+            f"{path} is a source file, not a model. opsmith show {path} draws what follows from a "
+            "declaration; opsmith export makes a model's artifact, which opsmith view shows"
+        )
     if path.is_file():
         return path
     from opsmith.targets import Artifact as OpenArtifact

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from opsmith.cli import output
-from opsmith.cli.options import AsJson, Debug, Files
+from opsmith.cli.options import AsJson, Debug, Files, in_a_folder
 
 
 def parse_size(text: str) -> dict[str, int]:
@@ -25,6 +25,28 @@ def parse_size(text: str) -> dict[str, int]:
             )
         found[name.strip()] = int(size)
     return found
+
+
+def _in_svg(path: Path | None) -> Path | None:
+    if path is not None and path.suffix != ".svg":
+        raise typer.BadParameter(f"{path}: the picture is SVG; name it {path.with_suffix('.svg')}")
+    return in_a_folder(path)
+
+
+def _require_whole(operators: list[Any], sizes: list[dict[str, int]]) -> None:
+    """Refuse sizes that leave a dimension open: what is timed would depend on chance."""
+    for operator in operators:
+        signature = operator.signature
+        needed = [name for name in signature.dims if name not in signature.variadic_dims]
+        for size in sizes:
+            missing = [name for name in needed if name not in size]
+            if missing and any(name in needed for name in size):
+                given = ",".join(f"{name}={number}" for name, number in size.items())
+                rest = ",".join(f"{name}=…" for name in missing)
+                raise typer.BadParameter(
+                    f"{operator.name} has the dimensions {', '.join(needed)}: write {given},{rest}",
+                    param_hint="--size",
+                )
 
 
 def register(app: typer.Typer) -> None:
@@ -51,13 +73,17 @@ def register(app: typer.Typer) -> None:
             float, typer.Option(min=0, help="After so many the rounds of one size end.")
         ] = 20.0,
         save: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Keep the figures, to compare with.")
+            Path | None,
+            typer.Option(
+                metavar="FILE", callback=in_a_folder, help="Keep the figures, to compare with."
+            ),
         ] = None,
         compare: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Say what changed since it was saved.")
         ] = None,
         plot: Annotated[
-            Path | None, typer.Option(metavar="FILE.svg", help="Draw the times as a picture.")
+            Path | None,
+            typer.Option(metavar="FILE.svg", callback=_in_svg, help="Draw the times as a picture."),
         ] = None,
         as_json: AsJson = False,
         json_schema: Annotated[
@@ -82,14 +108,12 @@ def register(app: typer.Typer) -> None:
         from opsmith.bench.plot import to_svg
         from opsmith.operators.importing import import_all
 
-        for file, option in ((save, "--save"), (plot, "--plot")):
-            if file is not None and not file.parent.is_dir():
-                raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
         if candidate is not None and not candidate.is_file():
             raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
         sizes = [parse_size(text) for text in size or ()]
         before = benchmarks.Benchmark.load(compare) if compare is not None else None
-        operators = import_all(files)
+        operators = list(import_all(files))
+        _require_whole(operators, sizes)
         console = output.stderr() if as_json else output.stdout(80)
 
         with output.progress(console) as progress:

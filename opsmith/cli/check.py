@@ -2,6 +2,9 @@
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +12,7 @@ import typer
 
 from opsmith.cli import extra, output
 from opsmith.cli.options import AsJson, AsJunit, AsPage, Debug, Files
-from opsmith.errors import INCOMPLETE
+from opsmith.errors import INCOMPLETE, no_such
 
 _ARGUMENTS = "opsmith.arguments"
 
@@ -35,13 +38,6 @@ def _print_checks(value: bool) -> None:
         raise typer.Exit
 
 
-def _require_folders(report: Path | None, junit: Path | None) -> None:
-    """Refuse report files in folders that do not exist, before anything runs."""
-    for path, option in ((report, "--report"), (junit, "--junit")):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
-
-
 def _write(result: Any, report: Path | None, junit: Path | None) -> None:
     """Write a report into the requested files."""
     for path, write in ((report, result.to_html), (junit, result.to_junit)):
@@ -58,10 +54,18 @@ def _sanitizers(names: str) -> list[str]:
     for name in asked:
         if name not in SANITIZERS:
             raise typer.BadParameter(
-                f"there is no sanitizer {name!r}; there are {', '.join(SANITIZERS)}",
-                param_hint="--sanitize",
+                no_such("sanitizer", name, SANITIZERS), param_hint="--sanitize"
             )
     return [f"sanitize_{name}" for name in asked]
+
+
+def _require_device_types(names: list[str]) -> None:
+    """Refuse the name of a device type that does not exist."""
+    from opsmith.kernels import DEVICES, find_device
+
+    for name in names:
+        if find_device(name) is None:
+            raise typer.BadParameter(no_such("device type", name, DEVICES), param_hint="--device")
 
 
 def _cores() -> int:
@@ -223,7 +227,6 @@ def check(
     Exit code 0: all that ran passed. 1: something failed. 2: the command line is wrong. 5: nothing
     failed, and a check was cut short or of an operator nothing was checked.
     """
-    _require_folders(report, junit)
     if quick and select:
         raise typer.BadParameter(
             "--check says which checks to run, and --quick too; give one of them",
@@ -240,6 +243,8 @@ def check(
     from opsmith.checks.isolation import prestart
     from opsmith.compat.gc_pause import uncollected
 
+    _require_device_types(device or [])
+    sanitizers = _sanitizers(sanitize)
     jobs = jobs or _cores()
     # Few of the selected or quick checks compile, so one process is enough.
     with prestart.begun(1 if quick or select else min(jobs, 2)):
@@ -253,9 +258,15 @@ def check(
         selected = [name for name in names if name] or (list(checks.QUICK) if quick else None)
         # With --json, stdout holds only JSON, so the rows go to stderr.
         console = output.stderr() if as_json else output.stdout()
-        flags = [*(name for name, _ in extra.found(ctx)), *_sanitizers(sanitize)]
+        flags = [*(name for name, _ in extra.found(ctx)), *sanitizers]
         table = Table(console.print, [one.name for one in checks_of(selected, flags)])
-        with output.progress(console) as progress:
+        rows: list[Any] = []
+
+        def show(row: Any) -> None:
+            rows.append(row)
+            table.add(row)
+
+        with _summing_up(rows, table), output.progress(console) as progress:
             result = checks.run(
                 operators,
                 select=selected,
@@ -270,7 +281,7 @@ def check(
                 devices=device or (),
                 allow_cut_short=allow_cut_short,
                 progress=progress,
-                on_row=table.add,
+                on_row=show,
             )
             table.flush()
     if files_to is not None:
@@ -283,6 +294,21 @@ def check(
         end(console, result)
     _write(result, report, junit)
     raise typer.Exit(_EXIT_CODES[result.outcome])
+
+
+@contextmanager
+def _summing_up(rows: list[Any], table: Any) -> Iterator[None]:
+    """Say what passed until Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        table.flush()
+        count = Counter(row.status for row in rows)
+        counted = ", ".join(f"{number} {status}" for status, number in count.items())
+        output.say_error(
+            f"interrupted; {counted or 'no check had ended'}, and the rest did not run"
+        )
+        raise typer.Exit(130) from None
 
 
 def judge(
@@ -317,7 +343,6 @@ def judge(
     from opsmith.checks.report.table import Table, end
     from opsmith.judge import judge as reach_verdict
 
-    _require_folders(report, junit)
     console = output.stderr() if as_json else output.stdout()
     table = Table(console.print)
     try:

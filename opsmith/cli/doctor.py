@@ -208,7 +208,9 @@ def _targets() -> Iterator[Finding]:
         problem = target.available() or ""
         note = "" if problem else _import_problem(target.packages)
         remedy = problem or (target.install if note else "")
-        yield Finding(target.name, not remedy, False, version, used_for, note, remedy)
+        # The interpreter has a row of its name.
+        name = "python modules" if target.name == "python" else target.name
+        yield Finding(name, not remedy, False, version, used_for, note, remedy)
     for name, problem in broken_targets().items():
         yield Finding(name, False, False, "", f"target {name}", problem, "mend or uninstall it")
 

@@ -8,6 +8,13 @@ import typer
 _DEBUG = "opsmith.debug"
 
 
+def in_a_folder(path: Path | None) -> Path | None:
+    """Refuse, before anything runs, a file to write in a folder that does not exist."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}")
+    return path
+
+
 def _set_debug(ctx: typer.Context, value: bool) -> None:
     if value:
         ctx.meta[_DEBUG] = True
@@ -32,8 +39,12 @@ Debug = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead of a table.")]
 AsPage = Annotated[
-    Path | None, typer.Option(metavar="OUT.html", help="Also write the report as a page.")
+    Path | None,
+    typer.Option(metavar="OUT.html", callback=in_a_folder, help="Also write the report as a page."),
 ]
 AsJunit = Annotated[
-    Path | None, typer.Option(metavar="OUT.xml", help="Also write the report as JUnit's XML.")
+    Path | None,
+    typer.Option(
+        metavar="OUT.xml", callback=in_a_folder, help="Also write the report as JUnit's XML."
+    ),
 ]

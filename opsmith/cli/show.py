@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opsmith.cli import output
-from opsmith.cli.options import Debug, Files
+from opsmith.cli.options import Debug, Files, in_a_folder
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -26,7 +26,14 @@ def register(app: typer.Typer) -> None:
     def show(
         sources: Files,
         svg: Annotated[
-            Path | None, typer.Option(metavar="OUT.svg", help="Also draw it as a picture.")
+            Path | None,
+            typer.Option(
+                "--svg",
+                "-o",
+                metavar="OUT.svg",
+                callback=in_a_folder,
+                help="Also draw it as a picture.",
+            ),
         ] = None,
         debug: Debug = False,
     ) -> None:

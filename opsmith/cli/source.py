@@ -33,9 +33,16 @@ def load_source(source: str, *, operators: bool = False) -> dict[str, Any]:
     module = import_module(where)
     found = getattr(module, name, None)
     if found is None:
-        raise LoadError(
-            f"{where} has no {name!r}; it has {', '.join(_candidates(module)) or 'none'}"
+        there = ", ".join(_candidates(module))
+        has = (
+            f"it has {there}"
+            if there
+            else (
+                "it has no function that returns a model and its arguments. Write one, def "
+                f"{name}(): return model, (x,), or name the file alone to export its operators"
+            )
         )
+        raise LoadError(f"{where} has no {name!r}; {has}")
     if isinstance(found, torch.nn.Module):
         raise LoadError(
             f"{source} is a module, and exporting it needs an example of its arguments. Name a "

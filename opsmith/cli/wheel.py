@@ -7,6 +7,7 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import Debug
+from opsmith.errors import no_such
 
 
 def register(app: typer.Typer) -> None:
@@ -17,9 +18,9 @@ def register(app: typer.Typer) -> None:
         source: Annotated[
             Path, typer.Argument(help="A folder with a pyproject.toml, or one Python file.")
         ],
-        out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the wheel goes.")] = Path(
-            "dist"
-        ),
+        out: Annotated[
+            Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the wheel goes.")
+        ] = Path("dist"),
         platform: Annotated[
             list[str] | None,
             typer.Option(
@@ -58,10 +59,7 @@ def register(app: typer.Typer) -> None:
 
         layouts = {"wheel": build_wheel, "hf": build_folder}
         if layout not in layouts:
-            raise typer.BadParameter(
-                f"there is no layout {layout!r}; there are {', '.join(layouts)}",
-                param_hint="--layout",
-            )
+            raise typer.BadParameter(no_such("layout", layout, layouts), param_hint="--layout")
         for one in platform or ["native"]:
             made = layouts[layout](
                 source,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsmith.errors import ExportError
+from opsmith.errors import OptionError, no_such
 from opsmith.kernels.build import toolchain
 from opsmith.kernels.build.files import cache_folder, write_atomically
 from opsmith.kernels.build.scratch import scratch_folder
@@ -55,12 +55,12 @@ def find_platform(name: str) -> Platform:
     """Return a platform by its name or its tag.
 
     Raises:
-        ExportError: the platform does not exist.
+        OptionError: the platform does not exist.
     """
     for one in PLATFORMS.values():
         if name in (one.name, one.tag):
             return one
-    raise ExportError(f"there is no platform {name!r}; there are {', '.join(PLATFORMS)}")
+    raise OptionError(no_such("platform", name, PLATFORMS))
 
 
 @contextmanager

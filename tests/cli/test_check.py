@@ -170,10 +170,10 @@ def test_a_report_without_a_folder_is_refused_before_anything_runs(cli, write, o
     assert "there is no folder absent" in outcome.stderr
 
 
-def test_an_unknown_check_is_refused_with_those_that_there_are(cli, write):
+def test_an_unknown_check_is_refused_with_the_nearest(cli, write):
     outcome = cli("check", write("cli_unknown", 2), "--check", "referense")
     assert outcome.code == 2
-    assert "there is no check 'referense'; there are build, dispatch, reference" in outcome.stderr
+    assert "there is no check 'referense'; did you mean 'reference'?" in outcome.stderr
 
 
 def test_the_checks_are_listed(cli):

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from opsmith.errors import OpsmithError, UnknownTargetError
+from opsmith.errors import OpsmithError, UnknownTargetError, no_such
 from opsmith.targets.exporting.protocol import Target
 
 GROUP = "opsmith.targets"
@@ -82,7 +82,7 @@ def get_target(name: str) -> Target:
         return found.targets[name]
     if name in found.broken:
         raise OpsmithError(found.broken[name])
-    raise UnknownTargetError(f"no target {name!r}; there are {', '.join(target_names())}")
+    raise UnknownTargetError(no_such("target", name, target_names()))
 
 
 def all_targets() -> tuple[Target, ...]:

@@ -278,7 +278,7 @@ def test_mistaken_options(refused):
         ops.reverse, form={"a::b": "inline"}
     )
     message = refused(ops.reverse, target="tensorflow", error=OpsmithError)
-    assert message.startswith("no target 'tensorflow'; there are aotinductor, ")
+    assert message.startswith("there is no target 'tensorflow'; there are aotinductor, ")
 
 
 def test_a_model_that_cannot_be_traced(refused):

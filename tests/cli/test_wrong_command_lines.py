@@ -1,0 +1,110 @@
+"""Every wrong command line ends with exit code 2 and one line, before anything is built."""
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+OPERATOR = """
+import opsmith
+from jaxtyping import Float
+from torch import Tensor
+
+@opsmith.op("wrong_line::scale_{name}")
+def scale_{name}(x: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    return x * 2
+"""
+
+
+#: No two tests declare an operator of one name.
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "wrong_line.py"
+    path.write_text(OPERATOR.format(name=f"rows_{next(_NUMBERS)}"))
+    return path.name
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("chekc FILE", "No such command 'chekc'. Did you mean 'check'"),
+        ("--versoin", "No such option: --versoin"),
+        ("check FILE --chekc layouts", "No such option: --chekc"),
+        ("check FILE --check layuots", "there is no check 'layuots'; did you mean 'layouts'?"),
+        ("check FILE --device cdua", "there is no device type 'cdua'; did you mean 'cuda'?"),
+        ("check FILE --sanitize adress", "there is no sanitizer 'adress'; did you mean 'address'?"),
+        ("check FILE --report no/x.html", "'--report': there is no folder no."),
+        ("check FILE --junit no/x.xml", "'--junit': there is no folder no."),
+        ("check FILE --seed a", "'--seed': Input should be a valid integer"),
+        ("check", "Missing argument 'FILE...'"),
+        ("show FILE --svg no/x.svg", "there is no folder no."),
+        ("adopt aten::asinh --out no/x.py", "there is no folder no."),
+        ("bench FILE --size N=4", "has the dimensions N, C: write N=4,C=…"),
+        ("bench FILE --size N=4,C=2,K=3", "names the dimension 'K'; the arguments have N, C"),
+        ("bench FILE --size N:4", "'N:4': expected NAME=SIZE, as in N=4096,C=768"),
+        ("bench FILE --plot x.bmp", "x.bmp: the picture is SVG; name it x.svg"),
+        ("bench FILE --save no/x.json", "there is no folder no."),
+        ("export FILE:example", "has no 'example'; it has no function that returns a model"),
+        ("export FILE --target onxruntime", "no target 'onxruntime'; did you mean 'onnxruntime'?"),
+        ("view FILE", "is a source file, not a model. opsmith show wrong_line.py draws"),
+        ("view nodist", "nodist is not an opsmith artifact: no such folder"),
+        ("run nodist", "nodist is not an opsmith artifact: no such folder"),
+        ("wheel FILE --platform sparc", "there is no platform 'sparc'; there are x86_64, aarch64"),
+        ("wheel FILE --layout whl", "there is no layout 'whl'; did you mean 'wheel'?"),
+        ("explain OPS-LAYOT", "there is no code 'OPS-LAYOT'"),
+        ("new 1bad", "'1bad' is not an identifier"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_line(line, said, file, cli):
+    outcome = cli(*line.replace("FILE", file).split())
+    assert outcome.code == 2
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith("error: ")
+    assert len(outcome.stderr.splitlines()) == 1
+    assert said in outcome.stderr
+
+
+def test_the_cache_says_where_and_how_large_it_is_and_removes_only_its_own(
+    cli, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPSMITH_CACHE", str(tmp_path))
+    (tmp_path / "libraries" / "demo").mkdir(parents=True)
+    (tmp_path / "libraries" / "demo" / "x.so").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "mine.txt").write_text("not opsmith's")
+    shown = cli("cache")
+    assert shown.code == 0
+    assert str(tmp_path) in shown.stdout
+    assert "3.0 MB" in shown.stdout
+    assert json.loads(cli("cache", "--json").stdout) == {
+        "folder": str(tmp_path),
+        "bytes": {"libraries": 3_000_000},
+    }
+    assert "removed 3.0 MB" in cli("cache", "--clear").stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_passed_before(file):
+    """The second operator waits for ever, so that the interrupt meets a running check."""
+    with open(file, "a") as more:
+        more.write(OPERATOR.format(name="forever").replace("return x * 2", "while True: pass"))
+    command = [sys.executable, "-m", "opsmith", "check", file, "--check", "reference", "--jobs=1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        for line in running.stdout:
+            if line.startswith("✓"):
+                break
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
+        assert running.wait(60) == 130
+    assert "error: interrupted; 1 passed, and the rest did not run" in said
