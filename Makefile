@@ -120,7 +120,7 @@ adoption: .venv/installed
 .PHONY: triton
 triton: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
-	OPSMITH_REQUIRE_TRITON=1 $(BIN)/python -m pytest tests/in_triton tests/kernels/test_triton.py \
+	OPSMITH_REQUIRE_TRITON=1 $(BIN)/python -m pytest tests/in_triton tests/kernels/languages/test_triton.py \
 	  tests/docs/test_tutorial_pages.py
 
 # Installs nothing and needs no network: the Python is the machine's own, or whatever GPU_PYTHON is.

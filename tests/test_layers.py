@@ -107,3 +107,19 @@ def test_the_tests_import_each_other_by_names_of_their_own():
     for file in [*tested, *(REPOSITORY / "docs" / "site").glob("*.py")]:
         places[file.name].append(str(file.relative_to(REPOSITORY)))
     assert [found for found in places.values() if len(found) > 1] == []
+
+
+#: Folders of tests that are no room of opsmith's: what each is for, the Makefile or its files say.
+TIERS = ["docs", "faults", "fuzz", "gallery", "in_triton", "npu", "npu/device"]
+
+
+def test_the_tests_stand_where_what_they_test_stands_and_no_folder_is_long():
+    tests = REPOSITORY / "tests"
+    folders = {file.parent for file in tests.rglob("*.py")}
+    tested = {folder for folder in folders if any(folder.glob("test_*.py"))} - {tests}
+    names = {folder.relative_to(tests).as_posix() for folder in tested}
+    assert [
+        name for name in sorted(names - {*TIERS}) if not (REPOSITORY / "opsmith" / name).is_dir()
+    ] == []
+    long = {folder: sum(file.is_file() for file in folder.iterdir()) for folder in folders}
+    assert {folder: count for folder, count in long.items() if count > 20} == {}

@@ -20,7 +20,7 @@ from opsmith.checks.report.case_counts import Due
 from opsmith.checks.run_report import Report
 from opsmith.judge import judge
 
-SPEC = Path(__file__).parent / "judge" / "spec.py"
+SPEC = Path(__file__).parents[1] / "judge" / "spec.py"
 
 
 @opsmith.op("cut_short::twice")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "checks"), str(HERE.parent / "checks" / "cuda")]
+sys.path[:0] = [str(HERE)]
 
 import torch  # noqa: E402
 from peers import NAMES, found_by  # noqa: E402

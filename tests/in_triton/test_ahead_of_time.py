@@ -1,7 +1,8 @@
 """Triton compiles kernels for GPUs that are not here, into libraries that need no Python.
 
 How such a library chooses and launches is tested without Triton, in
-``tests/kernels/test_triton_launch.py``. That the GPU then computes what is right, only a GPU shows.
+``tests/kernels/languages/test_triton_launch.py``. That the GPU then computes what is right, only a
+GPU shows.
 """
 
 import os

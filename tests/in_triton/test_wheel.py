@@ -1,7 +1,7 @@
 """A wheel carries what Triton compiled, and where it is installed the GPUs decide who launches.
 
 The GPUs are said to be there, and so is PyTorch's library for them: what is launched is tested in
-``tests/kernels/test_triton_launch.py``.
+``tests/kernels/languages/test_triton_launch.py``.
 """
 
 from __future__ import annotations

@@ -5,18 +5,14 @@ Compiling takes ten seconds and more, so the cache is the user's own, not one of
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from aoti_models import Everything, Keeping, Net, everything_args, export, net_args
 
 from opsmith import targets
 from opsmith.targets.aotinductor.build_runner import build_runner
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from aoti_models import Everything, Keeping, Net, everything_args, export, net_args
 
 
 @pytest.fixture(scope="session")

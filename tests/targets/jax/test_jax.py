@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ import opsmith
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 
 import ort_operators as operators  # noqa: E402
 from ort_calls import CALLS, arguments, expected  # noqa: E402

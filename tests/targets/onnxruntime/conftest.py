@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 
 import opsmith
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import custom_class_samples as samples
 import onnx
 import pytest
 import torch
@@ -12,10 +10,6 @@ from torch import nn
 
 import opsmith
 from examples.identity_model.identity_model import IdentityModel
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "operators"))
-
-import custom_class_samples as samples
 
 EXPORTERS = ["dynamo", "torchscript"]
 FORMS = ["library", "inline"]

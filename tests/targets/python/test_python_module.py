@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import pickle
 import pydoc
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,6 @@ import opsmith
 
 pytest.importorskip("nanobind")
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 
 import ort_operators as operators
 import python_operators as own

@@ -19,8 +19,6 @@ from opsmith import checks
 
 pytest.importorskip("nanobind")
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "onnxruntime"))
 
 import ort_operators as operators
 

@@ -139,7 +139,7 @@ def test_files_that_a_kill_left_go_when_the_same_is_written_again(tmp_path: Path
 
 def test_the_command_line_says_it_in_one_line(cli, file: Path, monkeypatch) -> None:
     monkeypatch.setenv("OPSMITH_CACHE", str(file / "cache"))
-    source = Path(__file__).parents[2] / "gallery" / "my_add" / "my_add.py"
+    source = Path(__file__).parents[3] / "gallery" / "my_add" / "my_add.py"
     said = cli("build", source)
     assert said.code == 1
     lines = said.stderr.splitlines()  # one of each kernel

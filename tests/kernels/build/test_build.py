@@ -275,7 +275,7 @@ def test_a_cached_kernel_loads_without_heavy_imports(folder: Path) -> None:
     script = f"""
 import sys, torch, jaxtyping
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from tests.kernels.test_build import kernel
 kernel(Path({str(folder)!r})).load()
 print([name for name in ("jinja2", "cmake", "ninja", "rich", "filelock") if name in sys.modules])

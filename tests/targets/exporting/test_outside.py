@@ -18,7 +18,7 @@ from opsmith.cli import doctor
 from opsmith.targets import all_targets, get_target, target_names
 from opsmith.targets.exporting import registry as target_registry
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "targets.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "targets.md"
 FILES = re.compile(r"^`([\w/]+\.(?:py|toml))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^(opsmith \S.*?)(?:  +\S.*)?$", re.MULTILINE)
 

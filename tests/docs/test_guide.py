@@ -11,7 +11,7 @@ import pytest
 from opsmith import checks
 from opsmith.checks.report.failure_codes import catalogue
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 GUIDE = (REPOSITORY / "opsmith" / "guide.md").read_text()
 FILE = re.compile(r"^`([\w.]+)`:\n\n```(?:py|cpp)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -163,7 +163,7 @@ def test_two_processes_compile_a_kernel_once(folder: Path, compiler: Compiler) -
             [sys.executable, "-c", script, name],
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
         for name in ("one", "two")
     ]
@@ -187,7 +187,7 @@ def test_an_interrupted_compilation_leaves_nothing_behind(folder: Path, compiler
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         stderr=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         start_new_session=True,
     )
     while not (folder / "began").exists():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from translations import FENCE, links, not_in_chinese, prose, structure
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 ENGLISH, CHINESE = ((REPOSITORY / name).read_text() for name in ("README.md", "README.zh.md"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "identity_model"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "identity_model"
 
 
 @pytest.mark.long

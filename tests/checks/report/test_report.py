@@ -63,7 +63,7 @@ def test_the_table_fits_the_terminal(report, width):
     assert max(map(len, lines)) <= width
     assert any(line.startswith("report::half_right  kernel: cpu") for line in lines)
     assert any(re.match(r"✗  reference +\d+ +\S+ +[\d.]+ s", line) for line in lines)
-    assert any("repeat: opsmith check tests/checks/test_report.py" in line for line in lines)
+    assert any("repeat: opsmith check tests/checks/report/test_report.py" in line for line in lines)
     assert lines[-1].startswith("1 operator: 1 passed, 1 failed, 4 not applicable; 3 of ")
 
 

@@ -14,7 +14,7 @@ try:
 except ImportError:  # Python 3.10
     import tomli as tomllib
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 OWN = [target for target in all_targets() if type(target).__module__.startswith("opsmith.")]
 

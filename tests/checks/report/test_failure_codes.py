@@ -21,7 +21,7 @@ from opsmith.kernels.build.torch_paths import torch_paths
 from opsmith.kernels.cuda_emulator import find_obstacle
 from opsmith.operators.importing import import_operators
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 SOURCES = sorted((REPOSITORY / "opsmith").rglob("*.py"))
 CODE = re.compile(r"OPS(?:-[A-Z]+)+")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

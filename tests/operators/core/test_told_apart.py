@@ -100,7 +100,9 @@ def test_a_source_of_what_has_no_file_lies_in_the_working_folder(
     assert source_path("kernel.cpp", of_a_cell, "a::b") == tmp_path / "kernel.cpp"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert source_path("~/kernel.cpp", line, "a::b") == tmp_path / "kernel.cpp"
-    with pytest.raises(DeclarationError, match=r"there is no file .*tests/operators/kernel\.cpp"):
+    with pytest.raises(
+        DeclarationError, match=r"there is no file .*tests/operators/core/kernel\.cpp"
+    ):
         source_path("kernel.cpp", line, "a::b")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 FILES = re.compile(r"^`(\w+\.(?:py|cpp))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"^prints .*?:\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
