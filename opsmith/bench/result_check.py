@@ -92,6 +92,7 @@ class Verdict:
             first.evaluate,
             arguments,
             first.derivative,
+            signature=first.signature,
         )
 
 

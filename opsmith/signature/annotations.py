@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class Extent:
 @dataclass(frozen=True)
 class Sorted:
     """Require that no value is below the one before it, along the last dimension.
+
+    Every call requires it of an argument. Of a result, `opsmith check` requires it, and of the
+    reference's own result too.
 
     Attributes:
         first: the required first value; `None` if it may be any.
@@ -170,5 +174,37 @@ class Philox:
     """
 
 
+@dataclass(frozen=True)
+class Selects:
+    """Accept each index that selects as good a value as the reference's index does.
+
+    Where several candidates are equal, or rounding decides which one is the least, the indices of
+    a kernel and of the reference may differ, and both are right. A row that the reference fills
+    with different indices must not have an index twice.
+
+    Attributes:
+        by: the values that the candidates have: the name of a tensor argument or of another result
+            (``out0``), or a function whose parameters are arguments of the operator, by name.
+        dim: the dimension of these values along which the index selects. The index has their other
+            dimensions, and any number of places along `dim`, or no such dimension.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from jaxtyping import Int64
+        >>> from torch import Tensor
+        >>> best = Annotated[Int64[Tensor, "N"], Selects("scores")]
+        >>> def distances(a: Tensor, b: Tensor) -> Tensor:
+        ...     return (a[:, None] - b).square().sum(-1)
+        >>> nearest = Annotated[Int64[Tensor, "N 3"], Selects(distances)]
+    """
+
+    by: str | Callable[..., Any]
+    dim: int = -1
+
+    def __repr__(self) -> str:
+        by = getattr(self.by, "__name__", repr(self.by))
+        return f"Selects({by}{'' if self.dim == -1 else f', dim={self.dim}'})"
+
+
 Annotation = Index | Between | Positive | Extent | Sorted | Total | Starts
-Mark = NonDifferentiable | Unspecified
+Mark = NonDifferentiable | Unspecified | Selects

@@ -14,14 +14,13 @@ from typing import Any, NoReturn
 
 from opsmith.errors import DeclarationError
 from opsmith.signature import checking, hints
-from opsmith.signature.annotations import Philox
+from opsmith.signature.annotations import Philox, Selects
 from opsmith.signature.constraints import Constraint, PartStarts
 from opsmith.signature.hints import AnnotationProblem
 from opsmith.signature.model import Signature
 from opsmith.signature.parameters import (
     NO_DEFAULT,
     Parameter,
-    Result,
     ScalarType,
     SequenceType,
     TensorListType,
@@ -146,10 +145,7 @@ def signature_of(
         namespace,
         name,
         _told_of_each_other(parameters),
-        tuple(
-            Result("out" if len(results) == 1 else f"out{position}", type_, differentiable)
-            for position, (type_, differentiable) in enumerate(results)
-        ),
+        tuple(results),
         tuple(data_dependent),
         tuple(parallel_dims),
         tuple(summed_dims),
@@ -232,6 +228,11 @@ def _parameter(
         annotation=text,
         unspecified=unspecified,
     )
+    for mark in part.marks:
+        if isinstance(mark, Selects):
+            refuse(
+                f"parameter '{name}: {text}': {mark!r} is for results: it says which index is right"
+            )
     if not (result.differentiable or result.tensor_type):
         refuse(f"parameter '{name}: {text}': only tensors have gradients; leave the mark out")
     problem_text = _drawn_problem(result) or _default_problem(result) or _mutation_problem(result)

@@ -22,6 +22,7 @@ from opsmith.signature.annotations import (
     NonDifferentiable,
     Philox,
     Positive,
+    Selects,
     Sorted,
     Starts,
     Total,
@@ -32,6 +33,7 @@ from opsmith.signature.dtypes import ALL_DTYPES, ANY, COMMON, DTypes, known_dtyp
 from opsmith.signature.expressions import ExpressionError
 from opsmith.signature.parameters import (
     Kind,
+    Result,
     ScalarType,
     SequenceType,
     TensorListType,
@@ -131,14 +133,15 @@ def strip_result(annotation: Any) -> Stripped:
     """Strip the annotation of a result.
 
     Raises:
-        AnnotationProblem: the annotation constrains the values of a result, which is not supported.
+        AnnotationProblem: the annotation says something that is for arguments only.
     """
     part = strip(annotation)
     for constraint in part.constraints:
-        raise AnnotationProblem(
-            f"{constraint!r} is for arguments: nothing enforces what a result's values are; leave "
-            "it out, or say it in the docstring"
-        )
+        if not isinstance(constraint, Sorted):
+            raise AnnotationProblem(
+                f"{constraint!r} is for arguments: nothing enforces what a result's values are; "
+                "leave it out, or say it in the docstring"
+            )
     for mark in part.marks:
         if isinstance(mark, Unspecified):
             raise AnnotationProblem(
@@ -273,10 +276,8 @@ def _sequence_type(
     return SequenceType(kind, None)
 
 
-def results(
-    annotation: Any, scalars: Collection[str]
-) -> list[tuple[TensorType | TensorListType, bool]]:
-    """Return the type of each result, and whether it has a gradient.
+def results(annotation: Any, scalars: Collection[str]) -> list[Result]:
+    """Return the results that a return annotation declares.
 
     Raises:
         AnnotationProblem: the message begins with the annotation.
@@ -292,8 +293,8 @@ def results(
             raise AnnotationProblem(
                 f"{show(annotation)}: write list[...] for any number of results"
             )
-    found: list[tuple[TensorType | TensorListType, bool]] = []
-    for member in members:
+    found: list[Result] = []
+    for position, member in enumerate(members):
         try:
             part = strip_result(member)
             if part.base is Philox:
@@ -302,6 +303,7 @@ def results(
                     'write Int64[Tensor, "2"]'
                 )
             type_ = type_of(part.base, scalars)
+            constraints = constraints_of(part.constraints, type_, scalars)
         except AnnotationProblem as problem:
             raise AnnotationProblem(f"{show(member)}: {problem}") from None
         if part.optional:
@@ -316,7 +318,19 @@ def results(
                 f"{show(member)}: a result is a tensor; return a 0-dimensional one, "
                 f'as in Float[Tensor, ""]'
             )
-        found.append((type_, part.differentiable))
+        selects = [mark for mark in part.marks if isinstance(mark, Selects)]
+        if len(selects) > 1:
+            raise AnnotationProblem(f"{show(member)}: an index selects by one value; give one")
+        found.append(
+            Result(
+                "out" if len(members) == 1 else f"out{position}",
+                type_,
+                part.differentiable,
+                constraints,
+                selects[0] if selects else None,
+                show(member),
+            )
+        )
     return found
 
 

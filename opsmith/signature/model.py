@@ -267,7 +267,7 @@ class Signature:
         """
         dtypes = [p.tensor_type and p.tensor_type.dtypes.names for p in self.parameters]
         results = [
-            (str(one.type), one.tensor_type.dtypes.names, one.differentiable)
+            (one.annotation or str(one.type), one.tensor_type.dtypes.names, one.differentiable)
             for one in self.results
         ]
         annotations = [parameter.annotation for parameter in self.parameters]

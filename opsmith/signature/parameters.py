@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Constraint, ValueRange
 from opsmith.signature.dtypes import INTEGRAL, DTypes
 from opsmith.signature.shapes import Shape
@@ -170,11 +171,17 @@ class Result:
         name: ``out``, or ``out0``, ``out1``, … if there are several results.
         type: its type.
         differentiable: whether gradients may come from it.
+        constraints: the order of its values, which the checks require.
+        selects: the values by which its indices select, if it holds indices.
+        annotation: the annotation as messages quote it.
     """
 
     name: str
     type: TensorType | TensorListType
     differentiable: bool = True
+    constraints: tuple[Constraint, ...] = ()
+    selects: Selects | None = None
+    annotation: str = ""
 
     @property
     def tensor_type(self) -> TensorType:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import NoReturn
 
 from opsmith.signature import expressions
+from opsmith.signature.annotations import Selects
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
 from opsmith.signature.equations import unsolvable
@@ -30,9 +32,11 @@ def check(signature: Signature, refuse: Refuse) -> None:
     for parameter in signature.parameters:
         _parameter_shape(signature, parameter, refuse)
         for constraint in parameter.constraints:
-            _constraint(signature, parameter, constraint, refuse)
+            owner = f"parameter '{parameter.name}: {parameter.annotation}'"
+            _constraint(signature, parameter, constraint, owner, refuse)
     for result in signature.results:
         _result_shape(signature, result, refuse)
+        _result_values(signature, result, refuse)
     _claims(signature, refuse)
 
 
@@ -184,9 +188,12 @@ def _bound(signature: Signature) -> str:
 
 
 def _constraint(
-    signature: Signature, parameter: Parameter, constraint: Constraint, refuse: Refuse
+    signature: Signature,
+    parameter: Parameter,
+    constraint: Constraint,
+    owner: str,
+    refuse: Refuse,
 ) -> None:
-    owner = f"parameter '{parameter.name}: {parameter.annotation}'"
     type_ = parameter.tensor_type
     if parameter.is_tensor_list:
         refuse(f"{owner}: a constraint on the values of a list of tensors is not supported")
@@ -314,6 +321,72 @@ def _result_shape(signature: Signature, result: Result, refuse: Refuse) -> None:
                 )
             case Fixed(expression):
                 _readable(signature, expression, frozenset(), f"the result {result.type}", refuse)
+
+
+def _result_values(signature: Signature, result: Result, refuse: Refuse) -> None:
+    owner = f"the result {result.annotation}"
+    lists = [one.type for one in signature.results if not isinstance(one.type, TensorType)]
+    if lists and (result.constraints or result.selects):
+        refuse(
+            f"{owner}: what a result's values are is declared of tensors, and beside {lists[0]} no "
+            "position is fixed; return tensors"
+        )
+    for constraint in result.constraints:
+        _constraint(signature, Parameter(result.name, result.type), constraint, owner, refuse)
+    selects = result.selects
+    if selects is None:
+        return
+    if not isinstance(result.type, TensorType) or not is_integral(result.type):
+        refuse(f'{owner}: {selects!r} is for a tensor of indices, as in Int64[Tensor, "N"]')
+    if isinstance(selects.by, str):
+        values = _values_of(signature, result, selects.by, owner, refuse)
+        _selected(result.type, values, selects, owner, refuse)
+        return
+    if not callable(selects.by):
+        refuse(f"{owner}: Selects takes a name or a function, and that is {selects.by!r}")
+    for parameter in inspect.signature(selects.by).parameters.values():
+        if parameter.name not in signature.by_name:
+            refuse(
+                f"{owner}: {selects!r} takes {parameter.name!r}, which is no argument of the "
+                f"operator; there are {', '.join(map(repr, signature.by_name))}"
+            )
+
+
+def _values_of(
+    signature: Signature, result: Result, name: str, owner: str, refuse: Refuse
+) -> TensorType:
+    """Return the type of the argument or result by whose values a result selects."""
+    others = {one.name: one.type for one in signature.results if one is not result}
+    given = {one.name: one.type for one in signature.tensors if not one.optional}
+    found = {**others, **given}.get(name)
+    if not isinstance(found, TensorType):
+        known = [n for n, type_ in {**given, **others}.items() if isinstance(type_, TensorType)]
+        refuse(
+            f"{owner}: {result.selects!r} must name a required tensor argument or another result; "
+            f"there are {', '.join(map(repr, known)) or 'none'}. Of values that are neither, give "
+            "the function that computes them from the arguments"
+        )
+    return found
+
+
+def _selected(
+    index: TensorType, values: TensorType, selects: Selects, owner: str, refuse: Refuse
+) -> None:
+    """Refuse an index whose dimensions are not those of the values, without the selected one."""
+    if index.shape is None or values.shape is None:
+        return
+    dims, own = list(map(str, values.shape.dims)), list(map(str, index.shape.dims))
+    position = selects.dim % len(dims) if -len(dims) <= selects.dim < len(dims) else None
+    if position is None or isinstance(values.shape.dims[position], Variadic):
+        refuse(f"{owner}: {selects!r}: {values} has no single dimension dim={selects.dim}")
+    rest = dims[:position] + dims[position + 1 :]
+    along = len(own) == len(dims) and not isinstance(index.shape.dims[position], Variadic)
+    if own != rest and not (along and own[:position] + own[position + 1 :] == rest):
+        several = " ".join([*dims[:position], "K", *dims[position + 1 :]])
+        refuse(
+            f"{owner}: {selects!r} selects along {dims[position]!r} of {values}, so that the index "
+            f'has the dimensions "{" ".join(rest)}", or "{several}" for K of each'
+        )
 
 
 def _claims(signature: Signature, refuse: Refuse) -> None:

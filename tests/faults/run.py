@@ -33,6 +33,7 @@ from opsmith import checks  # noqa: E402
 MODULES = (
     "values",
     "neighbours",
+    "selections",
     "sizes",
     "state",
     "classes",
@@ -54,6 +55,7 @@ COMPILED = "sizes that tracing fixes"
 CHECKS = {
     "values": "reference",
     "neighbours": "reference",
+    "selections": "reference",
     "overflow": "reference",
     "sizes": "reference",
     "layouts": "layouts",

@@ -15,6 +15,7 @@ from opsmith.checks.cases.layouts import CONTIGUOUS, SLICED
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
+from opsmith.operators.core.validation import SharedMemoryError
 
 
 @dataclass
@@ -108,7 +109,10 @@ def aliasing(trial: Trial) -> None:
     def one(case: Case) -> None:
         trial.accept(case)
         arguments = case.make(trial.subject.device)
-        returned = trial.call(arguments)
+        try:
+            returned = trial.call(arguments)
+        except SharedMemoryError as error:
+            raise Failure(str(error), code="OPS-RESULT-ALIAS") from error
         many = returned if isinstance(returned, list | tuple) else [returned]
         results = _tensors({f"result {n}" if n else "the result": v for n, v in enumerate(many)})
         owners = {

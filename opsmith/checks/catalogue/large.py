@@ -24,6 +24,7 @@ from opsmith.checks.cases.values import fill
 from opsmith.checks.isolation.memory import available
 from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.numerics.oracle import Expected
+from opsmith.checks.numerics.selections import selection_of
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten
@@ -98,6 +99,10 @@ def large(trial: Trial) -> None:
     for parameter in trial.signature.mutated:
         given[parameter.name] = given[parameter.name].clone()
     for number, (found, expected) in enumerate(zip(_run(trial, given), right, strict=True)):
+        if number < len(trial.signature.results):
+            selection = selection_of(trial.signature, number, values, right)
+            if selection is not None and found.shape == expected.shape:
+                found, expected = selection.selected(found, expected)
         _compare(f"result {number}" if number else "the result", found, expected, shown)
     trial.notes.append(f"with {shown}")
 

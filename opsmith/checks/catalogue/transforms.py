@@ -136,11 +136,15 @@ def _slice_truth(
     if len(owners) != len(truth.values):
         raise Inapplicable("lists of results cannot be sliced")
 
-    def cut(position: int, value: Tensor | None) -> Tensor | None:
-        type_ = owners[position].tensor_type
-        shape = type_.shape if type_ is not None else None
+    cuts: dict[int, tuple[int, int, int]] = {}
+    for position, owner in enumerate(owners):
+        shape = owner.tensor_type.shape if owner.tensor_type is not None else None
         axis = _axis(shape, dim, truth.values[position].dim())
-        return value if value is None or axis is None else value.narrow(axis, start, length)
+        if axis is not None:
+            cuts[position] = (axis, start, length)
+
+    def cut(position: int, value: Tensor | None) -> Tensor | None:
+        return value if value is None or position not in cuts else value.narrow(*cuts[position])
 
     def every(values: list[Any]) -> list[Any]:
         return [cut(position, value) for position, value in enumerate(values)]
@@ -156,6 +160,8 @@ def _slice_truth(
         truth.exact,
         evaluate,
         truth.arguments,
+        signature=truth.signature,
+        cuts=cuts,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import cmath
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from opsmith.checks.cases.case import show_shape
 from opsmith.checks.cases.layouts import bits, plain
-from opsmith.checks.numerics.oracle import Expected, tolerance
+from opsmith.checks.numerics.oracle import Expected, measure, tolerance, widen
+from opsmith.checks.numerics.selections import Claim, UnfitValuesError, claims_of, unsorted
+from opsmith.checks.numerics.sensitivity import Evaluate
 from opsmith.operators.core.arguments import dtype_name, is_float8
 
 #: Largest effective number of terms for which an element counts as a single term, not as a sum.
@@ -50,6 +53,12 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
         problem = f"gave {len(actual)} tensors, expected {len(truth.values)}"
         return Comparison(float("inf"), problem, "OPS-RESULT-COUNT")
     truth = _of_the_same_sizes(truth, actual)
+    claims = claims_of(truth)
+    for position in claims:
+        problem = _misplaced(actual[position], truth, position, claims[position])
+        if problem:
+            return Comparison(float("inf"), problem, "OPS-RESULT-DECLARED")
+    truth = _of_the_same_choices(truth, actual, claims)
     worst = Comparison(0.0)
     for position, name in enumerate(truth.names):
         value = plain(actual[position])
@@ -63,14 +72,24 @@ def compare(actual: Sequence[Tensor], truth: Expected) -> Comparison:
             )
         if value.numel() == 0:
             continue
+        claim = claims.get(position)
         ratio = _ratios(value, expected, _allowed(truth, position, value))
         if truth.undefined is not None:
             ratio = torch.where(truth.undefined[position], 0.0, ratio)
-        if bool((ratio > 1).any()):
+        if claim is not None and claim.selection is not None and bool((ratio > 1).any()):
+            try:
+                ratio = claim.selection.ratio(value, expected)
+            except UnfitValuesError as error:
+                return Comparison(float("inf"), f"{name}: {error}", "OPS-RESULT-DECLARED")
+            ratio = _overflowing(ratio, value, truth, position)
+        elif bool((ratio > 1).any()):
             ratio = _forgive(ratio, value, truth, position)
         found = float(ratio.max())
         if found > 1 and worst.problem is None:
             problem = _describe(name, value, truth, position, ratio)
+            if claim is not None and claim.selection is not None:
+                twice = claim.selection.repeats(value, expected)
+                problem += "; an index stands twice in its row" if twice else ""
             worst = Comparison(found, problem, _kind(value, expected, ratio))
         elif found > worst.error and worst.problem is None:
             worst = Comparison(found)
@@ -93,6 +112,62 @@ def _of_the_same_sizes(truth: Expected, actual: Sequence[Tensor]) -> Expected:
                 unknown: list[Tensor | None] = [None] * len(found)
                 return replace(truth, values=found, spread=unknown, terms=unknown, undefined=None)
     return truth
+
+
+def _of_the_same_choices(
+    truth: Expected, actual: Sequence[Tensor], claims: Mapping[int, Claim]
+) -> Expected:
+    """Return the truth for the choices of `actual`, if these are as good as the reference's.
+
+    Further results may depend on which of several equal candidates is chosen. They have to belong
+    to the indices beside them, however rounding decides.
+    """
+    for position, claim in claims.items():
+        value, right = plain(actual[position]), truth.values[position]
+        if claim.selection is None or len(actual) == 1 or truth.ties is None:
+            continue
+        if value.shape != right.shape or not value.numel():
+            continue
+        try:
+            if bool((claim.selection.ratio(value, right) > 1).any()):
+                continue
+        except UnfitValuesError:
+            continue
+        for results, choices in truth.ties.making(value):
+            same = torch.equal(results[position].long(), value.long())
+            if same and [one.shape for one in results] == [one.shape for one in truth.values]:
+                evaluate = _in_mode(truth.evaluate, choices)
+                wide = {name: widen(value) for name, value in truth.arguments.items()}
+                # Measure again: near a tie, every result depends on every candidate.
+                found = measure(evaluate, wide, truth.arguments)
+                return replace(
+                    truth,
+                    values=found.values,
+                    spread=found.spread,
+                    terms=found.terms,
+                    evaluate=evaluate,
+                )
+    return truth
+
+
+def _in_mode(evaluate: Evaluate, mode: Callable[[], AbstractContextManager[Any]]) -> Evaluate:
+    def evaluated(arguments: Mapping[str, Any]) -> list[Tensor]:
+        with mode():
+            return evaluate(arguments)
+
+    return evaluated
+
+
+def _misplaced(value: Tensor, truth: Expected, position: int, claim: Claim) -> str:
+    """Describe why a result is not in its declared order; empty if it is."""
+    name = truth.names[position]
+    if claim.order is None or value.shape != truth.values[position].shape:
+        return ""
+    problem = unsorted(truth.values[position], claim.order, claim.ends)
+    if problem:
+        return f"the reference itself breaks the declaration: {name}{problem}"
+    problem = unsorted(plain(value), claim.order, claim.ends)
+    return f"{name}{problem}" if problem else ""
 
 
 def _allowed(truth: Expected, position: int, value: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ the error that results when the error of every step is multiplied by four. For d
 rounding errors are measured in single precision and scaled; numbers outside the range of single
 precision are rounded to the same number of digits.
 
-Four more kinds of results are right:
+Five more kinds of results are right:
 
 * If only the reference in the kernel's dtype is infinite or NaN, since an intermediate result is
   too large for the dtype, the kernel's result may be infinite or NaN too, or a value that the
@@ -33,6 +33,7 @@ Four more kinds of results are right:
   dtype.
 * Where the reference jumps (``floor``, ``argmax``), an element may agree with the reference run in
   the kernel's dtype, or with rounded steps (`ties`).
+* An index that selects by a value may select another one that is as good (`selections`).
 * Where a gradient jumps (``relu`` at 0), an element may be between the two sides of the jump.
 * Where the reference gives NaN, an element may have its value without irrelevant infinite and NaN
   arguments (`masked_nonfinite`).
@@ -65,6 +66,7 @@ from opsmith.operators.core.arguments import (
     map_tensors,
     output_names,
 )
+from opsmith.signature import Signature
 
 _ROUNDING_SAMPLES = 12
 #: Allowed error of a kernel, as a multiple of the reference's error in the same dtype.
@@ -105,6 +107,8 @@ class Expected:
         derivative: whether the results are gradients, which have two sides at a kink.
         undefined: for each result, a mask of the elements that may have any value; `None` if no
             element may.
+        signature: the declaration of the results; `None` if none describes them.
+        cuts: for each result that is a slice, its dimension, its first place and its length.
         beside_one: PyTorch's names of operators whose results the runtime rounds like 1, and the
             largest error in units.
     """
@@ -118,6 +122,8 @@ class Expected:
     arguments: Mapping[str, Any]
     derivative: bool = False
     undefined: list[Tensor] | None = None
+    signature: Signature | None = None
+    cuts: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     beside_one: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -342,12 +348,13 @@ def expected_of(
         return flat
 
     if known is not None:
-        return Expected(**known, evaluate=evaluate, arguments=own)
+        return Expected(**known, evaluate=evaluate, arguments=own, signature=operator.signature)
     wide = _widened(arguments)
     found = measure(evaluate, wide, own)
     if len(names) != len(found.values):
         names = [f"result {position}" for position in range(len(found.values))]
     found.names = names
+    found.signature = operator.signature
     return found
 
 

@@ -101,6 +101,32 @@ class Ties:
         """
         if wanted.is_floating_point() or wanted.is_complex() or not self._choices:
             return
+        for number, turned in self._fitting(wanted):
+            results = self._run(1.0, number, turned)
+            if results is not None:
+                yield results
+
+    def making(self, wanted: Tensor) -> Iterator[tuple[list[Tensor], Callable[[], _Choosing]]]:
+        """Yield the results of the formula, and a mode in which it makes a kernel's choices.
+
+        Args:
+            wanted: choices that are known to be right, with the dimensions as in `choosing`.
+        """
+        exact = Ties(self._evaluate, self._dtype, self._slack)
+        if exact._run(0.0) is None:
+            return
+        for number, turned in exact._fitting(wanted):
+
+            def mode(number: int = number, turned: Tensor = turned) -> _Choosing:
+                return exact._mode(0.0, number, turned, forced=True)
+
+            with contextlib.suppress(Exception):
+                with mode():
+                    results = self._evaluate()
+                yield [plain(value) for value in results], mode
+
+    def _fitting(self, wanted: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Yield the choices that `wanted` may stand for, and its dimensions in their order."""
         dims = range(wanted.dim())
         orders = itertools.permutations(dims) if wanted.dim() <= _ORDERED else iter([tuple(dims)])
         for order in orders:
@@ -111,21 +137,30 @@ class Ties:
                 if choice.aligned(turned) is not None
             ]
             for number in fitting[:_STEERED]:
-                results = self._run(1.0, number, turned)
-                if results is not None:
-                    yield results
+                yield number, turned
 
     def _run(
         self, times: float, steered: int = -1, wanted: Tensor | None = None
     ) -> list[Tensor] | None:
-        rounding = _Choosing(
-            self._dtype, self._generator, times, self._choices, steered=steered, wanted=wanted
-        )
+        rounding = self._mode(times, steered, wanted)
         with contextlib.suppress(Exception):
             with rounding:
                 results = self._evaluate()
             return [plain(value) for value in results]
         return None
+
+    def _mode(
+        self, times: float, steered: int, wanted: Tensor | None, *, forced: bool = False
+    ) -> _Choosing:
+        return _Choosing(
+            self._dtype,
+            self._generator,
+            times,
+            self._choices,
+            steered=steered,
+            wanted=wanted,
+            forced=forced,
+        )
 
 
 def _kind(value: Tensor) -> Tensor:
@@ -165,10 +200,13 @@ class _Choice:
         count = min(wanted.shape[self.dim], self.first.shape[self.dim])
         return wanted if self.first.narrow(self.dim, 0, count).shape == wanted.shape else None
 
+    def inside(self, wanted: Tensor) -> Tensor:
+        """Return a mask of where `wanted` is the index of a candidate."""
+        return (wanted >= 0) & (wanted < self.low.shape[self.dim])
+
     def tied(self, wanted: Tensor, index: Tensor) -> Tensor:
         """Return a mask of where rounding may make `wanted` as good as `index`."""
         count = self.low.shape[self.dim]
-        inside = (wanted >= 0) & (wanted < count)
         one = wanted.clamp(0, max(count - 1, 0))
         low, high = (ends.gather(self.dim, one) for ends in (self.low, self.high))
         other_low, other_high = (ends.gather(self.dim, index) for ends in (self.low, self.high))
@@ -178,7 +216,7 @@ class _Choice:
         once = chosen.gather(self.dim, one) == 1
         # Between equal candidates that rounding does not move, the formula itself decides.
         moved = (low < high) | (other_low < other_high)
-        return inside & once & moved & (low <= other_high) & (other_low <= high)
+        return self.inside(wanted) & once & moved & (low <= other_high) & (other_low <= high)
 
 
 class _Choosing(RandomRounding):
@@ -195,6 +233,8 @@ class _Choosing(RandomRounding):
         steered: index of the choice that is replaced by `wanted` where rounding allows it; the
             other choices are made as in the first run.
         wanted: the indices to choose; `None` to replace no choice.
+        forced: whether to choose them even where rounding does not allow it, and in every dtype.
+            The other choices are then the operators' own.
     """
 
     def __init__(
@@ -206,11 +246,13 @@ class _Choosing(RandomRounding):
         *,
         steered: int,
         wanted: Tensor | None,
+        forced: bool,
     ) -> None:
         super().__init__(dtype, generator, times)
         self._choices = choices
         self._steered = steered
         self._wanted = wanted
+        self._forced = forced
         self._next = 0
         self._astray = False
 
@@ -221,7 +263,9 @@ class _Choosing(RandomRounding):
             return
         many = returned if isinstance(returned, tuple) else (returned,)
         given, index = args[0], many[-1]
-        if index.dtype != torch.int64 or not is_wide(given) or given.is_complex():
+        if index.dtype != torch.int64 or not (self._forced or is_wide(given)):
+            return
+        if given.is_complex():
             return
         if not given.numel():
             return
@@ -250,6 +294,14 @@ class _Choosing(RandomRounding):
             return
         if self._wanted is None:
             choice.widen(given)
+        elif self._forced:
+            wanted = choice.aligned(self._wanted) if number == self._steered else None
+            if wanted is not None:
+                some = index.narrow(dim, 0, wanted.shape[dim])
+                some.copy_(torch.where(choice.inside(wanted), wanted, some))
+                if values is not None:
+                    values.copy_(given.gather(dim, index))
+            return
         else:
             wanted = choice.aligned(self._wanted) if number == self._steered else None
             index.copy_(choice.first)

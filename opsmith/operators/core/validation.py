@@ -182,8 +182,8 @@ def checked_results(
     if signature.data_dependent and signature.shaped:
         sizes = _data_dependent_sizes(signature, many)
         shapes = list(result_shapes(signature, bindings, arguments, data_dependent=sizes))
-    inputs = {
-        tensor.untyped_storage().data_ptr()
+    owners = {
+        tensor.untyped_storage().data_ptr(): f"argument {parameter.name!r}"
         for parameter in signature.tensors
         for tensor in each_tensor(arguments[parameter.name])
         if tensor.numel()
@@ -192,6 +192,8 @@ def checked_results(
     for result, value, shape in zip(results, many, shapes, strict=True):
         which = "its result" if len(results) == 1 else f"its result {result.name!r}"
         if shape is None:
+            for one in each_tensor(value):
+                _require_own_memory(f"{name}: {kernel} returned {which}", which, one, owners)
             checked.append(value)
             continue
         type_ = result.type
@@ -207,13 +209,32 @@ def checked_results(
                 f"{dtype_name(value.dtype)}, declared is {type_}: {show_sizes(shape)} and {wanted}."
                 f"\n  bound so far: {bindings.text()}"
             )
-        if value.numel() and value.untyped_storage().data_ptr() in inputs:
-            raise ArgumentError(
-                f"{name}: {kernel} returned {which} in the memory of an argument; return a copy "
-                "(.clone()), or name the argument in mutates_args."
-            )
+        _require_own_memory(f"{name}: {kernel} returned {which}", which, value, owners)
         checked.append(value.contiguous())
     return checked[0] if len(results) == 1 else tuple(checked)
+
+
+class SharedMemoryError(ArgumentError):
+    """Raised for a result in the memory of an argument or of another result."""
+
+
+def _require_own_memory(begin: str, which: str, value: Any, owners: dict[int, str]) -> None:
+    """Require that a result lies in memory of its own, and note whose memory that is.
+
+    Raises:
+        SharedMemoryError: the memory is an argument's or another result's.
+    """
+    if not isinstance(value, Tensor) or not value.numel():
+        return
+    address = value.untyped_storage().data_ptr()
+    if address in owners:
+        remedy = "return a copy (.clone())"
+        if owners[address].startswith("argument"):
+            remedy += ", or name the argument in mutates_args"
+        raise SharedMemoryError(
+            f"{begin} in the memory of {owners[address]}; results are new memory, so {remedy}."
+        )
+    owners[address] = which
 
 
 def _data_dependent_sizes(signature: Signature, returned: Any) -> dict[str, int]:

@@ -212,7 +212,10 @@ def test_a_bad_argument_never_reaches_a_python_kernel() -> None:
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [
-        (lambda x: x, "in the memory of an argument; return a copy (.clone())"),
+        (
+            lambda x: x,
+            "in the memory of argument 'x'; results are new memory, so",
+        ),
         (lambda x: x[:1].clone(), "returned its result with shape (1,) and dtype float32"),
         (lambda x: x.double(), "with shape (3,) and dtype float64, declared is"),
         (lambda x: 3, "returned int as its result"),

@@ -20,6 +20,7 @@ ONE = 'f(x: Float[Tensor, "N"]) -> Float[Tensor, "N 2"]'
 TWO = 'f(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Int64[Tensor, "1"]]'
 DATA = 'f(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "K"], Float[Tensor, "K N"]]; '
 DATA += 'data_dependent=("K",)'
+TWICE = 'f(x: Float[Tensor, "N"]) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]'
 PLAIN = 'f(x: Float[Tensor, "N"]) -> Tensor'
 NOTHING = 'f(x: Float[Tensor, "N"]) -> None; mutates_args=("x",)'
 
@@ -82,12 +83,34 @@ def test_a_result_in_the_memory_of_an_argument_is_refused() -> None:
     with pytest.raises(ArgumentError) as caught:
         returned('f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]', x, x.view(3))
     assert str(caught.value) == (
-        "ns::f: the reference returned its result in the memory of an argument; return a copy "
-        "(.clone()), or name the argument in mutates_args."
+        "ns::f: the reference returned its result in the memory of argument 'x'; results are new "
+        "memory, so return a copy (.clone()), or name the argument in mutates_args."
     )
     empty = torch.ones(0)
     line = 'f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]'
     assert returned(line, empty, empty) is empty
+
+
+@pytest.mark.parametrize(
+    ("line", "whose"),
+    [
+        (TWICE, "its result 'out1' in the memory of its result 'out0'"),
+        ('f(x: Float[Tensor, "N"]) -> tuple[Tensor, Tensor]', "its result 'out1'"),
+        ('f(x: Float[Tensor, "N"]) -> list[Float[Tensor, "N"]]', "its result in the memory of its"),
+    ],
+)
+def test_a_result_in_the_memory_of_another_is_refused(line: str, whose: str) -> None:
+    made = torch.ones(6)
+    for pair in ([made[:3], made[3:]], [made[:3], made[:3]]):
+        with pytest.raises(ArgumentError) as caught:
+            returned(line, torch.ones(3), pair)
+        assert str(caught.value).startswith(f"ns::f: the reference returned {whose}")
+        assert str(caught.value).endswith("results are new memory, so return a copy (.clone()).")
+    x = torch.ones(3)
+    with pytest.raises(ArgumentError, match="in the memory of argument 'x'"):
+        returned(line, x, [torch.ones(3), x])
+    first, second = returned(line, x, [torch.ones(3), torch.ones(3)])
+    assert torch.equal(first, second)
 
 
 def test_results_that_fit_come_back_contiguous() -> None:
@@ -207,7 +230,7 @@ def test_a_result_in_the_memory_of_a_list_is_refused_in_every_call():
     given = [torch.ones(3), torch.ones(3)]
     for _ in range(3):  # what was compared once is remembered
         assert from_list(given, False).tolist() == [1, 1, 1]
-        with pytest.raises(opsmith.ArgumentError, match="in the memory of an argument"):
+        with pytest.raises(opsmith.ArgumentError, match="in the memory of argument 'xs'"):
             from_list(given, True)
 
 
