@@ -225,7 +225,7 @@ pair(
     copied,
     wrong=lambda x: x.view_as(x),
     row="aliasing",
-    said={"aliasing": ("in the memory of an argument",)},
+    said={"aliasing": ("in the memory of argument 'x'",)},
 )
 pair(
     MUTATION,
@@ -233,7 +233,7 @@ pair(
     two,
     wrong=lambda x: (x * 2,) * 2,
     row="aliasing",
-    said={"aliasing": ("result 1 shares memory with the result",)},
+    said={"aliasing": ("returned its result 'out1' in the memory of its result 'out0'",)},
 )
 
 
