@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.dependencies import readers_last
 from opsmith.checks.cases.integer_runs import NoValue
-from opsmith.checks.cases.sampling import Wanted, cases, readers_last
+from opsmith.checks.cases.sampling import Wanted, cases
 from opsmith.checks.cases.search import search
 from opsmith.checks.cases.subject import Subject, registered
 from opsmith.checks.cases.values import fill

@@ -44,6 +44,7 @@ def adopt(
     mutates_args: Sequence[str] = (),
     data_dependent: Sequence[str] = (),
     parallel_dims: Sequence[str] = (),
+    where: Sequence[str] = (),
     annotations: Callable[..., Any] | None = None,
 ) -> Any:
     """Adopt an existing operator, or define an operator for a ``torch.autograd.Function``.
@@ -59,6 +60,7 @@ def adopt(
         mutates_args: see `opsmith.op`.
         data_dependent: see `opsmith.op`.
         parallel_dims: see `opsmith.op`.
+        where: see `opsmith.op`.
         annotations: for a Function, another function that provides the annotations; by default
             ``forward``, whose parameters without annotation are tensors.
 
@@ -88,6 +90,7 @@ def adopt(
         "mutates_args": mutates_args,
         "data_dependent": data_dependent,
         "parallel_dims": parallel_dims,
+        "where": where,
     }
     if isinstance(what, type) and issubclass(what, torch.autograd.Function):
         if not isinstance(second, str):

@@ -31,6 +31,7 @@ def op(
     parallel_dims: Sequence[str] = ...,
     summed_dims: Sequence[str] = ...,
     linear_in: Sequence[str | Sequence[str]] = ...,
+    where: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -49,6 +50,7 @@ def op(
     parallel_dims: Sequence[str] = ...,
     summed_dims: Sequence[str] = ...,
     linear_in: Sequence[str | Sequence[str]] = ...,
+    where: Sequence[str] = ...,
     autograd: str | None = ...,
     device_types: str | Sequence[str] | None = ...,
     schema: str | None = ...,
@@ -67,6 +69,7 @@ def op(
     parallel_dims: Sequence[str] = (),
     summed_dims: Sequence[str] = (),
     linear_in: Sequence[str | Sequence[str]] = (),
+    where: Sequence[str] = (),
     autograd: str | None = None,
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
@@ -89,6 +92,8 @@ def op(
         linear_in: arguments in which all results are linear, the others being fixed, as the author
             claims; a tuple of names (``(("x", "y"),)``) where they are linear in several arguments
             together, as a sum is. Rules for DTensors follow from the claim, and checks test it.
+        where: conditions on sizes and int arguments that every call satisfies, such as
+            ``"H % K == 0"``; other calls are refused.
         autograd: ``"reference"`` takes every derivative from the reference, which must then be
             differentiable PyTorch. In reverse mode, a hand-written backward takes precedence.
         device_types: the device types that the reference supports; all by default.
@@ -114,9 +119,9 @@ def op(
     """
     if callable(qualname) or not qualname:
         name = getattr(qualname, "__name__", "my_op")
-        where = where_written(qualname)
+        place = where_written(qualname)
         raise DeclarationError(
-            f"{f'{name} ({shown_path(where)})' if where else 'an operator'}: opsmith.op needs the "
+            f"{f'{name} ({shown_path(place)})' if place else 'an operator'}: opsmith.op needs the "
             f'operator\'s name, with a namespace of yours: write @opsmith.op("my_ops::{name}")'
         )
     if function is None:
@@ -128,6 +133,7 @@ def op(
             parallel_dims=parallel_dims,
             summed_dims=summed_dims,
             linear_in=linear_in,
+            where=where,
             autograd=autograd,
             device_types=device_types,
             schema=schema,
@@ -152,6 +158,7 @@ def op(
             parallel_dims=parallel_dims,
             summed_dims=summed_dims,
             linear_in=linear_in,
+            where=where,
         )
         if schema is not None:
             schema_argument.refuse_others(signature, schema)

@@ -12,6 +12,7 @@ from typing import Any
 
 from opsmith.errors import ArgumentError
 from opsmith.signature import expressions
+from opsmith.signature.conditions import Condition, unsatisfied
 from opsmith.signature.constraints import Bound, Order, Sum, ValueRange, range_limits, range_text
 from opsmith.signature.dtype_variables import joined
 from opsmith.signature.equations import Equation, refused_size
@@ -120,6 +121,8 @@ def bind(signature: Signature, arguments: Mapping[str, Any], check: Check = requ
             binder.choice(parameter, parameter.type)
         if parameter.constraints and not parameter.is_tensor:
             binder.scalar_constraints(parameter)
+    for condition in signature.conditions:
+        binder.condition(condition)
     return binder.bound
 
 
@@ -417,6 +420,16 @@ class _Binder:
                 self.check(item > low if range_.above else item >= low, message)
             if high is not None:
                 self.check(item <= high, message)
+
+    def condition(self, condition: Condition) -> None:
+        reason = ", ".join(f"{dim} by {self.bound.by[dim]!r}" for dim in condition.dims)
+        for holds, message in unsatisfied(condition, self.bound.dims, self.arguments):
+            self.check(
+                holds,
+                lambda message=message: self.error(  # type: ignore[misc]
+                    message(), reason=f" ({reason})" if reason else ""
+                ),
+            )
 
     def order(self, name: str, value: Sequence[Any], order: Order) -> None:
         for end, bound, position in (("first", order.first, 0), ("last", order.last, -1)):

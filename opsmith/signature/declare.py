@@ -60,6 +60,7 @@ def signature_of(
     parallel_dims: Sequence[str] = (),
     summed_dims: Sequence[str] = (),
     linear_in: Sequence[str | Sequence[str]] = (),
+    where: Sequence[str] = (),
 ) -> Signature:
     """Read a signature from a function's annotations.
 
@@ -71,6 +72,7 @@ def signature_of(
         parallel_dims: the dimensions along which each slice is computed on its own.
         summed_dims: the dimensions over which results without them are sums of slices' results.
         linear_in: the arguments, or groups of arguments, in which the results are linear.
+        where: conditions on sizes and int arguments, such as ``H % K == 0``.
 
     Raises:
         DeclarationError: the message quotes the annotation, and says what would be right.
@@ -86,6 +88,7 @@ def signature_of(
         ("parallel_dims", parallel_dims),
         ("summed_dims", summed_dims),
         ("linear_in", linear_in),
+        ("where", where),
     ):
         if isinstance(value, str):
             refuse(f'{option}={value!r} is a string; write {option}=("{value}",)')
@@ -150,6 +153,7 @@ def signature_of(
         tuple(parallel_dims),
         tuple(summed_dims),
         tuple((one,) if isinstance(one, str) else tuple(one) for one in linear_in),
+        tuple(where),
         inspect.getdoc(function) or "",
     )
     checking.check(signature, refuse)

@@ -63,6 +63,14 @@ _OPERATORS: dict[type[ast.operator], str] = {
     ast.FloorDiv: "//",
     ast.Mod: "%",
 }
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 _EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda left, right: left + right,
@@ -95,17 +103,42 @@ def parse(text: str, scalars: Collection[str] = ()) -> Expression:
 def _parsed(text: str, scalars: frozenset[str]) -> Expression:
     if text.isidentifier() and text.isascii() and not keyword.iskeyword(text):  # most are names
         return Scalar(text) if text in scalars else Name(text)
+    return _convert(_tree(text, scalars, "an expression"), text, scalars)
+
+
+def parse_comparison(text: str, scalars: Collection[str]) -> list[tuple[str, Expression]]:
+    """Parse a comparison, or a chain of them, of integer expressions; see `parse`.
+
+    Returns:
+        Every side with the sign before it; the first has none.
+
+    Raises:
+        ExpressionError: the text is not such a comparison.
+    """
+    known = frozenset(scalars)
+    tree = _tree(text, known, "a comparison")
+    signs = [_COMPARISONS.get(type(op)) for op in tree.ops] if isinstance(tree, ast.Compare) else []
+    if not isinstance(tree, ast.Compare) or None in signs:
+        raise ExpressionError(
+            f"{text!r} is not a comparison by one of {' '.join(_COMPARISONS.values())}, such as "
+            "'H % K == 0' or 'T <= M*P'"
+        )
+    sides = [_convert(side, text, known) for side in (tree.left, *tree.comparators)]
+    return list(zip(["", *map(str, signs)], sides, strict=True))
+
+
+def _tree(text: str, scalars: frozenset[str], what: str) -> ast.expr:
     # Braces mark arguments. Remember the names inside, and parse the braces as parentheses.
     braced = _braced_names(text)
     source = text.replace("{", "(").replace("}", ")").strip()
     try:
         tree = ast.parse(source, mode="eval").body
     except SyntaxError:
-        raise ExpressionError(f"{text!r} is not an expression") from None
+        raise ExpressionError(f"{text!r} is not {what}") from None
     for name in sorted(braced):
         if name not in scalars:
             raise ExpressionError(f"{{{name}}} names no int argument of the operator")
-    return _convert(tree, text, scalars)
+    return tree
 
 
 def _braced_names(text: str) -> set[str]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from opsmith.signature import expressions
+from opsmith.signature import conditions, expressions
+from opsmith.signature.conditions import Condition
 from opsmith.signature.dtype_variables import (
     UNBOUND,
     DtypeVariable,
@@ -16,7 +17,13 @@ from opsmith.signature.dtype_variables import (
 )
 from opsmith.signature.dtypes import DTypes
 from opsmith.signature.equations import Equation, sources_of
-from opsmith.signature.parameters import Parameter, Result, TensorType
+from opsmith.signature.parameters import (
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    TensorType,
+)
 from opsmith.signature.schema import schema_of
 from opsmith.signature.shapes import Fixed, Variadic, bound_by
 
@@ -34,6 +41,7 @@ class Signature:
         parallel_dims: the dimensions along which each slice is computed on its own.
         summed_dims: the dimensions over which results without them are sums of slices' results.
         linear_in: groups of arguments in which the results are linear, each group as a whole.
+        where: the conditions on sizes and int arguments, as the author wrote them.
         doc: the docstring of the declaration.
     """
 
@@ -45,6 +53,7 @@ class Signature:
     parallel_dims: tuple[str, ...] = ()
     summed_dims: tuple[str, ...] = ()
     linear_in: tuple[tuple[str, ...], ...] = ()
+    where: tuple[str, ...] = ()
     doc: str = field(default="", compare=False)
 
     @property
@@ -149,6 +158,17 @@ class Signature:
         return self._sources[1]
 
     @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions on sizes and int arguments, parsed when they are first needed."""
+        scalars = [
+            parameter.name
+            for parameter in self.parameters
+            if isinstance(parameter.type, ScalarType | SequenceType)
+            and parameter.type.kind == "int"
+        ]
+        return tuple(conditions.parse(text, scalars) for text in self.where)
+
+    @cached_property
     def _sources(self) -> tuple[dict[str, str], tuple[Equation, ...]]:
         return sources_of(self.tensors)
 
@@ -203,6 +223,8 @@ class Signature:
                 for name in sorted(expressions.names(expression)):
                     if self.dim_sources.get(name) != parameter.name:
                         read[name] = None
+        for condition in self.conditions:
+            read |= dict.fromkeys(condition.dims)
         return list(read)
 
     @cached_property
@@ -219,12 +241,12 @@ class Signature:
 
     @cached_property
     def constrained_dims(self) -> frozenset[str]:
-        """The named dimensions that decide which values fit.
+        """The named dimensions that decide which values fit, or that a condition reads.
 
         A constraint depends on their size, or spans them. Values that fit
         the whole dimension may not fit a slice of it, or several dimensions joined to one.
         """
-        found: set[str] = set()
+        found = {name for condition in self.conditions for name in condition.dims}
         for parameter in self.parameters:
             type_ = parameter.tensor_type
             for constraint in parameter.constraints:
@@ -275,6 +297,8 @@ class Signature:
         claims: tuple[Any, ...] = self.data_dependent, self.parallel_dims
         if self.summed_dims or self.linear_in:
             claims = (*claims, self.summed_dims, self.linear_in)
+        if self.where:
+            claims = (*claims, self.where)
         return repr(
             (self.namespace, self.schema(), annotations, dtypes, variables, results, claims)
         )

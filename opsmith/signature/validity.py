@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from opsmith.signature import expressions
 from opsmith.signature.annotations import Selects
+from opsmith.signature.conditions import Comparison, decided
 from opsmith.signature.constraints import Constraint, Order, PartStarts, Sum, ValueRange
 from opsmith.signature.dtypes import COMPLEX, FLOATING, DTypes
 from opsmith.signature.equations import unsolvable
@@ -37,6 +38,7 @@ def check(signature: Signature, refuse: Refuse) -> None:
     for result in signature.results:
         _result_shape(signature, result, refuse)
         _result_values(signature, result, refuse)
+    _conditions(signature, refuse)
     _claims(signature, refuse)
 
 
@@ -387,6 +389,33 @@ def _selected(
             f"{owner}: {selects!r} selects along {dims[position]!r} of {values}, so that the index "
             f'has the dimensions "{" ".join(rest)}", or "{several}" for K of each'
         )
+
+
+def _conditions(signature: Signature, refuse: Refuse) -> None:
+    for text in signature.where:
+        if not isinstance(text, str):
+            refuse(f'where has {text!r}, expected a text such as "H % K == 0"')
+    try:
+        conditions = signature.conditions
+    except expressions.ExpressionError as error:
+        refuse(f"where: {error}")
+    for condition in conditions:
+        owner = f"where={condition.text!r}"
+        for expression in condition.expressions():
+            for name in sorted(expressions.names(expression)):
+                named = signature.by_name.get(name)
+                if named is not None:
+                    refuse(f"{owner} reads {name!r}, which is not an int: {named.annotation}")
+                if name in signature.data_dependent:
+                    refuse(f"{owner} reads {name!r}, which is known after the call alone")
+            _readable(signature, expression, frozenset(), owner, refuse)
+        for comparison in condition.comparisons:
+            known = decided(comparison)
+            if known is not None:
+                refuse(f"{owner} is always {str(known).lower()}, whatever the sizes are")
+            match comparison:
+                case Comparison(expressions.Name(name), "==", expressions.Integer(value)):
+                    refuse(f"{owner}: write {value} in place of {name} in the shapes")
 
 
 def _claims(signature: Signature, refuse: Refuse) -> None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import torch
 
 from opsmith.checks.cases.boundary_values import ARRANGEMENTS, FLOATS, LARGE_EQUAL, RUNS, takes
-from opsmith.checks.cases.sampling import Wanted, scalars_in_shapes
+from opsmith.checks.cases.dependencies import scalars_in_shapes
+from opsmith.checks.cases.sampling import Wanted
 from opsmith.operators.core.arguments import DTYPES
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
 from opsmith.signature.constraints import ValueRange
+from opsmith.signature.fitting import Fitting
 from opsmith.signature.shapes import Variadic
 
 #: Sizes around the usual ends of blocks and vectors of kernels, in groups of one magnitude.
@@ -97,9 +99,13 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     }
     names = [name for name in signature.dims if name not in runs]
     some = rng.sample(names, min(len(names), _DIMENSIONS))
+    fitting = Fitting(signature)
     for name in some:
         for group in _BOUNDARIES:
-            wanted = Wanted(sizes=_FEW, forced={name: rng.choice(group)})
+            size = fitting.near(name, rng.choice(group))
+            if size is None:
+                continue
+            wanted = Wanted(sizes=_FEW, forced={name: size})
             yield Cohort("boundary sizes", wanted, code="OPS-SIZE-BOUNDARY")
     if len(names) > 1 or signature.variadic_dims:
         wanted = Wanted(sizes=(5, 7, 9, 11, 13, 15, 17))
@@ -108,11 +114,13 @@ def sizes(signature: Signature, seed: int) -> Iterator[Cohort]:
     # reported as such. Any dimension may be summed, and a sum of many terms of one sign loses
     # precision in half precision.
     for name in names:
-        for half, length in _LONG.items():
-            yield _long_sums(name, length, RUNS, (half,))
+        for half, least in _LONG.items():
+            if length := fitting.near(name, least):
+                yield _long_sums(name, length, RUNS, (half,))
     for name in some:
         # The sum of many large numbers exceeds the range of half precision.
-        yield _long_sums(name, _LONG["float16"], LARGE_EQUAL, tuple(_LONG))
+        if length := fitting.near(name, _LONG["float16"]):
+            yield _long_sums(name, length, LARGE_EQUAL, tuple(_LONG))
     if signature.variadic_dims or any(_any_rank(p) for p in signature.tensors):
         wanted = Wanted(sizes=(2, 1, 3), ranks=(4, 5))
         yield Cohort("many dimensions", wanted, 4, code="OPS-SIZE-RANK")

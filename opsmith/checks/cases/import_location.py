@@ -90,6 +90,7 @@ def fingerprint(operator: Operator) -> str:
         repr(operator.signature.parameters),
         repr(operator.signature.results),
         repr(operator.signature.parallel_dims),
+        repr(operator.signature.where),
         *(f"{name} {kernel.where}" for name, kernel in operator.kernels.items()),
         f"{operator.rule.backward is not None} {operator.rule.reference} {len(operator.cases)}",
     ]

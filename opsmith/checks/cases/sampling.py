@@ -8,6 +8,7 @@ sizes, as a check of dynamic shapes requires.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from opsmith.checks.cases import layouts
 from opsmith.checks.cases.boundary_values import takes
 from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.dependencies import readers_last, reads_of, scalars_in_shapes
+from opsmith.checks.cases.float_numbers import floats
 from opsmith.checks.cases.integer_runs import NoValue
 from opsmith.checks.cases.values import fill
 from opsmith.errors import ArgumentError
@@ -27,7 +30,6 @@ from opsmith.operators.core.value_checks import check_values
 from opsmith.signature import (
     NO_DEFAULT,
     Parameter,
-    Result,
     ScalarType,
     SequenceType,
     Signature,
@@ -38,6 +40,7 @@ from opsmith.signature import (
 )
 from opsmith.signature.constraints import range_limits
 from opsmith.signature.dtype_variables import parts
+from opsmith.signature.fitting import Fitting
 from opsmith.signature.shapes import Fixed, Variadic
 
 #: Sizes to sample; Hypothesis shrinks towards the front. Odd sizes and neighbours of powers of two
@@ -45,6 +48,10 @@ from opsmith.signature.shapes import Fixed, Variadic
 SIZES = (1, 2, 3, 0, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 130)
 #: Sizes to sample for a compiler, which treats 0 and 1 as constants.
 DYNAMIC_SIZES = (2, 3, 4, 5, 6, 7, 9)
+
+
+#: Number of times that sizes are drawn before a sample is given up.
+_ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -125,12 +132,22 @@ class _Sampler:
         self.axis_layouts: dict[str, str] = {}
         self.drawn: list[int] = []
         self.earlier: list[int] = []
-        self.side = draw(st.sampled_from(wanted.sizes)) if wanted.square else None
+        self.fitting = Fitting(signature)
+        self.side = self._side() if wanted.square else None
         # Either one argument alone has the wanted kind of values, or all have.
         takers = [p.name for p in signature.tensors if self._takes(p)]
         self.taker = draw(st.sampled_from((None, *takers))) if len(takers) > 1 else None
         if wanted.same:
             self.absent.update(dict.fromkeys(wanted.same, False))
+
+    def _side(self) -> int:
+        """Draw the size of all dimensions."""
+
+        def fits(size: int) -> bool:
+            dims = dict.fromkeys(self.signature.dims, size)
+            return all(self.fitting.fits(name, size, dims, {}) for name in dims)
+
+        return self.draw(st.sampled_from([*filter(fits, self.wanted.sizes)] or self.wanted.sizes))
 
     def turn(self) -> None:
         """Draw sizes for the next case that are even where the last one's were odd."""
@@ -147,7 +164,7 @@ class _Sampler:
 
     def _case(self) -> Case:
         signature = self.signature
-        dims, variadic = self._dims()
+        dims, variadic = self._dims_that_fit()
         for parameter in signature.parameters:
             self._scalar(parameter, dims)
         values: dict[str, Any] = dict.fromkeys(p.name for p in signature.parameters)
@@ -183,16 +200,35 @@ class _Sampler:
 
     # --- sizes -------------------------------------------------------------------------------
 
+    def _dims_that_fit(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+        """Draw sizes; draw them anew where the last of them fits none of the others."""
+        scalars, drawn = dict(self.scalars), list(self.drawn)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._dims()
+            except NoValue:
+                self.scalars, self.drawn = dict(scalars), list(drawn)
+        raise NoValue
+
     def _dims(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-        signature = self.signature
-        names = list(signature.dims)
+        signature, fitting = self.signature, self.fitting
         room = self.wanted.max_elements
-        dims: dict[str, int] = {}
+        given = self.wanted.given
+        self.scalars |= {name: given[name] for name in given if fitting.reads(name)}
+        plain = [name for name in signature.dims if name not in signature.variadic_dims]
+        # Sizes that are fixed come first, so that the others fit them.
+        dims = {name: self.wanted.forced[name] for name in plain if name in self.wanted.forced}
+        for size in dims.values():
+            room //= max(size, 1)
         variadic: dict[str, tuple[int, ...]] = {}
         taken: set[int] = set()
+        names = fitting.order((*dims, *self.scalars))
         left = len(names)
         for name in names:
             left -= 1
+            if name in signature.by_name:
+                self._scalar(signature.by_name[name], dims)
+                continue
             if name in signature.variadic_dims:
                 sizes = []
                 for _ in range(self._rank("*", name)):
@@ -203,21 +239,27 @@ class _Sampler:
                     sizes[-1:] = [self.wanted.forced[name]]
                 variadic[name] = tuple(sizes)
                 continue
-            forced = self.wanted.forced.get(name)
-            size = forced if forced is not None else self._size(room >> left, taken)
+            size = self._size(room >> left, taken, name, dims)
             dims[name] = size
             room //= max(size, 1)
         return dims, variadic
 
-    def _size(self, largest: int, taken: set[int]) -> int:
+    def _size(
+        self, largest: int, taken: set[int], name: str = "", dims: Mapping[str, int] | None = None
+    ) -> int:
         if self.side is not None:
             return self.side
         allowed = [size for size in self.wanted.sizes if size <= max(largest, 2)]
+        allowed = self._fitting_sizes(name, allowed, dims or {}, taken)
         if self.wanted.distinct:
             fresh = [size for size in allowed if size not in taken]
             # If no single tensor has all dimensions, another, larger size may still fit.
-            others = sorted(set(self.wanted.sizes) - taken)[:1]
-            allowed = fresh or [*others, *allowed]
+            others = [
+                size
+                for size in sorted(set(self.wanted.sizes) - taken)
+                if self.fitting.fits(name, size, dims or {}, self.scalars)
+            ]
+            allowed = fresh or [*others[:1], *allowed]
         if len(self.drawn) < len(self.earlier):
             before = self.earlier[len(self.drawn)]
             turned = [size for size in allowed if size % 2 != before % 2]
@@ -226,6 +268,16 @@ class _Sampler:
         taken.add(size)
         self.drawn.append(size)
         return size
+
+    def _fitting_sizes(
+        self, name: str, sizes: list[int], dims: Mapping[str, int], taken: set[int]
+    ) -> list[int]:
+        if not sizes or not self.fitting.reads(name):
+            return sizes
+        found = self.fitting.sizes(name, sizes, dims, self.scalars, taken)
+        if not found:
+            raise NoValue
+        return found
 
     def _rank(self, owner: str, name: str) -> int:
         key = (owner, name)
@@ -335,7 +387,8 @@ class _Sampler:
                 for scalar in expressions.scalars_of(expression):
                     self._scalar(self.signature.by_name[scalar.parameter], dims)
         default = parameter.default
-        if default is not NO_DEFAULT and default is not None and self.draw(st.booleans()):
+        fits = default is not NO_DEFAULT and self._fits(name, default, dims)
+        if fits and default is not None and self.draw(st.booleans()):
             self.scalars[name] = default
             return
         one = self._one(parameter, dims)
@@ -347,9 +400,18 @@ class _Sampler:
             if length is None and self.wanted.lengths:
                 least, most = min(self.wanted.lengths), max(self.wanted.lengths)
             if any(constraint.along for constraint in parameter.constraints):
-                self.scalars[name] = self._line(parameter, least, most, dims)
+                line = self._line(parameter, least, most, dims)
+                if not self._fits(name, line, dims):
+                    raise NoValue
+                self.scalars[name] = line
                 return
-            self.scalars[name] = self.draw(st.lists(one, min_size=least, max_size=most))
+            several = st.lists(one, min_size=least, max_size=most)
+            if self.fitting.reads(name):
+                several = several.filter(lambda items: self._fits(name, items, dims))
+            self.scalars[name] = self.draw(several)
+
+    def _fits(self, name: str, value: Any, dims: Mapping[str, int]) -> bool:
+        return self.fitting.fits(name, value, dims, self.scalars)
 
     def _line(self, parameter: Parameter, least: int, most: int, dims: dict[str, int]) -> list[Any]:
         assert isinstance(parameter.type, SequenceType)
@@ -371,7 +433,7 @@ class _Sampler:
         if kind == "float":
             # If the bound itself is not allowed, the nearest sampled value is an eighth above it.
             above = any(range_.above for range_ in parameter.ranges)
-            return _floats(low + 0.125 if above else low, high)
+            return floats(low + 0.125 if above else low, high)
         if low is None and high is None:
             low, high = (0, 4) if parameter.name in self.in_shapes else (-2, 4)
         lowest = int(low) if low is not None else int(high) - 6
@@ -382,7 +444,17 @@ class _Sampler:
             lowest = max(lowest, 0)
         if highest < lowest:
             raise NoValue
-        return st.integers(lowest, min(highest, lowest + 1000))
+        highest = min(highest, lowest + 1000)
+        name = parameter.name
+        if not self.fitting.reads(name) or not isinstance(parameter.type, ScalarType):
+            return st.integers(lowest, highest)
+        fitting = [n for n in range(lowest, highest + 1) if self._fits(name, n, dims)]
+        if not fitting and high is None:
+            beyond = (n for n in range(lowest, lowest + 1000) if self._fits(name, n, dims))
+            fitting = list(itertools.islice(beyond, 6))
+        if not fitting:
+            raise NoValue
+        return st.sampled_from(fitting)
 
     def _limits(self, parameter: Parameter, dims: dict[str, int]) -> tuple[Any, Any]:
         low: Any = None
@@ -414,7 +486,7 @@ class _Sampler:
             if layout == layouts.EXPANDED and parameter.is_tensor:
                 if parameter.mutated or parameter.constraints or values[parameter.name] is None:
                     continue
-                if any(parameter.name in _reads(other) for other in self.signature.parameters):
+                if any(parameter.name in reads_of(other) for other in self.signature.parameters):
                     continue
                 wide = [d for d, size in enumerate(values[parameter.name].shape) if size > 1]
                 if wide:
@@ -426,48 +498,3 @@ class _Sampler:
 
 def _lengths(parameter: Parameter, signature: Signature) -> tuple[int, ...]:
     return (2, 1, 3) if parameter.name in signature.nonempty else (2, 1, 3, 0)
-
-
-def _reads(parameter: Parameter) -> frozenset[str]:
-    """Return the other tensors that the constraints on this tensor's values refer to."""
-    return frozenset(name for constraint in parameter.constraints for name in constraint.reads)
-
-
-def readers_last(signature: Signature) -> list[Parameter]:
-    """Return the tensors, each after the tensors that its constraints refer to."""
-    ordered: list[Parameter] = []
-
-    def add(parameter: Parameter) -> None:
-        if parameter not in ordered:
-            for name in sorted(_reads(parameter)):
-                add(signature.by_name[name])
-            ordered.append(parameter)
-
-    for parameter in signature.tensors:
-        add(parameter)
-    return ordered
-
-
-def _floats(low: Any, high: Any) -> st.SearchStrategy[float]:
-    if low is None and high is None:
-        low, high = -4.0, 4.0
-    lowest = float(low) if low is not None else float(high) - 4.0
-    highest = float(high) if high is not None else lowest + 4.0
-    if highest < lowest:
-        raise NoValue
-    # Every dtype represents eighths exactly, so the scalar adds no rounding error.
-    eighths = [k / 8 for k in range(-32, 33) if lowest <= k / 8 <= highest]
-    ordered = sorted(eighths, key=lambda value: (value != 1.0, abs(value), value < 0))
-    return st.sampled_from(ordered) if ordered else st.floats(lowest, highest)
-
-
-def scalars_in_shapes(signature: Signature) -> frozenset[str]:
-    """Return the names of the scalar arguments that decide a size."""
-    found = set()
-    owners: list[Parameter | Result] = [*signature.parameters, *signature.results]
-    for owner in owners:
-        type_ = owner.tensor_type
-        for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
-            if isinstance(dim, Fixed):
-                found |= {scalar.parameter for scalar in expressions.scalars_of(dim.expression)}
-    return frozenset(found)

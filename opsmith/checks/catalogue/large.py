@@ -33,6 +33,7 @@ from opsmith.signature.binding import Bindings
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.expressions import Name
+from opsmith.signature.fitting import Fitting
 from opsmith.signature.shapes import Fixed, Variadic
 
 #: The product of the two sides exceeds 2**31, while anything computed from one side is small.
@@ -185,13 +186,17 @@ def _plans(trial: Trial) -> Iterator[_Plan]:
             if isinstance(d, Fixed) and isinstance(d.expression, Name)
         ]
         names = [d.name for d in type_.shape.dims if isinstance(d, Variadic) and d.name]
+        fitting = Fitting(signature)
         if len(set(plain)) > 1:
-            dims.update(zip(list(dict.fromkeys(plain))[-2:], _SIDES, strict=True))
+            for one, side in zip(list(dict.fromkeys(plain))[-2:], _SIDES, strict=True):
+                dims[one] = fitting.near(one, side) or 0
         elif names:
             variadic[names[0]] = _SIDES
         elif plain:
-            dims[plain[0]] = _LINE
+            dims[plain[0]] = fitting.near(plain[0], _LINE) or 0
         else:
+            continue
+        if not all(fitting.fits(one, dims[one], dims, small.values) for one in dims):
             continue
         shapes = {
             p.name: _shape(p, small, dims, variadic)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from opsmith.checks.cases.broken_conditions import Broken, broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.import_location import module_of
@@ -194,10 +195,34 @@ def _each(
                 f"{proof.what} {trial.raised(error)}", code="OPS-TARGET-RAISED"
             ) from error
         trial.compare(found, truth, f"in {proof.what}")
+        for broken in broken_conditions(trial.signature, case.make()):
+            if broken.condition not in refused:
+                refused.add(broken.condition)
+                _must_refuse(proof, run, broken)
 
+    refused: set[str] = set()
     part, most = (6, _MOST // 2) if proof.compiles else (3, _MOST)
     trial.each(
         one, dtypes=dtypes, examples=trial.some(part), most=most, keep=_writes_are_there(trial)
+    )
+
+
+def _must_refuse(
+    proof: Route, run: Callable[[Mapping[str, Any]], Sequence[Tensor]], broken: Broken
+) -> None:
+    """Make a call that breaks a condition on sizes, which the runtime must refuse by that name."""
+    try:
+        run(broken.arguments)
+    except (OpsmithError, RuntimeError) as error:
+        if broken.condition in str(error):
+            return
+        raise Failure(
+            f"{broken.what}: the message in {proof.what} does not say "
+            f"{broken.condition!r}: {error}",
+            code="OPS-REFUSAL-MESSAGE",
+        ) from error
+    raise Failure(
+        f"{broken.what}: accepted in {proof.what}, expected an error", code="OPS-REFUSAL-ACCEPTED"
     )
 
 

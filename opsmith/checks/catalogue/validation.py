@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.checks.cases.broken_conditions import broken_conditions
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
@@ -44,6 +45,7 @@ class _Bad:
         what: the error, in words.
         arguments: all arguments, by name.
         named: the message must name at least one of these arguments; empty if any message will do.
+        said: a text that the message must contain.
         perhaps: whether the arguments may still fit, since another size is computed from the
             changed size and rounded.
         castable: whether a cast to another floating dtype, as in autocast, may let the arguments
@@ -53,6 +55,7 @@ class _Bad:
     what: str
     arguments: dict[str, Any]
     named: tuple[str, ...]
+    said: str = ""
     perhaps: bool = False
     castable: bool = False
 
@@ -92,6 +95,9 @@ def validation(trial: Trial) -> None:
     trial.notes.append(f"{len(tried)} kinds of bad argument")
     if under:
         trial.notes.append(f"also under {', '.join(under)}")
+    unbroken = [one for one in trial.signature.where if not any(one in what for what in tried)]
+    if unbroken:
+        trial.notes.append(f"not {', '.join(unbroken)}: no sample could be made to break it alone")
     untried = [p.name for p in trial.signature.tensors if p.constraints]
     if untried and not host_reads(trial.subject.device):
         trial.notes.append(
@@ -119,6 +125,11 @@ def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
         if bad.named and not set(bad.named) & _names_in(text, trial.signature):
             raise Failure(
                 f"{bad.what}: the message does not name {bad.named[0]!r}: {text}",
+                code="OPS-REFUSAL-MESSAGE",
+            ) from error
+        if bad.said not in text:
+            raise Failure(
+                f"{bad.what}: the message does not say {bad.said!r}: {text}",
                 code="OPS-REFUSAL-MESSAGE",
             ) from error
         return
@@ -163,6 +174,8 @@ def _bad_arguments(signature: Signature, arguments: dict[str, Any]) -> Iterator[
             yield _Bad(f"{parameter.name}={other!r}", changed, (parameter.name,))
         if parameter.constraints and not parameter.is_tensor_list:
             yield from _bad_values(signature, parameter, arguments, bindings)
+    for broken in broken_conditions(signature, arguments):
+        yield _Bad(broken.what, broken.arguments, (), broken.condition)
 
 
 def _bad_values(
@@ -178,7 +191,8 @@ def _bad_values(
         shown = "" if isinstance(wrong, Tensor) else f": {wrong!r}"
         changed = _with(arguments, name, wrong)
         castable = isinstance(wrong, Tensor) and wrong.is_floating_point()
-        yield _Bad(f"{name!r} {what}{shown}", changed, (name, *readers), perhaps, castable)
+        named = (name, *readers)
+        yield _Bad(f"{name!r} {what}{shown}", changed, named, perhaps=perhaps, castable=castable)
 
 
 def _with(arguments: dict[str, Any], name: str, value: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from opsmith.checks.numerics.comparison import compare
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.signature.dtype_variables import parts
+from opsmith.signature.fitting import Fitting
 
 
 def _agrees(trial: Trial, case: Case) -> None:
@@ -143,8 +144,11 @@ def empty_sizes(trial: Trial) -> None:
 
     names = [n for n in trial.signature.dims if n not in trial.signature.variadic_dims]
     trial.each(lambda case: _agrees(trial, case), dtypes=dtypes, examples=0, keep=has_small)
+    fitting = Fitting(trial.signature)
     for name in names:
         for size in (0, 1):
+            if not fitting.fits(name, size, {}, {}):
+                continue
             trial.counts.cohort = f"{name}={size}"
             trial.each(
                 lambda case: _agrees(trial, case),

@@ -35,6 +35,15 @@ from opsmith.signature.model import Signature
 from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
 from opsmith.signature.shapes import Dim, Fixed, Shape, Variadic
 
+_COMPARE = {
+    "==": "equal_to",
+    "!=": "not_equal_to",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+
 
 @dataclass(frozen=True)
 class TypeText:
@@ -131,6 +140,14 @@ class ValidationCode:
                 lines.append(f"if ({raw}.data != nullptr) {check}" if parameter.optional else check)
             if parameter.constraints and not parameter.is_tensor:
                 lines += self._scalar_constraints(parameter)
+        for condition in self.signature.conditions:
+            dims = ", ".join(str(self.dims.index(dim)) for dim in condition.dims)
+            for one in condition.comparisons:
+                sides = f"std::pair({self._cpp(one.left)}, {self._cpp(one.right)})"
+                words = f"{quote(condition.text)}, {quote(one.op)}, {{{dims}}}"
+                lines.append(
+                    f"satisfies({words}, [&] {{ return {sides}; }}, std::{_COMPARE[one.op]}<>());"
+                )
         for position in range(len(self.signature.dtype_variables)):
             lines.append(f"raw.opsmith_dtypes[{position}] = dtype({position});")
         for index, dim in enumerate(self.dims):

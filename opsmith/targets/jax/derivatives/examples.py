@@ -14,6 +14,7 @@ from opsmith.operators.core.arguments import DTYPES, case_dtype, describe
 from opsmith.signature.binding import bind
 from opsmith.signature.dtype_variables import parts
 from opsmith.signature.expressions import evaluate
+from opsmith.signature.fitting import Fitting
 from opsmith.signature.parameters import NO_DEFAULT, Parameter, ScalarType, SequenceType
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -87,9 +88,10 @@ def _made(
         if parameter.tensor_type is not None:
             continue
         arguments[parameter.name] = _number(parameter, picked)
-    dims = {name: _SIZES[i % len(_SIZES)] for i, name in enumerate(signature.dims)}
-    if single is not None:
-        dims[single] = 1
+    dims: dict[str, int] = {} if single is None else {single: 1}
+    fitting = Fitting(signature)
+    for i, name in enumerate(fitting.order((*dims, *arguments))):
+        dims[name] = fitting.sizes(name, _SIZES[i % len(_SIZES) :], dims, arguments)[0]
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
         if parameter.optional and not picked.get(parameter.name, True):

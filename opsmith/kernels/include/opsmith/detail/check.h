@@ -8,6 +8,9 @@
 #include <opsmith/detail/show.h>
 #include <opsmith/detail/sizes.h>
 
+#include <functional>
+#include <utility>
+
 #define OPSMITH_COLD [[noreturn]] __attribute__((cold, noinline))
 #define OPSMITH_INLINE __attribute__((always_inline)) inline
 
@@ -211,6 +214,20 @@ class Binder {
     }
   }
 
+  // Compares the two numbers that `sides` returns. `dims` are the dimensions that they depend on.
+  template <typename Sides, typename Compare>
+  OPSMITH_INLINE void satisfies(const char* text, const char* sign, std::initializer_list<int> dims,
+                                Sides&& sides, Compare&& compare) const {
+    try {
+      const auto [left, right] = sides();
+      if (compare(left, right)) [[likely]]
+        return;
+      unsatisfied(text, join(": ", left, " ", sign, " ", right, " is false."), dims);
+    } catch (const zero_division&) {
+      unsatisfied(text, ", which divides by zero.", dims);
+    }
+  }
+
   // Appends a size of a result.
   OPSMITH_INLINE void result(Sizes& sizes, int64_t size, const char* text, const char* type) const {
     if (size < 0) [[unlikely]]
@@ -375,6 +392,15 @@ class Binder {
     fail(join("argument ", where.text(), " does not fit ", type, ": dimension ", axis, " (", text,
               ") is ", size, why),
          &tensor);
+  }
+  OPSMITH_COLD void unsatisfied(const char* text, const std::string& why,
+                                std::initializer_list<int> dims) const {
+    std::string reason;
+    for (const int dim : dims) {
+      reason += join(reason.empty() ? " (" : ", ", names_[dim], " by ", dims_by_[dim].text());
+    }
+    if (!reason.empty()) reason += ")";
+    fail(join("the arguments do not satisfy ", text, why), nullptr, reason);
   }
   template <typename Value>
   OPSMITH_COLD void outside(Where where, Value value, const Range& range) const {

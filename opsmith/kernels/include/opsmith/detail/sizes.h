@@ -33,12 +33,15 @@ inline int64_t mul(int64_t a, int64_t b) {
   if (__builtin_mul_overflow(a, b, &result)) throw std::runtime_error("a size overflows 64 bits");
   return result;
 }
+struct zero_division : std::runtime_error {
+  zero_division() : std::runtime_error("a size is divided by zero") {}
+};
 inline int64_t div(int64_t a, int64_t b) {
-  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  if (b == 0) throw zero_division();
   return b == -1 ? sub(0, a) : floor_div(a, b);
 }
 inline int64_t mod(int64_t a, int64_t b) {
-  if (b == 0) throw std::runtime_error("a size is divided by zero");
+  if (b == 0) throw zero_division();
   return b == -1 ? 0 : floor_mod(a, b);
 }
 

@@ -1,0 +1,154 @@
+"""Arguments of the right shapes that break one condition on sizes and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from opsmith.errors import ArgumentError
+from opsmith.operators.core.arguments import describe
+from opsmith.signature import Bindings, Parameter, Signature, bind, expressions
+from opsmith.signature.conditions import Condition
+from opsmith.signature.expressions import Scalar
+from opsmith.signature.shapes import Fixed, Shape, Variadic
+
+#: The most elements of a tensor with a size that breaks a condition.
+_MOST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Arguments that break a condition, and nothing else that is compared before it.
+
+    Attributes:
+        condition: the condition as the author wrote it.
+        what: the change, in words.
+        arguments: all arguments by name.
+    """
+
+    condition: str
+    what: str
+    arguments: dict[str, Any]
+
+
+def broken_conditions(signature: Signature, arguments: Mapping[str, Any]) -> Iterator[Broken]:
+    """Yield arguments that break one of the operator's conditions, for each condition.
+
+    A condition is left out if no size or number near the present ones breaks it alone.
+
+    Args:
+        signature: the operator's signature.
+        arguments: valid arguments of a call.
+    """
+    if not signature.conditions:
+        return
+    bindings = bind(signature, describe(dict(arguments), signature))
+    for condition in signature.conditions:
+        for what, changed in _changes(signature, condition, arguments, bindings):
+            if _breaks(signature, condition, changed):
+                yield Broken(condition.text, what, changed)
+                break
+
+
+def _breaks(signature: Signature, condition: Condition, arguments: dict[str, Any]) -> bool:
+    try:
+        bind(signature, describe(arguments, signature))
+    except ArgumentError as error:
+        return f"do not satisfy {condition.text}" in str(error)
+    except ZeroDivisionError:
+        pass
+    return False
+
+
+def _changes(
+    signature: Signature, condition: Condition, arguments: Mapping[str, Any], bindings: Bindings
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield arguments in which one size or one number that the condition reads is another."""
+    leaves = dict.fromkeys(leaf for one in condition.comparisons for leaf in one.leaves)
+    gap = _gap(condition, bindings.dims, arguments)
+    for leaf in leaves:
+        match leaf:
+            case expressions.Name(name):
+                for size in _others(bindings.dims[name], gap):
+                    made = _resized(signature, arguments, bindings, {name: size})
+                    if made is not None:
+                        yield f"{name}={size} where {condition.text}", made
+            case Scalar(name, None):
+                for number in _others(arguments[name], gap):
+                    made = _resized(signature, {**arguments, name: number}, bindings, {})
+                    if made is not None:
+                        yield f"{name}={number} where {condition.text}", made
+            case Scalar(name, int(index)):
+                for number in _others(arguments[name][index], gap):
+                    items = [*arguments[name]]
+                    items[index] = number
+                    made = _resized(signature, {**arguments, name: items}, bindings, {})
+                    if made is not None:
+                        yield f"{name}={items} where {condition.text}", made
+
+
+def _gap(condition: Condition, dims: Mapping[str, Any], arguments: Mapping[str, Any]) -> int:
+    """Return the largest difference between the sides of a comparison."""
+    return max(
+        abs(
+            int(expressions.evaluate(one.left, dims, arguments))
+            - int(expressions.evaluate(one.right, dims, arguments))
+        )
+        for one in condition.comparisons
+    )
+
+
+def _others(value: int, gap: int) -> list[int]:
+    steps = (1, -1, 2, 3, 5, gap + 1, -gap - 1)
+    return [*dict.fromkeys((*(value + step for step in steps), 0, 1))]
+
+
+def _resized(
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    bindings: Bindings,
+    changed: Mapping[str, int],
+) -> dict[str, Any] | None:
+    """Return the arguments with other sizes; `None` if a size would be negative or too large."""
+    if any(size < 0 for size in changed.values()):
+        return None
+    dims = {**bindings.dims, **changed}
+
+    def resized(parameter: Parameter, tensor: Tensor) -> Tensor:
+        shape = parameter.tensor_type.shape if parameter.tensor_type else None
+        sizes = tensor.shape if shape is None else _sizes(shape, tensor, dims, arguments)
+        if tuple(sizes) == tuple(tensor.shape):
+            return tensor
+        if any(size < 0 for size in sizes) or math.prod(sizes) > _MOST:
+            raise ValueError
+        return tensor.new_zeros(tuple(sizes))
+
+    made = dict(arguments)
+    try:
+        for parameter in signature.tensors:
+            value = made[parameter.name]
+            if isinstance(value, Tensor):
+                made[parameter.name] = resized(parameter, value)
+            elif value is not None:
+                made[parameter.name] = [resized(parameter, item) for item in value]
+    except (ValueError, ZeroDivisionError):
+        return None
+    return made
+
+
+def _sizes(
+    shape: Shape, tensor: Tensor, dims: Mapping[str, int], arguments: Mapping[str, Any]
+) -> list[int]:
+    sizes: list[int] = []
+    for dim in shape.dims:
+        if isinstance(dim, Variadic):
+            sizes += tensor.shape[len(sizes) : len(sizes) + tensor.dim() - shape.rank]
+        elif isinstance(dim, Fixed):
+            sizes.append(expressions.evaluate(dim.expression, dims, arguments))
+        else:
+            sizes.append(tensor.shape[len(sizes)])
+    return sizes
