@@ -187,6 +187,9 @@ def obstacle_to_sharding(signature: Signature, dim: str) -> str | None:
             reason = _forbids(parameter, constraint, name)
             if reason is not None:
                 return reason
+    for condition in signature.conditions:
+        if name in condition.dims:
+            return f"the size of a part need not satisfy {condition.text}"
     if signature.data_dependent:
         return f"the size of {signature.data_dependent[0]} depends on values, and ranks may differ"
     if not signature.shaped:

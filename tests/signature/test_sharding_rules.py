@@ -102,6 +102,11 @@ def test_rules_follow_from_claims(line: str, rules: list[str]) -> None:
             'parallel_dims=("N",), mutates_args=("y",)',
             "every rank would write the whole of 'y', which has no N",
         ),
+        (
+            'f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]; parallel_dims=("N",), '
+            'where=("N % 2 == 0",)',
+            "the size of a part need not satisfy N % 2 == 0",
+        ),
         ('f(x: Float[Tensor, "N"]) -> Tensor; parallel_dims=("N",)', None),
         ('f(x: Float[Tensor, "N"]) -> Float[Tensor, "N"]', NOTHING),
         (
