@@ -69,7 +69,8 @@ def _require(trial: Trial, target: Target, proof: Route) -> tuple[str | None, ..
     found = tuple(
         dict.fromkeys(name for name in dtypes if not trial.signature.dtypes_in(name) & proof.lacks)
     )
-    trial.need(found, f"{target.title} has no {', '.join(map(str, trial.subject.dtypes))}")
+    needed = frozenset[str]().union(*map(trial.signature.dtypes_in, dtypes))
+    trial.need(found, f"{target.title} has no {', '.join(sorted(needed & proof.lacks))}")
     trial.attribution.blame = proof.about(trial.operator)
     remark = proof.remark(trial.operator, trial.subject.implementation)
     if remark:

@@ -67,7 +67,8 @@ def _range_of(signature: Signature, parameter: Parameter) -> ValueRange | None:
     type_ = parameter.type
     if not isinstance(type_, TensorType) or type_.shape is None or parameter.mutated:
         return None
-    if type_.dtypes.generic or not type_.dtypes.names[0].startswith(("int", "uint8")):
+    # The kernel that looks at the values asks each tensor for its dtype.
+    if not all(name.startswith(("int", "uint8")) for name in type_.dtypes.names):
         return None
     ranges = [one for one in parameter.constraints if isinstance(one, ValueRange)]
     ranges.sort(key=lambda one: not one.reads)

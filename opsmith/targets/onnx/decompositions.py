@@ -175,6 +175,33 @@ def _shift_left(input: Tensor, bits: int) -> Any:
     return input * (1 << bits)
 
 
+def _places(repeats: Tensor, output_size: Any) -> Tensor:
+    """Return each position as often as `repeats` says."""
+    if output_size is None:
+        return _aten.repeat_interleave.Tensor(repeats.long())
+    ends = repeats.long().cumsum(0)
+    return (torch.arange(output_size, device=repeats.device) >= ends.unsqueeze(-1)).sum(0)
+
+
+def _repeat_interleave(repeats: Tensor, *, output_size: Any = None) -> Any:
+    """Accept the number of results, and counts of 32 bits, at both of which the exporter fails."""
+    if output_size is None and repeats.dtype == torch.int64:
+        return NotImplemented
+    return _places(repeats, output_size).to(repeats.dtype)
+
+
+def _repeat_each(
+    input: Tensor, repeats: Tensor, dim: int | None = None, *, output_size: Any = None
+) -> Any:
+    """Select elements by `_places`; see `_repeat_interleave`."""
+    if output_size is None and repeats.dtype == torch.int64:
+        return NotImplemented
+    along = input.flatten() if dim is None else input
+    axis = 0 if dim is None else dim
+    counts = repeats.expand(along.shape[axis]) if repeats.numel() == 1 else repeats
+    return along.index_select(axis, _places(counts, output_size))
+
+
 # --- not translated ------------------------------------------------------------------------------
 
 
@@ -251,6 +278,8 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.bitwise_right_shift.Tensor_Scalar: _shift_right,
     _aten.__lshift__.Scalar: _shift_left,
     _aten.bitwise_left_shift.Tensor_Scalar: _shift_left,
+    _aten.repeat_interleave.Tensor: _repeat_interleave,
+    _aten.repeat_interleave.self_Tensor: _repeat_each,
     _aten.sort.stable: _stable_sort,
     _aten.cdist.default: _cdist,
     _aten._cdist_forward.default: _cdist,

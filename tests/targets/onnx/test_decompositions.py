@@ -75,6 +75,9 @@ def test_what_the_exporter_translates_wrongly(tmp_path):
             "mean_of_counts": n[None].scatter_reduce(1, i[:1], torch.full_like(i[:1], -3), "mean"),
             "right": b >> 4,
             "left": b << 4,
+            "repeated": torch.repeat_interleave(n.remainder(3).int()),
+            "repeated_rows": r.repeat_interleave(i[0].add(1).int()[[0, 1, 2, 0]], 0, output_size=6),
+            "repeated_to": torch.repeat_interleave(n.remainder(3).int(), output_size=9),
             "range": torch.arange(0, 1.2, 0.2) + r[0, 0],
         }
 

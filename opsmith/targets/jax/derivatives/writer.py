@@ -130,6 +130,11 @@ class Writer:
         if not callable(known) or (name in ("index", "index_put") and _has_mask(node)):
             by = " by a mask" if known is not None else ""
             raise UntranslatableError(f"uses aten::{name}{by}, which has no translation to JAX")
+        if target is torch.ops.aten.repeat_interleave.Tensor and "output_size" not in node.kwargs:
+            raise UntranslatableError(
+                "uses repeat_interleave without output_size, which XLA has to know: give it, as in "
+                "rows.repeat_interleave(counts, output_size=len(columns))"
+            )
         call = f"aten.{name}({', '.join([*arguments, *keywords])})"
         dtype = _promoted(node)
         return call if dtype is None else f"aten._to_copy({call}, dtype={self._text(dtype)})"
