@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float32, Int32, Int64, UInt8
 from torch import Tensor
 
+import opsmith
 from opsmith import Between, Extent, Index
 from opsmith.checks import harness
 from opsmith.checks.harness import Phase
@@ -149,3 +150,19 @@ def test_the_environment_leaves_it_out_and_the_kernel_reads_what_came(build, mon
     monkeypatch.setenv("OPSMITH_CHECK_VALUES", "0")
     with pytest.raises(harness.Fault, match="past the end of argument 'x'"):
         harness.run(build, SIGNATURE, [case(index=[0, 1, 5] + [0] * 87)], PHASES)
+
+
+def test_indices_whose_dtype_each_call_chooses_are_looked_at_too() -> None:
+    ids = opsmith.DtypeVar("Ids", Int32, Int64)
+    mixed = opsmith.DtypeVar("Mixed", Int32, Float32)
+
+    def chosen(
+        x: Float32[Tensor, "N"],
+        index: Annotated[ids[Tensor, "P"], Index("N")],
+        factor: Annotated[mixed[Tensor, "P"], Between(0, 1)],
+    ) -> Float32[Tensor, "P"]:
+        return x
+
+    # Floating-point values make no kernel read outside its memory, and are not looked at.
+    found = guards_of(signature_of(chosen, "values_on_device::chosen"))
+    assert [guard.name for guard in found] == ["index"]
