@@ -468,13 +468,19 @@ class DefinedOperator(RegisteredOperator[P, R]):
         graph_caches.tell(self.name, "batching rule", function)
         return function
 
-    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
+    def register_autocast(self, device_type: str, cast_inputs: autocast.Casts) -> None:
         """Cast every floating tensor to `cast_inputs` under autocast on `device_type`.
 
+        Args:
+            device_type: ``"cpu"``, ``"cuda"``, …
+            cast_inputs: the dtype for every floating tensor that may have it; or the dtypes for the
+                tensors of some dtype variables, by name: ``{"Float": torch.float16}``.
+
         Raises:
-            DeclarationError: the device type does not support autocast.
+            DeclarationError: the device type does not support autocast, or a dtype variable does
+                not exist, or cannot be that dtype.
         """
-        key = autocast.casting_key(self.name, device_type, cast_inputs)
+        key = autocast.casting_key(self.signature, device_type, cast_inputs)
         kernel = autocast.casting_kernel(self, key, cast_inputs)
         self._registration.implement(key, kernel, with_keyset=True)
         graph_caches.tell(self.name, f"autocast, {device_type}", str(cast_inputs))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import torch
-from jaxtyping import Float, Int64, UInt64
+from jaxtyping import Complex, Float, Float32, Int32, Int64, UInt64
 from torch import Tensor
 
 import opsmith
@@ -15,6 +15,9 @@ from opsmith import ArgumentError, DeclarationError, Index, checks
 from opsmith.operators import schema_argument
 from opsmith.operators.core.onnx_translation import OnnxTranslation
 from opsmith.operators.dispatch import autocast
+
+State: Any = opsmith.DtypeVar("State", Float)
+Ids: Any = opsmith.DtypeVar("Ids", Int32, Int64)
 
 
 @pytest.fixture
@@ -161,10 +164,61 @@ def test_autocast_casts_what_floats_and_is_not_written() -> None:
     ]
 
 
+def test_autocast_moves_each_dtype_variable_by_itself() -> None:
+    seen: list[Any] = []
+
+    @opsmith.op("test_python::stepped")
+    def stepped(
+        h: State[Tensor, "N"],
+        x: Float[Tensor, "N"],
+        y: Float[Tensor, "N"],
+        i: Ids[Tensor, "N"],
+        scale: Float32[Tensor, "N"],
+    ) -> State[Tensor, "N"]:
+        seen.append([str(one.dtype).removeprefix("torch.") for one in (h, x, y, i, scale)])
+        return h.clone()
+
+    half, single = torch.ones(1, dtype=torch.bfloat16), torch.ones(1)
+    index = torch.ones(1, dtype=torch.int32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stepped(half, half, single, index, single)
+        stepped.register_autocast("cpu", torch.bfloat16)
+        stepped(single, single, single, index, single)
+        stepped.register_autocast("cpu", {"Float": torch.bfloat16})
+        stepped(single, single, single, index, single)
+    assert seen == [
+        ["bfloat16", "float32", "float32", "int32", "float32"],
+        ["bfloat16", "bfloat16", "bfloat16", "int32", "float32"],
+        ["float32", "bfloat16", "bfloat16", "int32", "float32"],
+    ]
+    assert refused(stepped.register_autocast, "cpu", {"Half": torch.bfloat16}) == (
+        "test_python::stepped: register_autocast: 'Half' is no dtype variable of the operator; "
+        "there are State, Float, Ids"
+    )
+    assert refused(stepped.register_autocast, "cpu", {"Ids": torch.bfloat16}) == (
+        "test_python::stepped: register_autocast: Ids is one of int32, int64, got torch.bfloat16"
+    )
+
+
+def test_autocast_keeps_complex_tensors_in_the_precision_of_real_ones() -> None:
+    @opsmith.op("test_python::modulated")
+    def modulated(x: Float[Tensor, "N"], w: Complex[Tensor, "N"]) -> Complex[Tensor, "N"]:
+        return x * w
+
+    wide = torch.ones(1, dtype=torch.complex128)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert modulated(torch.ones(1), wide).dtype is torch.complex128
+        modulated.register_autocast("cpu", torch.float32)
+        assert modulated(torch.ones(1).double(), wide).dtype is torch.complex64
+
+
 @pytest.mark.parametrize(
     ("annotation", "needed"),
     [
         ('x: Float[Tensor, "N"]', False),
+        ('x: Float[Tensor, "N"], y: jaxtyping.Int[Tensor, "N"]', False),
+        ('x: Float[Tensor, "N"], i: jaxtyping.Int[Tensor, "N"], y: Float[Tensor, "N"]', True),
+        ('i: jaxtyping.Int[Tensor, "N"], j: jaxtyping.Int[Tensor, "N"]', False),
         ('x: Float[Tensor, "N"], y: Float[Tensor, "N"]', True),
         ('x: list[Float[Tensor, "N"]]', True),
         ('x: Float[Tensor, "N"], y: Tensor', False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +25,18 @@ def autocast_keys() -> list[str]:
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
-def casting_key(name: str, device_type: str, cast_inputs: torch.dtype) -> str:
+Casts = torch.dtype | Mapping[str, torch.dtype]
+"""A dtype for all floating tensors, or dtypes for those of some dtype variables, by name."""
+
+
+def casting_key(signature: Signature, device_type: str, cast_inputs: Casts) -> str:
     """Return the autocast key of a device type, given the arguments of ``register_autocast``.
 
     Raises:
-        DeclarationError: the device type does not support autocast, or `cast_inputs` is no dtype.
+        DeclarationError: the device type does not support autocast, `cast_inputs` is no dtype, or
+            it names a dtype variable that the operator lacks, or a dtype that the variable lacks.
     """
+    name = signature.qualname
     device = kernels.find_device(device_type)
     key = None if device is None else device.autocast_key
     if key is None:
@@ -38,11 +44,28 @@ def casting_key(name: str, device_type: str, cast_inputs: torch.dtype) -> str:
         raise DeclarationError(
             f"{name}: register_autocast({device_type!r}): there are {', '.join(there)}"
         )
-    if not isinstance(cast_inputs, torch.dtype):
+    if isinstance(cast_inputs, Mapping):
+        _require_variables(signature, cast_inputs)
+    elif not isinstance(cast_inputs, torch.dtype):
         raise DeclarationError(
             f"{name}: register_autocast: expected a dtype, as in torch.float16, got {cast_inputs!r}"
         )
     return key
+
+
+def _require_variables(signature: Signature, casts: Mapping[str, torch.dtype]) -> None:
+    names = {variable.label: variable.names for variable in signature.dtype_variables}
+    for label, dtype in casts.items():
+        if label not in names:
+            raise DeclarationError(
+                f"{signature.qualname}: register_autocast: {label!r} is no dtype variable of the "
+                f"operator; there are {', '.join(names) or 'none'}"
+            )
+        if not isinstance(dtype, torch.dtype) or dtype_name(dtype) not in names[label]:
+            raise DeclarationError(
+                f"{signature.qualname}: register_autocast: {label} is one of "
+                f"{', '.join(names[label])}, got {dtype!r}"
+            )
 
 
 def needs_promotion(signature: Signature) -> bool:
@@ -99,11 +122,14 @@ def _widest(values: Iterable[Any]) -> torch.dtype | None:
     return widest
 
 
-def casting_kernel(operator: Operator, key: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """Return the autocast kernel that casts every floating tensor that may have `dtype` to it."""
-    signature = operator.signature
-    takers = [p for p in signature.tensors if not p.mutated and _may_have(signature, p, dtype)]
-    targets = {parameter.name: dtype for parameter in takers}
+def casting_kernel(operator: Operator, key: str, casts: Casts) -> Callable[..., Any]:
+    """Return the autocast kernel that casts floating tensors to the dtypes that `casts` says.
+
+    A tensor that cannot have the dtype stays as it is.
+    """
+    found = ((p.name, _target(operator.signature, p, casts)) for p in operator.signature.tensors)
+    written = {parameter.name for parameter in operator.signature.mutated}
+    targets = {name: to for name, to in found if to is not None and name not in written}
     return _casting_kernel(operator, key, lambda _: targets)
 
 
@@ -128,12 +154,15 @@ def _casting_kernel(
     return kernel
 
 
-def _may_have(signature: Signature, parameter: Parameter, dtype: torch.dtype) -> bool:
+def _target(signature: Signature, parameter: Parameter, casts: Casts) -> torch.dtype | None:
     type_ = parameter.tensor_type
     assert type_ is not None
     position = signature.variable_position(type_)
-    names = type_.dtypes.names if position is None else signature.dtype_variables[position].names
-    return type_.shape is None or dtype_name(dtype) in names
+    variable = None if position is None else signature.dtype_variables[position]
+    if isinstance(casts, Mapping):
+        return casts.get(variable.label) if variable is not None else None
+    names = type_.dtypes.names if variable is None else variable.names
+    return casts if dtype_name(casts) in names else None
 
 
 def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
