@@ -17,7 +17,7 @@ from typing import Any
 import graphs
 
 ROOT = Path(__file__).parents[2]
-#: A row of the README's figures whose ratio is a speed: "17–40 × faster".
+#: A row of the figures whose ratio is a speed: "17–40 × faster".
 _SPEED = re.compile(r"([\d.]+)(?:–([\d.]+))? × faster")
 
 _HEAD = """# The gallery
@@ -131,7 +131,7 @@ def _counted(nodes: Sequence[graphs.Node]) -> str:
 
 def _figures() -> str:
     rows, what = [], ""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/explanation/performance.md").read_text(encoding="utf-8")
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         speed = _SPEED.fullmatch(cells[-1])
@@ -142,7 +142,7 @@ def _figures() -> str:
         what = label if label and not label.startswith("…") else what
         name = what if label in (what, "") else f"{what.partition(',')[0]} {label}"
         rows.append((f"{name}, beside {beside}", float(speed[1]), float(speed[2] or speed[1])))
-    link = "[How they were measured](../README.md#figures)."
+    link = "[How they were measured](explanation/performance.md)."
     lead = f"Times faster than what is named, a band where there are several. {link}"
     return f"## How fast\n\n{lead}\n\n{bars(rows)}\n"
 

@@ -154,13 +154,15 @@ def test_code_that_a_page_links_to_is_shown_whole(pages):
     assert source.rstrip() in pages["repository/gallery/bev_pool_v2/in_jax.py.md"]
 
 
-def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_the_speeds_of_the_readme(pages):
+def test_every_operator_of_the_gallery_is_shown_with_its_graph_and_its_speeds(pages):
     page = pages["gallery.md"]
     for folder in (REPOSITORY / "gallery").iterdir():
         if (folder / "README.md").exists():
             section = page.partition(f"## {folder.name}\n")[2].partition("\n## ")[0]
             assert "├── schema" in section, folder.name
             assert '<svg class="graph"' in section, folder.name
-    speeds = re.findall(r"\| ([\d.–]+) × faster \|", (REPOSITORY / "README.md").read_text())
+    speeds = re.findall(
+        r"\| ([\d.–]+) × faster \|", (REPOSITORY / "docs/explanation/performance.md").read_text()
+    )
     assert len(speeds) > 5
     assert re.findall(r">([\d.–]+) ×</text>", page) == speeds
