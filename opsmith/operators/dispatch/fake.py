@@ -37,7 +37,7 @@ def fake_kernel(signature: Signature) -> Callable[..., Any]:
                 'Float[Tensor, "N C"], or register_fake.'
             )
 
-        return missing
+        return checked_fake(signature, missing)
 
     def fake(*args: Any, **kwargs: Any) -> Any:
         arguments = arguments_of(args, kwargs)

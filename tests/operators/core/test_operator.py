@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsmith
-from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, kernels
+from opsmith import ArgumentError, DeclarationError, Index, OpsmithError, checks, kernels
 from opsmith.operators.core import registry
 from opsmith.operators.core.source_location import shown_path, where_written
 from opsmith.operators.dispatch import autograd_gate
@@ -309,6 +309,17 @@ def test_a_plain_tensor_wants_a_written_fake() -> None:
 
     torch._dynamo.reset()
     assert torch.compile(plain, fullgraph=True, backend="eager")(torch.ones(2)).shape == (4,)
+
+
+def test_the_lack_of_a_fake_kernel_is_one_row_and_hides_no_argument() -> None:
+    @opsmith.op("test_operator::added")
+    def added(x: Float[Tensor, "N"], y: Float[Tensor, "N"]) -> Tensor:
+        return x + y
+
+    with pytest.raises(opsmith.ArgumentError, match="argument 'y' is on cpu, expected meta"):
+        added(torch.ones(2, device="meta"), torch.ones(2))
+    report = checks.run(added, select=["fake", "validation"], isolate=False, examples=2)
+    assert [row.check for row in report.rows if row.status == "failed"] == ["fake"]
 
 
 def test_a_written_fake_is_asked_for_what_fits_only() -> None:
