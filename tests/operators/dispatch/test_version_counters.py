@@ -126,6 +126,15 @@ def test_compiled_code_counts_too(scale_into) -> None:
         torch._dynamo.reset()
 
 
+def test_a_tensor_that_exceeds_its_storage_is_not_written(scale_into) -> None:
+    out = torch.zeros(8)[4:]
+    out.untyped_storage().resize_(28)
+    with pytest.raises(opsmith.ArgumentError, match="'out' has a storage that was resized to less"):
+        scale_into(torch.ones(4), out)
+    assert scale_into(torch.ones(3), out[:3]) is None
+    assert out[:3].tolist() == [2, 2, 2]
+
+
 class Subclass(Tensor):
     """Adds nothing."""
 

@@ -312,6 +312,17 @@ def test_a_tensor_without_values_is_refused_and_not_read(loaded, attempt) -> Non
         attempt(loaded.ops.reverse)
 
 
+def test_a_tensor_that_exceeds_its_storage_is_not_written(loaded) -> None:
+    total = torch.zeros(6)[3:]
+    total.untyped_storage().resize_(20)
+    with pytest.raises(
+        opsmith.ArgumentError, match="'total' has a storage that was resized to les"
+    ):
+        loaded.ops.accumulate(np.ones((2, 3), np.float32), total)
+    loaded.ops.accumulate(np.ones((2, 2), np.float32), total[:2])
+    assert total[:2].tolist() == [4, 4]
+
+
 class Reverse(torch.nn.Module):
     def __init__(self, function: Any) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ inline bool host_reads(int32_t device) {
 class Array {
  public:
   // Returns false if the array cannot be used: not an array, not on the CPU, read-only, not
-  // aligned, or without memory, such as a tensor of a tracer.
+  // aligned, or without memory, such as a tensor of a tracer, or written beyond its storage.
   bool take(Libraries& libraries, nb::handle value, bool written, DLTensor& tensor) {
     nb::dlpack::dtype dtype;
     if (written && !libraries.writable(value)) return false;
@@ -71,6 +71,7 @@ class Array {
     const bool complex = dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Complex);
     const uintptr_t aligned = complex ? size / 2 : size;
     if (array_.size() == 0) return true;
+    if (written && !libraries.holds(value, tensor)) return false;
     return tensor.data != nullptr && reinterpret_cast<uintptr_t>(tensor.data) % aligned == 0;
   }
 

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 #include <opsmith/detail/check.h>
+#include <opsmith/detail/overlap.h>
 
 #include <utility>
 
@@ -30,6 +31,13 @@ class Libraries {
   // Returns whether the contents of `value` may be changed.
   bool writable(nb::handle value) {
     return is_numpy(value) || asked(writable_, "writable", value).is(nb::bool_(true));
+  }
+
+  // Returns whether the storage of `value` holds all of it: PyTorch's can be resized to less.
+  bool holds(nb::handle value, const DLTensor& tensor) const {
+    if (is_numpy(value) || !nb::hasattr(value, "untyped_storage")) return true;
+    const auto bytes = nb::cast<int64_t>(value.attr("untyped_storage")().attr("nbytes")());
+    return detail::is_within(tensor, nb::cast<int64_t>(value.attr("storage_offset")()), bytes);
   }
 
   // Returns the object for nanobind to read: NumPy's arrays and buffers themselves, and a capsule

@@ -106,9 +106,20 @@ def _why_not(value: Any, written: bool) -> str | None:
     value.__dlpack__()
     if hasattr(value, "data_ptr") and value.numel() and not value.data_ptr():
         return _TRACED.format("tensor without memory")
+    if written and _exceeds_its_storage(value):
+        return "has a storage that was resized to less than the tensor takes."
     if written:
         return "is written, and this array is read-only. Pass a copy."
     return "does not begin at a multiple of its element's size in memory. Pass a copy."
+
+
+def _exceeds_its_storage(value: Any) -> bool:
+    """Return whether a tensor of PyTorch takes more memory than its storage has."""
+    if not hasattr(value, "untyped_storage") or not value.numel():
+        return False
+    steps = zip(value.shape, value.stride(), strict=True)
+    end = value.storage_offset() + sum((size - 1) * stride for size, stride in steps) + 1
+    return bool(value.untyped_storage().nbytes() < end * value.element_size())
 
 
 def called(array: Any) -> str:

@@ -13,21 +13,31 @@
 
 namespace opsmith::detail {
 
+// The memory that a tensor spans, from its first byte to one past the last; strides may be
+// negative.
+inline std::pair<const char*, const char*> span(const DLTensor& tensor) {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  for (int32_t i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) return {};
+    const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  const int64_t size = tensor.dtype.bits / 8;
+  const char* first = static_cast<const char*>(tensor.data);
+  return {first + lowest * size, first + (highest + 1) * size};
+}
+
+// Whether a tensor that begins after `offset` elements of its storage ends within its `bytes`
+// bytes.
+inline bool is_within(const DLTensor& tensor, int64_t offset, int64_t bytes) {
+  const auto [begin, end] = span(tensor);
+  const char* first = static_cast<const char*>(tensor.data);
+  return begin == end || end - first <= bytes - offset * (tensor.dtype.bits / 8);
+}
+
 // Whether the memory that two tensors span overlaps; their elements may still be disjoint.
 inline bool spans_meet(const DLTensor& one, const DLTensor& other) {
-  // The span is from the first byte to one past the last; strides may be negative.
-  const auto span = [](const DLTensor& tensor) {
-    int64_t lowest = 0;
-    int64_t highest = 0;
-    for (int32_t i = 0; i < tensor.ndim; ++i) {
-      if (tensor.shape[i] == 0) return std::pair<const char*, const char*>{};
-      const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
-      (reach < 0 ? lowest : highest) += reach;
-    }
-    const int64_t size = tensor.dtype.bits / 8;
-    const char* first = static_cast<const char*>(tensor.data);
-    return std::pair{first + lowest * size, first + (highest + 1) * size};
-  };
   const auto [begin, end] = span(one);
   const auto [other_begin, other_end] = span(other);
   return begin < other_end && other_begin < end;

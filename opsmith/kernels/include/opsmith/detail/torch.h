@@ -221,7 +221,17 @@ class TensorArgument {
     }
   }
   void begin_write(const char* op, const char* name) const {
-    if (tensor_ != nullptr) detail::require_own_elements(op, name, view_);
+    if (tensor_ == nullptr) return;
+    detail::require_own_elements(op, name, view_);
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    OPSMITH_SHIM(aoti_torch_get_storage_offset(tensor_, &offset));
+    OPSMITH_SHIM(aoti_torch_get_storage_size(tensor_, &bytes));
+    if (!detail::is_within(view_, offset, bytes)) [[unlikely]] {
+      throw call_error(detail::join(op, ": argument '", name,
+                                    "' has a storage that was resized to less than the tensor "
+                                    "takes."));
+    }
   }
   // Copies the values that the kernel wrote back into the caller's tensor.
   void end_write() {
