@@ -135,7 +135,7 @@ class Child:
 
 def fuzz(tally: Tally, folder: Path, seed: str, first: int, last: int) -> None:
     """Make the calls, in as many processes as it takes."""
-    child, call = Child(tally, folder, seed), ""
+    child, call, before = Child(tally, folder, seed), "", ""
     while first < last:
         for words in child.calls(first, last, "fuzz"):
             if words[0] == "begin":
@@ -143,11 +143,12 @@ def fuzz(tally: Tally, folder: Path, seed: str, first: int, last: int) -> None:
             elif words[0] == "end":
                 note = words[3] if len(words) > 3 else ""
                 tally.add(words[2], first, note, call)
+                # What follows until the next call begins is no fault of this one.
+                first, before, call = first + 1, call, "while the call was drawn"
         if words[0] == "done":
             break
         if words[0] == "stale":
-            tally.stale.append(call)
-            first += 1
+            tally.stale.append(before)
             continue
         if not child.is_alive():
             child = Child(tally, folder, seed)

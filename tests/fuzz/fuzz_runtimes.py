@@ -381,7 +381,8 @@ class Jax(_Package):
                 return [array(item) for item in value]
             found = _array(value)
             if as_jax and isinstance(found, np.ndarray) and type(value) is Tensor:
-                return jax.device_put(found.copy())
+                # Expanded tensors may have terabytes of elements.
+                return jax.device_put(found.copy()) if found.size < 10**6 else found
             return found
 
         return {name: array(value) for name, value in arguments.items()}
