@@ -42,6 +42,7 @@ from opsmith.compat.torch_dispatch import (
     below_versions,
 )
 from opsmith.errors import DifferentiationError
+from opsmith.operators.core.arguments import MANY, map_tensors
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.source_location import line_of
 
@@ -96,13 +97,21 @@ def derivative_kernel(operator: Operator) -> Callable[..., Any]:
 
 def _with_memory(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Allocate PyTorch's zero tensors without storage, on which some of its operators crash."""
-    from opsmith.operators.core.arguments import map_tensors
+    if not any(_has_no_storage(value) for value in (*args, *kwargs.values())):
+        return args, kwargs
 
     def filled(value: Tensor) -> Tensor:
         return value.clone() if unwrapped(value)._is_zerotensor() else value
 
     given = tuple(map_tensors(value, filled) for value in args)
     return given, {name: map_tensors(value, filled) for name, value in kwargs.items()}
+
+
+def _has_no_storage(value: Any) -> bool:
+    """Return whether an argument is, or holds, a zero tensor of PyTorch's."""
+    if isinstance(value, Tensor):
+        return unwrapped(value)._is_zerotensor()
+    return isinstance(value, MANY) and any(map(_has_no_storage, value))
 
 
 def _detached(operator: Operator, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -170,6 +179,8 @@ class _Nodes:
         self.operator = operator
         self.positional = [p.name for p in operator.signature.parameters if not p.keyword_only]
         self.tensors = [parameter.name for parameter in operator.signature.tensors]
+        # Whether autograd's order of a call's tensors is that of its arguments, if none is absent.
+        self.only_tensors = all(p.is_tensor for p in operator.signature.parameters)
         results = operator.signature.results
         self.any_without_gradient = not all(result.differentiable for result in results)
         self.function = type(
@@ -191,7 +202,10 @@ class _Nodes:
     def forward(self, ctx: Any, call: _Call, *tensors: Tensor) -> Any:
         operator = self.operator
         with below_autograd():
-            positional, keywords = operator.split(call.flat.arguments)
+            positional: tuple[Any, ...] = tuple(call.flat.arguments.values())
+            keywords: dict[str, Any] = {}
+            if len(positional) > len(self.positional):
+                positional, keywords = operator.split(call.flat.arguments)
             output = operator.overload.redispatch(
                 call.keyset & after_autograd, *positional, **keywords
             )
@@ -264,6 +278,8 @@ class _Nodes:
 
     def _by_argument(self, call: _Call, needs: Sequence[bool]) -> tuple[Any, ...]:
         """Return whether each argument needs a gradient, in torch.library's order."""
+        if call.flat.count == len(self.positional) and self.only_tensors:
+            return tuple(needs)
         order = [call.flat.places.get(name) for name in self.positional]
         return tuple([_at(needs, place) if place is not None else False for place in order])
 

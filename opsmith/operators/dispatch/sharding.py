@@ -25,6 +25,7 @@ from opsmith.compat.torch_distributed import DTENSORS, has_strategy, replicates_
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import (
+    MANY,
     describe,
     each_tensor,
     every_tensor_in,
@@ -78,10 +79,12 @@ def takes_dtensors(operator: Operator, args: Sequence[Any], kwargs: Mapping[str,
     kind = getattr(sys.modules.get(DTENSORS), "DTensor", None)
     if kind is None:
         return False
-    given = {str(position): value for position, value in enumerate(args)} | dict(kwargs)
-    if not any(isinstance(tensor, kind) for _, tensor in every_tensor_in(given)):
-        return False
-    return not has_strategy(operator.overload)
+    for value in (*args, *kwargs.values()):
+        many = value if isinstance(value, MANY) else (value,)
+        for item in many:
+            if isinstance(item, kind):
+                return not has_strategy(operator.overload)
+    return False
 
 
 def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
