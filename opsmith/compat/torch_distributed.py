@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+from torch import Tensor
 
 #: The module of DTensor. Public; a text, since nothing here imports it.
 DTENSORS = "torch.distributed.tensor"
@@ -30,3 +34,58 @@ def replicates_implicitly() -> bool:
 
     dispatcher = getattr(DTensor, "_op_dispatcher", None)
     return bool(getattr(dispatcher, "_allow_implicit_replication", False))
+
+
+@contextmanager
+def group_without_others(count: int) -> Iterator[None]:
+    """Let this process be the first rank of a process group without any other, for a block."""
+    import torch.distributed as dist
+
+    dist.init_process_group("fake", rank=0, world_size=count)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def as_every_rank(count: int) -> AbstractContextManager[Any]:
+    """Let operations in a block be those of every rank of a group; nothing is sent.
+
+    Private: ``torch.distributed._local_tensor.LocalTensorMode``, since 2.10. Without it, the row
+    ``sharding`` of the checks does not run.
+    """
+    from torch.distributed._local_tensor import LocalTensorMode
+
+    return LocalTensorMode(count)
+
+
+def one_per_rank(tensors: Sequence[Tensor]) -> Tensor:
+    """Return a tensor that is another one on each rank of `as_every_rank`.
+
+    Private: ``torch.distributed._local_tensor.LocalTensor``, since 2.10.
+    """
+    from torch.distributed._local_tensor import LocalTensor
+
+    return LocalTensor(dict(enumerate(tensors)))
+
+
+def of_each_rank(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that the ranks hold; one if all hold the same.
+
+    Private: ``torch.distributed._local_tensor.LocalTensor._local_tensors``, since 2.10.
+    """
+    from torch.distributed._local_tensor import LocalTensor
+
+    if not isinstance(tensor, LocalTensor):
+        return [tensor]
+    return [tensor._local_tensors[rank] for rank in sorted(tensor._local_tensors)]
+
+
+def outside_modes() -> AbstractContextManager[Any]:
+    """Let operations in a block be those of plain tensors, whatever modes are active.
+
+    Private: ``torch.utils._python_dispatch._disable_current_modes``, since 2.10.
+    """
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()

@@ -87,21 +87,13 @@ class ShardingRule:
 
 
 def gradient_placement(argument: Placement, results: tuple[Placement, ...]) -> Placement:
-    """Return the placement of the gradient of an argument with a placement.
-
-    The gradients of the results have the placements of `incoming`.
-    """
+    """Return the placement of the gradient of an argument, as each rank computes it on its own."""
     match argument:
         case Shard():
             return argument
         case Partial():
             return Replicate()
     return Replicate() if all(isinstance(r, Replicate) for r in results) else Partial()
-
-
-def incoming(result: Placement) -> Placement:
-    """Return the placement in which the gradient of a result arrives."""
-    return Replicate() if isinstance(result, Partial) else result
 
 
 def sharding_rules(signature: Signature) -> tuple[ShardingRule, ...]:

@@ -13,7 +13,8 @@ its rule when the module has been imported, and one that is declared afterwards 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,15 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor
 
     from opsmith.operators.core.operator import Operator, RegisteredOperator
+
+
+def _call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return overload(*args, **kwargs)
+
+
+#: Calls an operator with a rank's own tensors. In the row ``sharding`` of the checks, one process
+#: is all ranks, and calls it for each.
+calling: ContextVar[Callable[..., Any]] = ContextVar("calling", default=_call)
 
 
 def register(operator: RegisteredOperator) -> None:
@@ -107,7 +117,7 @@ def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
     chosen = [_cheapest(rules, arguments, mesh, place) for place in range(mesh.ndim)]
     local, moved = _to_parts(operator, arguments, mesh, chosen)
     positional, keywords = operator.split(local)
-    returned = operator.overload(*positional, **keywords)
+    returned = calling.get()(operator.overload, positional, keywords)
     for name, part in moved.items():
         _write_back(operator, name, arguments[name], part)
     return _from_parts(operator, returned, mesh, chosen, arguments, bindings)
@@ -199,13 +209,13 @@ class _Part(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, placements: Sequence[Any]) -> Tensor:
+    def forward(ctx: Any, tensor: Any, placements: Sequence[Any], moved: bool) -> Tensor:
         ctx.mesh, ctx.shape, ctx.placements = tensor.device_mesh, tensor.shape, placements
-        local = tensor.to_local()
+        local = _local(tensor, moved)
         return local.view_as(local)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None, None]:
         from torch.distributed.tensor import DTensor
 
         found = DTensor.from_local(
@@ -216,7 +226,13 @@ class _Part(torch.autograd.Function):
             shape=ctx.shape,
             stride=_contiguous(ctx.shape),
         )
-        return found, None
+        return found, None, None
+
+
+def _local(tensor: Any, moved: bool) -> Tensor:
+    """Return a rank's own part of a DTensor; contiguous, if it was sent."""
+    local: Tensor = tensor.to_local()
+    return local.contiguous() if moved else local
 
 
 def _to_parts(
@@ -238,8 +254,9 @@ def _to_parts(
             if parameter in written:
                 moved[name] = tensor
         if not (torch.is_grad_enabled() and given.requires_grad):
-            return tensor.to_local()
-        return _Part.apply(tensor, [rule.gradient(parameter) for rule in rules])
+            return _local(tensor, tensor is not given)
+        gradients = [rule.gradient(parameter) for rule in rules]
+        return _Part.apply(tensor, gradients, tensor is not given)
 
     return map_named_tensors(arguments, part), moved
 
@@ -290,8 +307,11 @@ def _from_parts(
         shape, stride = local.shape, local.stride()
         if any(placement.is_shard() for placement in placements):
             shape, stride = whole(position)
+        shares: dict[str, Any] = {}
+        if any(rule.mixed for rule in rules):
+            shares["grad_placements"] = [rule.incoming(position) for rule in rules]
         return DTensor.from_local(
-            local, mesh, placements, run_check=False, shape=shape, stride=stride
+            local, mesh, placements, run_check=False, shape=shape, stride=stride, **shares
         )
 
     def one(position: int, value: Any) -> Any:

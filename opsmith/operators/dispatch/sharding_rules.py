@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from opsmith.errors import OpsmithError
 from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import each_tensor, every_tensor_in
@@ -50,11 +48,23 @@ class ConcreteRule:
             return Replicate()
         return Partial()
 
+    @property
+    def mixed(self) -> bool:
+        """Return whether some results are replicated and others are not.
+
+        Each rank then takes a share of the gradient of a replicated result: the gradients of the
+        arguments are sums over the ranks, which would count it once for each rank.
+        """
+        whole = [placement.is_replicate() for placement in self.results]
+        return any(whole) and not all(whole)
+
     def incoming(self, position: int) -> Any:
-        """Return the placement in which the gradient of a result arrives."""
-        from torch.distributed.tensor import Replicate
+        """Return the placement in which each rank takes the gradient of a result."""
+        from torch.distributed.tensor import Partial, Replicate
 
         placement = self.results[position]
+        if self.mixed and placement.is_replicate():
+            return Partial()
         return Replicate() if placement.is_partial() else placement
 
     @property
@@ -72,9 +82,7 @@ def concrete_rules(operator: Operator, arguments: Mapping[str, Any]) -> list[Con
     if operator.written_sharding is not None:
         found = [found[0], *_written(operator, operator.written_sharding, arguments)]
     found += _of_backward(operator, arguments)
-    differentiated = torch.is_grad_enabled() or any(
-        tensor.requires_grad for _, tensor in every_tensor_in(arguments)
-    )
+    differentiated = any(tensor.requires_grad for _, tensor in every_tensor_in(arguments))
     return [rule for rule in found if rule.is_sum or not differentiated]
 
 
@@ -151,7 +159,8 @@ def _of_backward(operator: Operator, arguments: Mapping[str, Any]) -> Iterator[C
         tensors = {p.name for p in operator.signature.tensors if each_tensor(arguments[p.name])}
         if forward.written_sharding is None:
             for rule in _forward_rules(forward.signature, declared, arguments):
-                yield _turned_round(rule, declared, tensors)
+                if not rule.mixed:
+                    yield _turned_round(rule, declared, tensors)
         results = tuple(Partial() for _ in operator.signature.results)
         yield ConcreteRule(
             f"the backward of {forward.name} is linear in the gradient",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opsmith.errors import OpsmithError
 
-_PAGES = ("values", "sizes", "calls", "memory", "cuda", "gradients", "runtimes")
+_PAGES = ("values", "sizes", "calls", "memory", "cuda", "gradients", "sharding", "runtimes")
 _ENTRY = re.compile(
     r"(?P<title>\S.*?)\n\n"
     r"\*\*Cause\.\*\* (?P<cause>.+?)\n\n"

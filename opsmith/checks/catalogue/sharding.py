@@ -1,0 +1,306 @@
+"""Check calls with DTensors: the rules that the declaration claims, and what is redistributed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import ranks
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.found_claims import FoundClaims
+from opsmith.checks.numerics.comparison import same_bits
+from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
+from opsmith.checks.numerics.oracle import Expected, RefusedError
+from opsmith.checks.protocol import define_check
+from opsmith.checks.trial import Trial
+from opsmith.checks.trial_gradients import random_cotangents, true_gradients
+from opsmith.compat.torch_distributed import has_strategy
+from opsmith.kernels import HOST
+from opsmith.operators.core.arguments import (
+    each_tensor,
+    every_tensor_in,
+    flatten,
+    map_named_tensors,
+)
+from opsmith.signature.sharding import sharding_rules
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DeviceMesh
+
+    from opsmith.operators.dispatch.sharding_rules import ConcreteRule
+
+_MESHES = ((2,), (4,), (3,), (2, 2))
+#: Sizes that the ranks divide, that they do not, fewer than they are, and none.
+_SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
+#: After this many seconds no further case is tried, if every mesh had one.
+_SECONDS = 8.0
+
+
+@define_check(
+    "sharding",
+    "ranks with parts of the arguments compute their parts of the results and gradients",
+    order=78,
+    runtime="DTensor",
+)
+def sharding(trial: Trial) -> None:
+    """Call on meshes of ranks, all in this process, with the placements that the rules name."""
+    import torch.distributed as dist
+
+    signature, operator = trial.signature, trial.operator
+    trial.need(not trial.subject.adopted, "DTensor calls it by its own rules: it is not opsmith's")
+    trial.need(signature.tensors, "takes no tensor")
+    trial.need(trial.subject.device == HOST, "ranks in one process have CPU tensors")
+    trial.need(dist.is_available(), "this PyTorch has no torch.distributed")
+    trial.need(not dist.is_initialized(), "this process is a rank of a process group already")
+    trial.attribution.wrong = "OPS-SHARDING-WRONG"
+    trial.attribution.raises = "OPS-SHARDING-RAISED"
+
+    from opsmith.operators.dispatch.sharding_rules import backward_of
+
+    foreign = has_strategy(operator.overload)
+    ruled = (
+        foreign
+        or operator.written_sharding is not None
+        or len(sharding_rules(signature)) > 1
+        or bool(backward_of(operator))
+    )
+    found, started, number = FoundClaims(operator), time.monotonic(), 0
+    dtypes = ("float64",) if "float64" in trial.subject.dtypes else (trial.subject.favourite,)
+    wanted = Wanted(sizes=_SIZES, max_elements=2048)
+
+    def one(case: Case) -> None:
+        nonlocal number
+        # Every mesh is tried, however long it takes.
+        if number >= len(_MESHES) and time.monotonic() - started > _SECONDS:
+            trial.counts.ran -= 1
+            trial.counts.tally.withdraw()
+            return
+        trial.truth(case)
+        found.learn(case)
+        if ruled:
+            _OneCase(trial, case, _MESHES[number % len(_MESHES)], foreign).run()
+        number += 1
+
+    trial.each(one, dtypes=dtypes, wanted=wanted, examples=trial.some(4), most=4)
+    offered = ", ".join(found.lines())
+    hint = f"valid on every case tried, and not claimed: {offered}" if offered else ""
+    trial.need(ruled, f"claims nothing that ranks may share{f'; {hint}' if hint else ''}")
+    if hint:
+        trial.notes.append(hint)
+
+
+class _OneCase:
+    """The calls of one case on one mesh."""
+
+    def __init__(self, trial: Trial, case: Case, mesh: tuple[int, ...], foreign: bool) -> None:
+        self.trial, self.case, self.mesh, self.foreign = trial, case, mesh, foreign
+        self.arguments = case.make(HOST)
+        self.truth = trial.truth(case)
+        self.cotangents: list[Tensor] = []
+        self.gradients: Expected | None = None
+        _, leaves = leaves_of(case.make(HOST), case.signature)
+        if (
+            has_gradient(trial.operator)
+            and not case.signature.mutated
+            and any(leaf.numel() for leaf in leaves.values())
+        ):
+            self.cotangents = random_cotangents(trial, case)
+            self.gradients = true_gradients(trial, case, self.cotangents)
+
+    def run(self) -> None:
+        """Call with the placements of every rule, and with some that have to be redistributed."""
+        from opsmith.operators.dispatch.sharding_rules import concrete_rules
+
+        rules = [] if self.foreign else concrete_rules(self.trial.operator, self.arguments)
+        finite = all(t.isfinite().all() for _, t in self.case.tensors() if t.is_floating_point())
+        with ranks.mesh_of(self.mesh) as mesh:
+            for several in self._chosen(rules[1:], rules[:1]):
+                if finite or not any(_has_summands(rule) for rule in several):
+                    self._call(mesh, several)
+            others = list(self._other_placements(finite))
+            turn = int(self.case.digest[:4], 16)
+            for extra in range(min(len(others), 6 if self.foreign else 2)):
+                self._call(mesh, None, others[(turn + extra) % len(others)])
+
+    def _chosen(
+        self, rules: Sequence[ConcreteRule], whole: Sequence[ConcreteRule]
+    ) -> Iterator[tuple[ConcreteRule, ...]]:
+        """Yield a rule for each dimension of the mesh."""
+        for position, rule in enumerate(rules):
+            if len(self.mesh) == 1:
+                yield (rule,)
+            else:
+                yield (rule, rule)
+                yield (rule, [*rules, *whole][(position + 1) % (len(rules) + 1)])
+
+    def _other_placements(self, finite: bool) -> Iterator[dict[str, Any]]:
+        """Yield placements of single tensors, and of all that have a dimension, claimed or not."""
+        from torch.distributed.tensor import Partial, Replicate, Shard
+
+        from opsmith.signature.shapes import Fixed
+
+        names = [p.name for p in self.case.signature.tensors if each_tensor(self.arguments[p.name])]
+        whole: dict[str, Any] = dict.fromkeys(names, Replicate())
+        for dim in self.case.signature.dims:
+            placed = dict(whole)
+            for parameter in self.case.signature.tensors:
+                type_ = parameter.tensor_type
+                for axis, one in type_.shape.axes() if type_ is not None and type_.shape else ():
+                    if isinstance(one, Fixed) and str(one) == dim and parameter.name in names:
+                        rank = each_tensor(self.arguments[parameter.name])[0].dim()
+                        placed[parameter.name] = Shard(axis % rank)
+            if placed != whole:
+                yield placed
+        for name in names:
+            tensors = each_tensor(self.arguments[name])
+            for axis in range(min(tensor.dim() for tensor in tensors)):
+                yield {**whole, name: Shard(axis)}
+            written = self.case.signature.by_name[name].mutated
+            if finite and not written and all(is_differentiable(tensor) for tensor in tensors):
+                yield {**whole, name: Partial()}
+
+    def _call(
+        self,
+        mesh: DeviceMesh,
+        rules: Sequence[ConcreteRule] | None,
+        placed: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Call with the placements of rules, or with others; compare results and gradients."""
+        if rules is not None:
+            placements = {
+                name: [rule.arguments[name] for rule in rules] for name in rules[0].arguments
+            }
+        else:
+            assert placed is not None
+            placements = {name: [one] * mesh.ndim for name, one in placed.items()}
+        what = self._described(placements, rules)
+        try:
+            self._compared(mesh, placements, rules, what)
+        except (Failure, RefusedError):
+            raise
+        except Exception as error:
+            raise Failure(
+                f"{what}: {self.trial.raised(error)}", code=self.trial.attribution.raises
+            ) from error
+
+    def _described(
+        self, placements: Mapping[str, Sequence[Any]], rules: Sequence[ConcreteRule] | None
+    ) -> str:
+        shown = ", ".join(
+            f"{name} {' '.join(map(_shown, several))}"
+            for name, several in placements.items()
+            if any(not one.is_replicate() for one in several)
+        )
+        size = "x".join(map(str, self.mesh))
+        claims = " and ".join(dict.fromkeys(rule.claim for rule in rules or () if rule.claim))
+        return f"{claims + ': ' if claims else ''}on {size} ranks with {shown or 'whole tensors'}"
+
+    def _compared(
+        self,
+        mesh: DeviceMesh,
+        placements: Mapping[str, Sequence[Any]],
+        rules: Sequence[ConcreteRule] | None,
+        what: str,
+    ) -> None:
+        from torch.distributed.tensor.debug import CommDebugMode
+
+        signature = self.case.signature
+        whole = self.case.make(HOST)
+        parts: dict[str, list[Tensor]] = {}
+        for name, tensor in every_tensor_in(whole):
+            parts[name] = ranks.parts_of(tensor, self.mesh, placements[name.partition("[")[0]])
+
+        def placed(name: str, tensor: Tensor) -> Any:
+            return ranks.joined(parts[name], tensor, mesh, placements[name.partition("[")[0]])
+
+        leaves: dict[str, Tensor] = {}
+        found: list[list[Tensor]] = []
+        # A largest value over the ranks, say, is a rule for calls without a gradient.
+        differentiated = self.gradients is not None and all(rule.is_sum for rule in rules or ())
+        with ranks.every_rank(self.mesh), torch.set_grad_enabled(differentiated):
+            arguments = map_named_tensors(whole, placed)
+            if differentiated:
+                arguments, leaves = leaves_of(arguments, signature)
+            positional, keywords = self.trial.operator.split(arguments)
+            with CommDebugMode() as communication:
+                returned = self.trial.operator(*positional, **keywords)
+            moves = communication.get_total_counts()
+            results = flatten(signature, returned, arguments)
+            every = [ranks.gathered(result) for result in results]
+            if leaves:
+                found = self._differentiated(mesh, results, leaves)
+        if rules is not None and moves:
+            kinds = ", ".join(str(kind) for kind in communication.get_comm_counts())
+            raise Failure(
+                f"{what}: the call communicated {moves} times ({kinds}), and the rule says that "
+                "ranks need nothing of each other",
+                code="OPS-SHARDING-MOVES",
+            )
+        self._compare(every, self._allowing(self.truth, placements), what)
+        if self.gradients is not None and leaves:
+            self._compare(found, self._allowing(self.gradients, placements), f"{what}, gradients")
+
+    def _differentiated(
+        self, mesh: DeviceMesh, results: Sequence[Any], leaves: Mapping[str, Tensor]
+    ) -> list[list[Tensor]]:
+        """Return the gradient of each leaf as each rank has it."""
+        outputs: list[Any] = [result for result in results if is_differentiable(result)]
+        pairs = []
+        for output, cotangent in zip(outputs, self.cotangents, strict=True):
+            if output.requires_grad:
+                incoming = _incoming(output.placements)
+                parts = ranks.parts_of(cotangent, self.mesh, incoming)
+                pairs.append((output, ranks.joined(parts, cotangent, mesh, incoming)))
+        grads = torch.autograd.grad(
+            [output for output, _ in pairs],
+            list(leaves.values()),
+            [grad for _, grad in pairs],
+            allow_unused=True,
+        )
+        return [
+            [torch.zeros(leaf.shape, dtype=leaf.dtype)] if grad is None else ranks.gathered(grad)
+            for leaf, grad in zip(leaves.values(), grads, strict=True)
+        ]
+
+    def _allowing(self, truth: Expected, placements: Mapping[str, Sequence[Any]]) -> Expected:
+        """Return the truth with the tolerance that summands of larger values have."""
+        larger = 1.0
+        for several in placements.values():
+            larger = max(larger, ranks.MAGNITUDE ** sum(one.is_partial() for one in several))
+        spread = [None if one is None else one * larger for one in truth.spread]
+        return truth if larger == 1 else replace(truth, spread=spread)
+
+    def _compare(self, found: Sequence[list[Tensor]], truth: Expected, what: str) -> None:
+        """Compare what each rank has with the truth; ranks that have the same bits, once."""
+        several = [one[:1] if _all_same(one) else one for one in found]
+        for rank in range(max((len(one) for one in several), default=0)):
+            own = [one[min(rank, len(one) - 1)] for one in several]
+            self.trial.compare(own, truth, what if not rank else f"{what}, on rank {rank}")
+
+
+def _all_same(tensors: Sequence[Tensor]) -> bool:
+    return all(same_bits([one], list(tensors[:1])) for one in tensors[1:])
+
+
+def _has_summands(rule: ConcreteRule) -> bool:
+    return any(one.is_partial() for one in rule.arguments.values())
+
+
+def _incoming(placements: Sequence[Any]) -> list[Any]:
+    from torch.distributed.tensor import Replicate
+
+    return [Replicate() if one.is_partial() else one for one in placements]
+
+
+def _shown(placement: Any) -> str:
+    """Return a placement as a program writes it."""
+    if placement.is_partial():
+        return "Partial()"
+    return "Replicate()" if placement.is_replicate() else f"Shard({placement.dim})"

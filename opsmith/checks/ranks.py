@@ -1,0 +1,211 @@
+"""Calls on several ranks, all of which are this process: distribute tensors, and put them together.
+
+Tensors are cut here and not by DTensor, so that DTensor's results are compared with something else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.compat.torch_distributed import (
+    as_every_rank,
+    group_without_others,
+    of_each_rank,
+    one_per_rank,
+    outside_modes,
+)
+from opsmith.operators.dispatch.sharding import calling
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DeviceMesh, DTensor
+
+#: The summands of a value on some ranks, as multiples of it that are exact. The signs differ, so
+#: that no summand of ``relu(x)`` or ``abs(x)`` passes for that of a linear function.
+_MULTIPLES = {2: (2, -1), 3: (1, 1, -1), 4: (1, 1, -1, 0)}
+#: The largest sum of magnitudes of summands, as a multiple of the value's.
+MAGNITUDE = 3
+
+
+@contextmanager
+def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
+    """Give a mesh of ranks, for a block; inside `every_rank`, this process is all of them."""
+    from torch.distributed.tensor import init_device_mesh
+
+    count = math.prod(shape)
+    with group_without_others(count):
+        with as_every_rank(count):
+            mesh = init_device_mesh("cpu", tuple(shape))
+        yield mesh
+
+
+@contextmanager
+def every_rank(shape: Sequence[int]) -> Iterator[None]:
+    """Be all ranks of a mesh, for a block; operators of opsmith are called for each by itself.
+
+    Only what moves between ranks is left to PyTorch's emulation, which knows no tensors of other
+    sizes on each rank where a reference asks for a size.
+    """
+    token = calling.set(_call_each)
+    try:
+        with as_every_rank(math.prod(shape)):
+            yield
+    finally:
+        calling.reset(token)
+
+
+def _call_each(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    arguments = [*args, *kwargs.values()]
+    tensors = [tensor for value in arguments for tensor in _tensors(value)]
+    count = max(len(of_each_rank(tensor)) for tensor in tensors)
+
+    def call(rank: int, own: Sequence[Tensor]) -> Any:
+        rest = iter(own)
+        filled = [_filled(value, rest) for value in arguments]
+        named = dict(zip(kwargs, filled[len(args) :], strict=True))
+        return overload(*filled[: len(args)], **named)
+
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        form: list[Any] = []
+        flat = _EachRank.apply(call, count, form, *tensors)
+        rest = iter(flat)
+        return _filled(form[0], rest)
+    with outside_modes():
+        returned = [call(rank, _own(tensors, rank)) for rank in range(count)]
+    if returned[0] is None:
+        return None
+    every = [[t for value in _several(one) for t in _tensors(value)] for one in returned]
+    rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
+    return _filled(returned[0], rest)
+
+
+class _EachRank(torch.autograd.Function):
+    """Calls an operator for each rank, and differentiates each call by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Any, count: int, form: list[Any], *tensors: Tensor) -> Any:
+        ctx.leaves, ctx.results = [], []
+        with outside_modes(), torch.enable_grad():
+            for rank in range(count):
+                own = [
+                    part.detach().requires_grad_(tensor.requires_grad)
+                    for part, tensor in zip(_own(tensors, rank), tensors, strict=True)
+                ]
+                returned = call(rank, own)
+                form[:] = [returned]
+                ctx.leaves.append(own)
+                ctx.results.append([t for v in _several(returned) for t in _tensors(v)])
+        found = [
+            one_per_rank([result.detach() for result in several])
+            for several in zip(*ctx.results, strict=True)
+        ]
+        several = zip(found, ctx.results[0], strict=True)
+        ctx.mark_non_differentiable(*[one for one, result in several if not result.requires_grad])
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        every: list[list[Tensor]] = []
+        with outside_modes():
+            for rank, (own, results) in enumerate(zip(ctx.leaves, ctx.results, strict=True)):
+                wanted = [leaf for leaf in own if leaf.requires_grad]
+                pairs = [
+                    (result, grad)
+                    for result, grad in zip(results, _own(grads, rank), strict=True)
+                    if result.requires_grad
+                ]
+                found = torch.autograd.grad(
+                    [result for result, _ in pairs],
+                    wanted,
+                    [grad for _, grad in pairs],
+                    allow_unused=True,
+                )
+                every.append(
+                    [
+                        torch.zeros_like(leaf) if grad is None else grad
+                        for leaf, grad in zip(wanted, found, strict=True)
+                    ]
+                )
+        rest = iter([one_per_rank(several) for several in zip(*every, strict=True)])
+        needed = [next(rest) if leaf.requires_grad else None for leaf in ctx.leaves[0]]
+        return None, None, None, *needed
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors of an argument or a result."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [item for item in value if isinstance(item, Tensor)]
+    return []
+
+
+def _own(tensors: Sequence[Tensor], rank: int) -> list[Tensor]:
+    several = [of_each_rank(tensor) for tensor in tensors]
+    return [one[rank] if len(one) > 1 else one[0] for one in several]
+
+
+def _filled(value: Any, rest: Iterator[Tensor]) -> Any:
+    """Return a value with each tensor replaced by the next of others."""
+    if isinstance(value, Tensor):
+        return next(rest)
+    if isinstance(value, list | tuple) and any(isinstance(item, Tensor | list) for item in value):
+        return type(value)(_filled(item, rest) for item in value)
+    return value
+
+
+def parts_of(tensor: Tensor, shape: Sequence[int], placements: Sequence[Any]) -> list[Tensor]:
+    """Return what each rank of a mesh holds of a tensor."""
+
+    def local(rank: int) -> Tensor:
+        part, rest = tensor, rank
+        for position, (size, placement) in enumerate(zip(shape, placements, strict=True)):
+            place, rest = divmod(rest, math.prod(shape[position + 1 :]))
+            part = _part(part, placement, place, size)
+        return part.contiguous().clone()
+
+    return [local(rank) for rank in range(math.prod(shape))]
+
+
+def joined(
+    parts: Sequence[Tensor], whole: Tensor, mesh: DeviceMesh, placements: Sequence[Any]
+) -> DTensor:
+    """Return a DTensor of what each rank holds; to be called inside `every_rank`."""
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        one_per_rank(parts),
+        mesh,
+        list(placements),
+        run_check=False,
+        shape=whole.shape,
+        stride=whole.contiguous().stride(),
+    )
+
+
+def _part(tensor: Tensor, placement: Any, place: int, size: int) -> Tensor:
+    """Return what the rank at a place of a mesh dimension holds of a tensor."""
+    if placement.is_replicate():
+        return tensor
+    if placement.is_partial():
+        multiples = torch.tensor(_MULTIPLES[size], device=tensor.device).to(tensor.dtype)
+        turns = (torch.arange(tensor.numel(), device=tensor.device) + place) % size
+        return tensor * multiples[turns].view(tensor.shape)
+    whole = tensor.shape[placement.dim]
+    step = -(-whole // size)
+    start = min(place * step, whole)
+    return tensor.narrow(placement.dim, start, min(step, whole - start))
+
+
+def gathered(tensor: Any) -> list[Tensor]:
+    """Return the whole of a DTensor as each rank has it; to be called inside `every_rank`."""
+    return of_each_rank(tensor.detach().full_tensor())
