@@ -172,6 +172,16 @@ class Results:
                     "enough: give more (--seconds), or take that for passed (--allow-cut-short)"
                 )
 
+    def remainder(self) -> str:
+        """Return a line with the number of checks left out and how to run them; empty if none."""
+        names = {row.check for row in self.left_out} - {row.check for row in self.rows}
+        if not names:
+            return ""
+        files = {row.command.partition(" --check ")[0] for row in self.rows if row.command}
+        plural = "check was" if len(names) == 1 else "checks were"
+        line = f"{len(names)} {plural} not asked for."
+        return "\n  ".join([f"{line} To run all:", *sorted(files)]) if files else line
+
     def raise_failures(self) -> None:
         """Raise an exception if a check failed, or if the run is incomplete.
 

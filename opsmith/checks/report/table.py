@@ -163,6 +163,9 @@ def ending(report: Results) -> Iterator[Any]:
     for gap in report.gaps():
         yield Text("")
         yield Text(gap, style="yellow", overflow="fold")
+    if report.remainder():
+        yield Text("")
+        yield Text(report.remainder(), style="dim")
     yield Text("")
     yield Text("error: the largest error found, in units of its tolerance", style="dim")
     yield Text(report.summary(), style=f"bold {_STYLES[report.outcome]}")

@@ -172,7 +172,10 @@ def test_what_was_not_asked_for_is_counted_and_looks_green_nowhere(report):
     )
     assert len(suite.findall("testcase")) == len(names)
     assert suite.find("testcase[@name='compile']/skipped").get("message") == "not asked for"
+    missing = len(names) - 3
+    assert report.remainder().startswith(f"{missing} checks were not asked for. ")
     page = report.to_html()
+    assert report.remainder().splitlines()[0] in page
     assert 'aria-label="report::half_right, eager: 1 of' in page
     column = re.findall(
         r'<button type="button" class="([\w-]+)" data-runtime="torch.compile"', page
