@@ -17,8 +17,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "opsmith"
 COMPAT = ROOT / "compat"
-#: What goes into a package for Python that has nothing else of opsmith, nor needs PyTorch.
-ALONE = ROOT / "targets" / "python" / "package"
 OWN = {"opsmith", *sys.stdlib_module_names}
 #: Packages whose modules are also named by texts.
 _MODULE = re.compile(r"(torch|onnx|onnxscript|triton|jax)(\.[A-Za-z_]\w*)+")
@@ -70,7 +68,7 @@ def dotted(node: ast.AST, known: dict[str, str]) -> str | None:
     return ".".join([known[node.id], *reversed(parts)])
 
 
-FILES = sorted(path for path in ROOT.rglob("*.py") if not {COMPAT, ALONE} & {*path.parents})
+FILES = sorted(path for path in ROOT.rglob("*.py") if COMPAT not in path.parents)
 ROOMS = sorted(COMPAT.glob("*.py"))
 
 

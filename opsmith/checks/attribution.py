@@ -14,7 +14,7 @@ from opsmith.checks.numerics.oracle import RefusedError
 from opsmith.operators.core.source_location import where_written
 
 
-@dataclass
+@dataclass(slots=True)
 class Attribution:
     """The function that failures are about, and the codes that failures get.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opsmith.checks.isolation.kernel_client import Caller
 
 
-@dataclass
+@dataclass(slots=True)
 class KernelCaller:
     """Calls the kernel of one check.
 

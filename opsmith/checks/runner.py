@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from opsmith.checks.cases.rerun_command import command_of
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import Subject, subject_on, subjects_of
 from opsmith.checks.cases.user_cases import keep_given, write_cases
+from opsmith.checks.helpers import helped
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.process_state import Surroundings
 from opsmith.checks.protocol import Check, selected
@@ -146,7 +146,7 @@ def run(
             return _row(check, subject, shared, worker, histories[_kernel_of(subject)])
 
         helpers = min(jobs - 1, schedule.helpers()) if isolate else 0
-        with _helped(schedule, plan, run_row, helpers):
+        with helped(schedule, plan, run_row, helpers):
             while (position := schedule.take()) is not None:
                 row = run_row(position, worker) if isolate else None
                 if row is None:
@@ -179,45 +179,6 @@ class _FirstToTell:
 def _caseless(check: str) -> str:
     """Explain that a check is not run after another check found no case."""
     return f"not run, since {check} found no arguments that the reference takes"
-
-
-@contextmanager
-def _helped(
-    schedule: Schedule,
-    plan: Sequence[Planned],
-    run_row: Callable[[int, Worker], Row | None],
-    count: int,
-) -> Iterator[None]:
-    """Run rows in further threads, each with a worker of its own, while the block runs."""
-
-    def help_(worker: Worker) -> None:
-        runtime = ""
-        try:
-            while (position := schedule.take(runtime)) is not None:
-                runtime = plan[position][1].runtime
-                row = run_row(position, worker)
-                if row is None:
-                    schedule.give_back(position)
-                else:
-                    schedule.give(position, row)
-        except BaseException as error:
-            schedule.end(error)
-
-    with ExitStack() as stack:
-        workers = [stack.enter_context(Worker()) for _ in range(count)]
-        threads = [threading.Thread(target=help_, args=(worker,)) for worker in workers]
-        for worker, thread in zip(workers, threads, strict=True):
-            # The worker imports its modules while the kernel is being built.
-            worker.begin()
-            thread.start()
-        try:
-            yield
-        finally:
-            schedule.end()
-            for worker, thread in zip(workers, threads, strict=True):
-                if thread.is_alive():
-                    worker.interrupt()
-                thread.join()
 
 
 def _kernel_of(subject: Subject) -> tuple[str, str]:

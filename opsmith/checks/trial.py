@@ -52,6 +52,23 @@ class Trial:
         truths: gives the right results.
     """
 
+    # A check that sets an attribute of another name, such as `wrong` in place of
+    # `attribution.wrong`, gets an error.
+    __slots__ = (
+        "attribution",
+        "cases",
+        "counts",
+        "kernel",
+        "name",
+        "notes",
+        "replay",
+        "route",
+        "runner",
+        "settings",
+        "subject",
+        "truths",
+    )
+
     def __init__(
         self,
         subject: Subject,

@@ -36,11 +36,7 @@ class TruthSource:
     _disagrees: bool = False
 
     def truth(self, case: Case) -> Expected:
-        """Return the right results for `case`.
-
-        Raises:
-            RefusedError: the reference refuses the case.
-        """
+        """Return the right results for `case`."""
 
         def compute(known: Mapping[str, Any] | None) -> Expected:
             return expected_of(self.operator, case.values, known)
@@ -56,13 +52,7 @@ class TruthSource:
         compute: Callable[[Mapping[str, Any] | None], Truth],
         beside: Sequence[Tensor] | None = None,
     ) -> Truth:
-        """Return the right results for `case`, reusing those of another row of the run if possible.
-
-        Args:
-            case: the arguments.
-            compute: see `kept_truth`.
-            beside: the incoming gradients, if the results are gradients.
-        """
+        """Return the right results for `case`, reusing those of another row of the run."""
         if not (self.settings.truths and self.settings.shared) or case.sampled:
             return compute(None)
         # The right results do not depend on the memory layout of the arguments.
@@ -73,11 +63,7 @@ class TruthSource:
         return kept_truth(Path(self.settings.shared, "truths", key_of(facts)), compute)
 
     def accept(self, case: Case) -> None:
-        """Run the reference on a sampled `case`, to make sure that it accepts the case.
-
-        Raises:
-            RefusedError: the reference refuses the case.
-        """
+        """Refuse a sampled `case` that the reference refuses."""
         if case.sampled:
             require_accepted(self.operator, case.values)
 

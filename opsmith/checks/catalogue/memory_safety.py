@@ -170,7 +170,7 @@ def schedules(trial: Trial) -> None:
         for phase, (one,) in zip(_SPLITS, others, strict=True):
             cut |= one.split
             if one.split:
-                what, code = phase.describe(), "OPS-PARALLEL-SPLIT"
+                what, code = phase.describe(), "OPS-SCHEDULES-SPLIT"
             else:
                 what, code = "called again", ""
             trial.compare(one.tensors(), expected, what, code=code)

@@ -92,13 +92,15 @@ def _leaves_settings(trial: Trial, case: Case) -> None:
             trial.operator(*positional, **keywords)
         changes = before.changes()
     if changes:
-        raise Failure(f"a call changed {changes[0]}, and left it so", code="OPS-AFTER-SETTING")
+        raise Failure(
+            f"a call changed {changes[0]}, and left it so", code="OPS-SIDE-EFFECTS-SETTING"
+        )
     seeded = torch.Tag.nondeterministic_seeded in trial.operator.overload.tags
     if before.drew_random_numbers and not seeded:
         raise Failure(
             "a call drew from PyTorch's global random numbers, so it changes what comes after. If "
             "that is meant, tag the operator torch.Tag.nondeterministic_seeded.",
-            code="OPS-AFTER-RANDOM",
+            code="OPS-SIDE-EFFECTS-RANDOM",
         )
 
 
@@ -117,7 +119,7 @@ def _keeps_no_argument(trial: Trial, case: Case) -> None:
             raise Failure(
                 f"argument {name!r} is still referenced after the call, so its memory is never "
                 "given back",
-                code="OPS-AFTER-REFERENCE",
+                code="OPS-SIDE-EFFECTS-REFERENCE",
             )
 
 

@@ -31,7 +31,7 @@ from opsmith.signature.shapes import Fixed, Shape, Variadic
 def parallel_dims(trial: Trial) -> None:
     """Compare the results for slices of the arguments with slices of the whole call's results."""
     signature = trial.signature
-    trial.attribution.wrong = "OPS-PARALLEL-CLAIM"
+    trial.attribution.wrong = "OPS-PARALLEL-DIMS-CLAIM"
     trial.need(signature.parallel_dims, "claims no parallel_dims")
     reasons = []
     for claimed in signature.parallel_dims:

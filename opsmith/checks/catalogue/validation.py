@@ -115,17 +115,17 @@ def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
         if not isinstance(error, OpsmithError | RuntimeError):
             raise Failure(
                 f"{bad.what}: raised {type(error).__name__}, expected an opsmith error: {text}",
-                code="OPS-REFUSAL-TYPE",
+                code="OPS-VALIDATION-TYPE",
             ) from error
         if not text.startswith(begin):
             raise Failure(
                 f"{bad.what}: the message does not begin with {begin!r}: {text}",
-                code="OPS-REFUSAL-MESSAGE",
+                code="OPS-VALIDATION-MESSAGE",
             ) from error
         if bad.named and not set(bad.named) & _names_in(text, trial.signature):
             raise Failure(
                 f"{bad.what}: the message does not name {bad.named[0]!r}: {text}",
-                code="OPS-REFUSAL-MESSAGE",
+                code="OPS-VALIDATION-MESSAGE",
             ) from error
         if bad.said not in text:
             raise Failure(
@@ -133,7 +133,7 @@ def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
                 code="OPS-REFUSAL-MESSAGE",
             ) from error
         return
-    raise Failure(f"{bad.what}: accepted, expected an error", code="OPS-REFUSAL-ACCEPTED")
+    raise Failure(f"{bad.what}: accepted, expected an error", code="OPS-VALIDATION-ACCEPTED")
 
 
 def _fits(signature: Signature, arguments: dict[str, Any]) -> bool:

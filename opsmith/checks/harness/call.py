@@ -91,7 +91,7 @@ _SAID = {
     "read ": "OPS-MEMORY-BOUNDS",
     "accessed memory": "OPS-MEMORY-BOUNDS",
     "allocates ": "OPS-MEMORY-LEAK",
-    "left ": "OPS-AFTER-SETTING",
+    "left ": "OPS-SIDE-EFFECTS-SETTING",
     "forked ": FORK_CODE,
 }
 #: Failure codes by the word that the emulation of CUDA puts, with a bar, before its message.

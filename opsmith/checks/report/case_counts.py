@@ -107,7 +107,7 @@ class Due:
         return f"{said}, and {self.untried} of their {self.families} families had none"
 
 
-@dataclass
+@dataclass(slots=True)
 class CaseCounts:
     """The counts of one check.
 

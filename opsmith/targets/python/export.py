@@ -24,7 +24,11 @@ from opsmith.targets.python import extension, library, signature_text
 
 _PACKAGE = Path(__file__).parent / "package"
 _OWN = "targets.python.package"
-_MOVED = {_OWN: "", "targets.exporting.packages": ""}
+_MOVED = {
+    _OWN: "",
+    "targets.exporting.packages": "",
+    "compat.torch_modules": "_torch_modules",
+}
 
 
 @dataclass(frozen=True)

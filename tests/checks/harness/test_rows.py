@@ -56,7 +56,7 @@ def test_a_right_kernel_passes(monkeypatch):
             "sum over pieces",
             "schedules",
             "with the pieces of parallel_for in another order: the result[",
-            "OPS-PARALLEL-SPLIT",
+            "OPS-SCHEDULES-SPLIT",
         ),
         (
             "leak",

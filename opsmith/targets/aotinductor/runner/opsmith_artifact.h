@@ -3,12 +3,14 @@
 //   opsmith::Artifact model("dist");
 //   std::vector<at::Tensor> outputs = model.run({image, ranks});
 //
-// Needs this file, opsmith_json.h, opsmith_sha256.h, and libtorch of the version that exported (or
-// a later one). Compile as C++20 and link torch, torch_cpu, c10 and dl; CMakeLists.txt shows how.
+// Needs this file, opsmith_json.h, opsmith_sha256.h, opsmith_sizes.h, and libtorch of the version
+// that exported (or a later one). Compile as C++20 and link torch, torch_cpu, c10 and dl;
+// CMakeLists.txt shows how.
 #pragma once
 
 #include "opsmith_json.h"
 #include "opsmith_sha256.h"
+#include "opsmith_sizes.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -71,12 +73,7 @@ class Artifact {
     std::vector<int64_t> order;  // its dimensions from the outermost in memory to the innermost
     bool written = false;        // whether a call writes into it
   };
-  using Bound = std::map<std::string, int64_t>;
-  struct Line {  // a size that is start + step * symbol
-    std::string symbol;
-    int64_t start = 0;
-    int64_t step = 0;
-  };
+  using Bound = detail::Sizes::Bound;
 
   void read_manifest();
   void check_machine() const;
@@ -85,10 +82,9 @@ class Artifact {
   bool is_here(const Json& library) const;
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
   void check_size(const TensorSpec& spec, size_t axis, int64_t size, Bound& bound) const;
-  bool allows(const std::string& symbol, int64_t size) const;
-  std::string allowed(const std::string& symbol) const;
-  std::optional<Line> line(const std::string& expression, const Bound& bound) const;
-  std::optional<int64_t> evaluate(const std::string& expression, const Bound& bound) const;
+  detail::Sizes sizes() const {
+    return {manifest_.at("dims"), manifest_.at("details").at("sizes")};
+  }
   std::string where() const { return folder_.string(); }
 
   std::filesystem::path folder_;
@@ -143,10 +139,6 @@ inline std::string dtype_name(at::ScalarType dtype) {
     default:
       return c10::toString(dtype);
   }
-}
-
-inline bool is_number(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
 inline std::vector<TensorSpec> specs(const Json& json) {
@@ -411,112 +403,36 @@ inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const 
 
 inline void Artifact::check_size(const TensorSpec& spec, size_t axis, int64_t size,
                                  Bound& bound) const {
+  const detail::Sizes sizes = this->sizes();
   const std::string& expected = spec.shape[axis];
   const std::string found = "dimension " + std::to_string(axis) +
                             (detail::is_number(expected) ? "" : " (" + expected + ")") + " is " +
                             std::to_string(size);
   if (manifest_.at("dims").has(expected)) {
-    if (!allows(expected, size))
-      throw ArgumentError(found + ", the export allows " + allowed(expected) + ".");
+    if (!sizes.allows(expected, size))
+      throw ArgumentError(found + ", the export allows " + sizes.allowed(expected) + ".");
     const int64_t first = bound.emplace(expected, size).first->second;
     if (first != size) throw ArgumentError(found + ", expected " + std::to_string(first) + ".");
     return;
   }
-  if (const std::optional<Line> line = this->line(expected, bound)) {
+  if (const auto line = sizes.line(expected, bound)) {
     // No input has a dimension of exactly this size, so solve for the symbol.
     const int64_t times = (size - line->start) / line->step;
-    if (line->start + times * line->step != size || !allows(line->symbol, times)) {
+    if (line->start + times * line->step != size || !sizes.allows(line->symbol, times)) {
       throw ArgumentError(found + ", the export allows " + expected + " with " +
-                          allowed(line->symbol) + ".");
+                          sizes.allowed(line->symbol) + ".");
     }
     bound[line->symbol] = times;
   }
   const bool fixed = detail::is_number(expected);
-  const std::optional<int64_t> wanted = fixed ? std::stoll(expected) : evaluate(expected, bound);
+  const std::optional<int64_t> wanted =
+      fixed ? std::stoll(expected) : sizes.evaluate(expected, bound);
   if (wanted && *wanted != size) {
     throw ArgumentError(found + ", expected " + std::to_string(*wanted) +
                         (fixed ? ": the model was exported for this size alone. Name it in "
                                  "dynamic_shapes to allow others."
                                : "."));
   }
-}
-
-inline bool Artifact::allows(const std::string& symbol, int64_t size) const {
-  const Json::Array& limits = manifest_.at("dims").at(symbol).array();
-  return size >= limits.at(0).integer() &&
-         (limits.at(1).is_null() || size <= limits.at(1).integer());
-}
-
-inline std::string Artifact::allowed(const std::string& symbol) const {
-  const Json::Array& limits = manifest_.at("dims").at(symbol).array();
-  return std::to_string(limits.at(0).integer()) + " <= " + symbol +
-         (limits.at(1).is_null() ? "" : " <= " + std::to_string(limits.at(1).integer()));
-}
-
-// Returns a size as a linear function of its one unbound symbol; empty if it is not linear.
-inline std::optional<Artifact::Line> Artifact::line(const std::string& expression,
-                                                    const Bound& bound) const {
-  const Json& sizes = manifest_.at("details").at("sizes");
-  if (!sizes.has(expression)) return std::nullopt;
-  std::string symbol;
-  for (const Json& item : sizes.at(expression).array()) {
-    const std::string& word = item.string();
-    if (detail::is_number(word) || word == "+" || word == "-" || word == "*") continue;
-    if (bound.count(word) != 0 || word == symbol) continue;
-    // Expressions that round or clip are not linear, and two symbols cannot be solved for.
-    if (!symbol.empty() || !manifest_.at("dims").has(word)) return std::nullopt;
-    symbol = word;
-  }
-  if (symbol.empty()) return std::nullopt;
-  Bound with = bound;
-  int64_t found[3] = {};
-  for (int64_t i = 0; i < 3; ++i) {
-    with[symbol] = i;
-    found[i] = evaluate(expression, with).value_or(0);
-  }
-  const int64_t step = found[1] - found[0];
-  if (step == 0 || found[2] - found[1] != step) return std::nullopt;
-  return Line{symbol, found[0], step};
-}
-
-// Returns the value of a size such as "2*batch", which the manifest writes in postfix notation;
-// empty if only PyTorch can evaluate it.
-inline std::optional<int64_t> Artifact::evaluate(const std::string& expression,
-                                                 const Bound& bound) const {
-  const Json& sizes = manifest_.at("details").at("sizes");
-  if (!sizes.has(expression)) return std::nullopt;
-  std::vector<int64_t> stack;
-  for (const Json& item : sizes.at(expression).array()) {
-    const std::string& word = item.string();
-    if (detail::is_number(word)) {
-      stack.push_back(std::stoll(word));
-    } else if (const auto found = bound.find(word); found != bound.end()) {
-      stack.push_back(found->second);
-    } else {
-      if (stack.size() < 2) return std::nullopt;
-      const int64_t right = stack.back();
-      stack.pop_back();
-      int64_t& left = stack.back();
-      if ((word == "//" || word == "%") && right <= 0) return std::nullopt;
-      if (word == "+")
-        left += right;
-      else if (word == "-")
-        left -= right;
-      else if (word == "*")
-        left *= right;
-      else if (word == "//")
-        left = left / right - (left % right < 0);
-      else if (word == "%")
-        left = (left % right + right) % right;
-      else if (word == "min")
-        left = std::min(left, right);
-      else if (word == "max")
-        left = std::max(left, right);
-      else
-        return std::nullopt;
-    }
-  }
-  return stack.size() == 1 ? std::optional(stack[0]) : std::nullopt;
 }
 
 }  // namespace opsmith

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from opsmith.compat.torch_modules import WITHOUT_VALUES
+
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 _NAMES = (
     "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 "
@@ -91,7 +93,7 @@ def _why_not(value: Any, written: bool) -> str | None:
         )
     if not hasattr(value, "__dlpack__"):
         return None if not isinstance(value, np.generic | memoryview) else "has no memory to share."
-    if type(value).__module__.startswith("torch._subclasses"):
+    if type(value).__module__.startswith(WITHOUT_VALUES):
         return _TRACED.format(type(value).__name__)
     kind, index = value.__dlpack_device__()
     if int(kind) not in (1, 3, 11, 13):
