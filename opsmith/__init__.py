@@ -7,6 +7,7 @@ works without PyTorch, and starts the processes of a check while PyTorch is bein
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -130,11 +131,21 @@ _HOMES = {
 _PACKAGES = ("errors", "kernels", "operators", "philox", "signature", "targets", "monitoring")
 
 
+def elsewhere() -> str:
+    """Return the sentence that refuses systems other than Linux."""
+    return (
+        f"opsmith works on Linux, and this is {sys.platform}. On Windows use WSL 2, on macOS a "
+        "Linux container or virtual machine"
+    )
+
+
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"opsmith.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if sys.platform != "linux":
+        raise ImportError(f"opsmith.{name}: {elsewhere()}")
     found = getattr(importlib.import_module(f"opsmith.{_HOMES[name]}"), name)
     globals()[name] = found
     return found

@@ -122,6 +122,24 @@ def test_every_error_that_a_public_function_raises_is_public(module):
     assert named - public == set()
 
 
+def test_the_citation_names_this_version():
+    cited = (REPOSITORY / "CITATION.cff").read_text()
+    assert f"\nversion: {opsmith.__version__}\n" in cited
+
+
+@pytest.mark.parametrize("system", ["win32", "darwin"])
+def test_other_systems_than_linux_are_refused_in_one_sentence(system):
+    """The system is pretended: what this shows is the words, and that nothing is imported first."""
+    said = f"opsmith works on Linux, and this is {system}. On Windows use WSL 2, on macOS a Linux "
+    used = f"import sys; sys.platform = {system!r}; import opsmith; opsmith.op"
+    done = subprocess.run([sys.executable, "-c", used], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: opsmith.op: {said}")
+    ran = f"import sys; sys.platform = {system!r}; from opsmith.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", ran], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {said}")
+
+
 def test_the_class_that_op_returns_is_public():
     @opsmith.op("package_test::same")
     def same(x: Tensor) -> Tensor:

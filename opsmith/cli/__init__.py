@@ -1,8 +1,14 @@
 """The `opsmith` command: parses arguments, calls the library, and prints results."""
 
+import sys
+
 
 def main() -> None:
     """Run the command line; the entry point of the `opsmith` script."""
+    if sys.platform != "linux":
+        import opsmith
+
+        sys.exit(f"error: {opsmith.elsewhere()}")
     from opsmith.cli.app import app
 
     app(prog_name="opsmith")
