@@ -52,15 +52,14 @@ def not_in_graphs(
     arguments = named(signature)(args, kwargs)
     for name, value in arguments.items():
         for item in value if isinstance(value, MANY) else (value,):
-            argument = f"{signature.qualname}: argument {name!r}"
-            if not isinstance(item, IN_GRAPHS):
+            if isinstance(item, Tensor):
+                fits = not item.is_nested and can_be_functionalised(item)
+            else:
+                fits = isinstance(item, IN_GRAPHS)
+            if not fits:
                 return ArgumentError(
-                    f"{argument} is of type {type(item).__name__}, which no graph contains."
-                )
-            if not can_be_functionalised(item):
-                return ArgumentError(
-                    f"{argument} is no plain, dense tensor, and torch.compile functionalises an "
-                    "operator that writes for plain ones alone. Pass a plain tensor."
+                    f"{signature.qualname}: argument {name!r} is of type {type(item).__name__}, "
+                    "which is no number, text or plain, dense tensor, as torch.compile needs here."
                 )
     raise AssertionError(arguments)
 

@@ -17,9 +17,8 @@ from opsmith.signature.dtypes import ALL_DTYPES, FLOAT8
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ALL_DTYPES}
 _NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
-#: The values that Dynamo can make part of a graph, and the sequences of such values. To Dynamo,
-#: symbolic numbers are numbers. It looks at each member of a tuple of classes before each call.
-IN_GRAPHS = Tensor | int | float | str | None
+#: What Dynamo can make part of a graph, besides tensors; to it, symbolic numbers are numbers.
+IN_GRAPHS = int | float | str | None
 MANY = list | tuple
 
 
@@ -189,10 +188,8 @@ def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -
     return found
 
 
-def can_be_functionalised(value: Any) -> bool:
-    """Return whether PyTorch functionalises an operator that writes, with this argument."""
-    if not isinstance(value, Tensor):
-        return True
-    kind = type(value)
+def can_be_functionalised(tensor: Tensor) -> bool:
+    """Return whether PyTorch functionalises an operator that writes, called with a tensor."""
+    kind = type(tensor)
     plain = kind is Tensor or kind is Parameter or hasattr(kind, "__tensor_flatten__")
-    return plain and value.layout is torch.strided
+    return plain and tensor.layout is torch.strided

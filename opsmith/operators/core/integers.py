@@ -29,6 +29,8 @@ def is_cut(value: Any) -> bool:
         return False
     if isinstance(value, Tensor):
         return value.is_floating_point() or value.is_complex()
+    if getattr(value, "ndim", 0):
+        return True
     try:
         operator.index(value)
     except Exception:  # a foreign class may raise anything

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from opsmith import kernels
@@ -160,9 +161,12 @@ class Operator(CustomOpDef, Generic[P, R]):
         if is_dynamo_compiling():
             for value in (*args, *kwargs.values()):
                 for item in value if isinstance(value, MANY) else (value,):
-                    if not isinstance(item, IN_GRAPHS) or (
-                        self._writes and not can_be_functionalised(item)
-                    ):
+                    if isinstance(item, Tensor):
+                        # Dynamo compares with each object that is named here before each call.
+                        fails = item.is_nested or item.is_mkldnn
+                        if fails or (self._writes and not can_be_functionalised(item)):
+                            self._refuse_untraced(args, kwargs)
+                    elif not isinstance(item, IN_GRAPHS):
                         self._refuse_untraced(args, kwargs)
             return self._opoverload(*args, **kwargs)
         for place, name in self._int_places:
@@ -174,23 +178,31 @@ class Operator(CustomOpDef, Generic[P, R]):
         except OpsmithError:
             raise
         except Exception as error:
-            from opsmith.operators.core.argument_errors import refusal
-
-            refuse = refusal
-            if not torch.compiler.is_compiling() and torch_modules.COMPILER in sys.modules:
-                # After a call that Dynamo could not trace, it compiles the functions called
-                # here, and its guards crash the process if a list contains a nested tensor.
-                refuse = torch.compiler.disable(refusal)
-            refused = refuse(self.signature, args, kwargs, error)
+            refused = self._refusal(args, kwargs, error)
             if refused is None:
                 raise
             raise refused from None
 
+    def _refusal(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
+    ) -> OpsmithError | None:
+        """Return the error to raise in place of `error`; `None` where there is no better one."""
+        from opsmith.operators.core.argument_errors import refusal
+
+        refuse = refusal
+        if torch_modules.COMPILER in sys.modules:
+            # After a call that Dynamo could not trace, it compiles the functions called here. Its
+            # guards crash the process if a list contains a nested tensor, and reading an array of
+            # several numbers as one fails.
+            refuse = torch.compiler.disable(refusal)
+        return refuse(self.signature, args, kwargs, error)
+
     def _refuse_untraced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
         """Refuse a call that Dynamo traces and that passes a value which no graph can contain.
 
-        Dynamo would say the value's class and nothing else. Unless the whole function must be one
-        graph, it leaves the refused call to Python, which refuses it as any other, or accepts it.
+        Dynamo, or the graph when it runs, would name neither operator nor argument. Unless the
+        whole function must be one graph, Dynamo leaves the refused call to Python, which refuses
+        it as any other, or accepts it.
 
         Raises:
             ArgumentError: the message names the argument.
@@ -205,9 +217,7 @@ class Operator(CustomOpDef, Generic[P, R]):
         Raises:
             ArgumentError: the message names the argument.
         """
-        from opsmith.operators.core.argument_errors import refusal
-
-        refused = refusal(self.signature, args, kwargs, TypeError("not an int"))
+        refused = self._refusal(args, kwargs, TypeError("not an int"))
         if refused is not None:
             raise refused
 

@@ -177,9 +177,24 @@ def test_a_number_of_numpys_is_the_same_under_compile() -> None:
         compiled(np.float32(1.5))
 
 
+@pytest.mark.parametrize("k", [np.array([1, 2]), np.array([2.5]), [1.5]])
+def test_an_array_where_an_int_is_expected_is_named_under_compile(k: Any) -> None:
+    compiled = torch.compile(lambda k: plus(X, X, k), backend="aot_eager")
+    with pytest.raises(ArgumentError, match=r"'k' is of type (ndarray|list), expected int"):
+        compiled(k)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_named_under_compile(layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(2, 2)], layout=layout)
+    compiled = torch.compile(lambda x: plus(x, X), backend="aot_eager")
+    with pytest.raises(ArgumentError, match="'x' is a tensor of layout nested, expected"):
+        compiled(nested)
+
+
 def test_one_graph_with_a_value_that_it_cannot_contain_says_which_argument() -> None:
     compiled = torch.compile(lambda x: plus(x, x, k=b"x"), backend="eager", fullgraph=True)
-    with pytest.raises(Exception, match=r"argument 'k' is of type bytes, which no"):
+    with pytest.raises(Exception, match=r"argument 'k' is of type bytes, which is no number"):
         compiled(X)
 
 
