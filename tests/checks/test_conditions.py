@@ -182,3 +182,12 @@ def test_an_adapter_that_forgets_a_condition_is_found(
     assert report.ok is not forgets, report.explain()
     if forgets:
         assert "where D % 2 == 0: accepted in" in report.explain()
+
+
+def test_a_size_that_is_solved_may_be_any_that_has_a_solution() -> None:
+    @opsmith.op("conditions::rows")
+    def rows(offsets: Int64[Tensor, "R+1"], x: Float[Tensor, "2*C"]) -> Float[Tensor, "R C"]:
+        return x[: len(x) // 2].expand(len(offsets) - 1, -1).clone()
+
+    report = checks.run(rows, select=["validation", "fake"], isolate=False)
+    assert report.ok, report.explain()

@@ -218,8 +218,11 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
 
 
 def _rounded(signature: Signature) -> frozenset[str]:
-    """Return the dimensions whose change may leave a size that is computed from them unchanged."""
-    found: set[str] = set()
+    """Return the dimensions of which another size may fit the arguments after all.
+
+    A size that is computed from them is rounded, or they are solved from a size.
+    """
+    found = {equation.name for equation in signature.equations}
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
         for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
