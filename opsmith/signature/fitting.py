@@ -11,6 +11,8 @@ from opsmith.signature.expressions import Binary, Call, Expression, Integer, Nam
 from opsmith.signature.model import Signature
 from opsmith.signature.shapes import Fixed
 
+#: The largest size that is looked for.
+_FARTHEST = 1 << 14
 #: Number of candidates below which more are looked for.
 _FEW = 3
 
@@ -83,7 +85,7 @@ class Fitting:
             largest = max(*preferred, self._largest, *(d for d in dims.values() if type(d) is int))
             beyond = (
                 size
-                for size in range(min(preferred), 4 * largest + 1)
+                for size in range(min(preferred), min(4 * largest, _FARTHEST) + 1)
                 if size not in found and self.fits(name, size, dims, scalars)
             )
             found += [size for size, _ in zip(beyond, range(2 * _FEW), strict=False)]

@@ -13,7 +13,14 @@ from opsmith.checks.cases.boundary_values import ARRANGEMENTS, FLOATS, LARGE_EQU
 from opsmith.checks.cases.dependencies import scalars_in_shapes
 from opsmith.checks.cases.sampling import Wanted
 from opsmith.operators.core.arguments import DTYPES
-from opsmith.signature import Parameter, ScalarType, SequenceType, Signature, TensorType
+from opsmith.signature import (
+    Parameter,
+    ScalarType,
+    SequenceType,
+    Signature,
+    TensorType,
+    expressions,
+)
 from opsmith.signature.constraints import ValueRange
 from opsmith.signature.fitting import Fitting
 from opsmith.signature.shapes import Variadic
@@ -157,15 +164,21 @@ def values(signature: Signature, dtype: str | None) -> Iterator[Cohort]:
 def arguments(signature: Signature) -> Iterator[Cohort]:
     """Yield cases with numbers far from 1, with every choice, and with one tensor passed twice."""
     sizes = scalars_in_shapes(signature)
-    numbers = [
-        (p, kind) for p in signature.parameters if (kind := _number_kind(p)) and p.name not in sizes
-    ]
+    # Numbers that are compared with sizes are drawn with these.
+    compared = {
+        scalar.parameter
+        for condition in signature.conditions
+        for side in condition.expressions()
+        for scalar in expressions.scalars_of(side)
+    }
+    free = [parameter for parameter in signature.parameters if parameter.name not in compared]
+    numbers = [(p, kind) for p in free if (kind := _number_kind(p)) and p.name not in sizes]
     for parameter, kind in numbers[:_DIMENSIONS]:
         for number in _FAR[kind]:
             given = {parameter.name: _as_given(parameter, number)}
             wanted = Wanted(sizes=_MODEST, given=given)
             yield Cohort("numbers", wanted, code="OPS-ARGUMENT-NUMBER")
-    open_integers = [p for p in signature.parameters if _is_open(p, p.name in sizes)]
+    open_integers = [p for p in free if _is_open(p, p.name in sizes)]
     for parameter in open_integers[:_DIMENSIONS]:
         for number in _BEYOND:
             wanted = Wanted(sizes=_ROOMY, given={parameter.name: _as_given(parameter, number)})
