@@ -142,7 +142,8 @@ def _checked(operator: "Operator") -> Iterator[str]:
         yield "dtypes"
     if any(one.tensor_type and one.tensor_type.shape for one in signature.parameters):
         yield "shapes"
-    yield from signature.where
+    if signature.where:
+        yield f"conditions {'; '.join(signature.where)}"
     named = [one.name for one in signature.parameters if one.constraints]
     if named:
         yield f"values of {', '.join(named)}"

@@ -67,6 +67,16 @@ def test_values_for_which_results_are_unspecified_are_shown(cli, tmp_path):
     assert "checks of arguments: from the declaration (dtypes, shapes)" in lines
 
 
+def test_conditions_on_sizes_are_shown(cli, tmp_path):
+    text = UNSPECIFIED.replace('"show::shares"', '"show::even", where=("N % 2 == 0", "N > 2")')
+    (tmp_path / "shares.py").write_text(text)
+    lines = branches(cli("show", str(tmp_path / "shares.py")).stdout)
+    assert (
+        "checks of arguments: from the declaration (dtypes, shapes, conditions N % 2 == 0; N > 2)"
+        in " ".join(lines)
+    )
+
+
 def test_sharding_rules_are_shown_and_what_has_none_says_why(show):
     lines = " ".join(line.removeprefix("– ") for line in branches(show("bev_pool_v2").stdout))
     forward, _, backward = lines.partition("bev::bev_pool_v2_backward schema")
