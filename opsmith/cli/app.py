@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from opsmith.cli import adopt, artifacts, bench, cache, check, output, show, wheel
 from opsmith.cli.options import AsJson, Debug, Files, wants_tracebacks
-from opsmith.errors import INCOMPLETE, MissingDependencyError, OpsmithError
+from opsmith.errors import INCOMPLETE, BuildError, MissingDependencyError, OpsmithError
 
 #: Error numbers of failures that disks and permissions cause.
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
@@ -133,7 +133,18 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def build(files: Files, debug: Debug = False) -> None:
+def build(
+    files: Files,
+    compile_commands: Annotated[
+        bool,
+        typer.Option(
+            "--compile-commands",
+            help="Only write compile_commands.json beside each C++ source, and the headers that "
+            "it includes: clangd and editors then know all of it.",
+        ),
+    ] = False,
+    debug: Debug = False,
+) -> None:
     """Build every kernel of the operators that FILE... declare, and say where the libraries are.
 
     Exit code 0: all that can be built here is. 1: something does not build. 2: the command line is
@@ -142,8 +153,12 @@ def build(files: Files, debug: Debug = False) -> None:
     from opsmith.kernels import get_device
     from opsmith.operators.importing import import_all
 
+    operators = list(import_all(files))
+    if compile_commands:
+        _write_compile_commands(operators)
+        return
     failed = incomplete = False
-    for operator in import_all(files):
+    for operator in operators:
         kernels = operator.kernels.items()
         devices = [device for device, kernel in kernels if kernel.source]
         if not devices:
@@ -168,6 +183,17 @@ def build(files: Files, debug: Debug = False) -> None:
             output.say(f"{operator.name}: nothing was built, every kernel was left out")
             incomplete = True
     raise typer.Exit(1 if failed else INCOMPLETE if incomplete else 0)
+
+
+def _write_compile_commands(operators: list[Any]) -> None:
+    from opsmith.kernels import compile_commands
+
+    sources = [kernel.source for one in operators for kernel in one.kernels.values()]
+    written = compile_commands.write(source for source in sources if source is not None)
+    for path in written:
+        print(path)
+    if not written:
+        raise BuildError("no operator of these files has a kernel in C++")
 
 
 check.register(app)

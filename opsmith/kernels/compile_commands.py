@@ -1,0 +1,63 @@
+"""Write ``compile_commands.json``, with which clangd and other tools compile as opsmith does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from opsmith.kernels.build.cmake import options_of
+from opsmith.kernels.build.files import read_json, storing, write_atomically
+from opsmith.kernels.build.recipe import Recipe
+from opsmith.kernels.source import KernelSource
+
+NAME = "compile_commands.json"
+
+
+def write(sources: Iterable[KernelSource]) -> list[Path]:
+    """Write the commands of sources beside each source, with the headers that they include.
+
+    Commands that a file has for other sources stay. Only C++ gets a command: editors compile CUDA
+    with flags of their own.
+
+    Returns:
+        The files written.
+
+    Raises:
+        MissingDependencyError: there is no C++ compiler.
+        StorageError: a file cannot be written.
+    """
+    folders: dict[Path, dict[str, dict[str, Any]]] = {}
+    for source in sources:
+        command = _command(source)
+        if command is not None:
+            folders.setdefault(source.path.parent, {})[str(source.path)] = command
+    written = []
+    for folder, commands in folders.items():
+        path = folder / NAME
+        others = [
+            entry
+            for entry in read_json(path, list) or []
+            if isinstance(entry, dict) and entry.get("file") not in commands
+        ]
+        with storing(path):
+            text = json.dumps([*others, *commands.values()], indent=2)
+            write_atomically(path, f"{text}\n")
+        written.append(path)
+    return written
+
+
+def _command(source: KernelSource) -> dict[str, Any] | None:
+    """Return the entry of a source, whose generated headers are written; `None` unless in C++."""
+    recipe = Recipe(**source.language.library(source))
+    unit = next(one for one in recipe.given if one.source == source.path)
+    if unit.language is not None or unit.compiler is not None:
+        return None
+    unit.write()
+    words = [f"-I{unit.written}", *options_of(unit, recipe.tools).words()]
+    return {
+        "directory": str(source.path.parent),
+        "file": str(source.path),
+        "arguments": [recipe.tools.compiler.path, *words, "-c", str(source.path)],
+    }
