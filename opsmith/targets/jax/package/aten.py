@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from opsmith.targets.jax.package.fourier import _fft_c2c, _fft_c2r, _fft_r2c  # noqa: F401
+
 _LAST = 2**63 - 1
 
 
@@ -87,6 +89,7 @@ view_as_complex = _unary(lambda x: jax.lax.complex(x[..., 0], x[..., 1]))
 view_as_real = _unary(lambda x: jnp.stack([x.real, x.imag], -1))
 
 atan2 = jnp.arctan2
+complex = jax.lax.complex
 bitwise_and = jnp.bitwise_and
 bitwise_or = jnp.bitwise_or
 bitwise_xor = jnp.bitwise_xor
