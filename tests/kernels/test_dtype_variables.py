@@ -121,13 +121,9 @@ def test_a_combination_that_the_kernel_lacks_is_answered_with_those_that_it_has(
     assert half.tolist() == [1.5, 1.5] and half.dtype is torch.float32
     with pytest.raises(RuntimeError) as caught:
         decayed(torch.ones(2, dtype=torch.float64), torch.ones(2))
-    assert (
-        str(caught.value)
-        .splitlines()[0]
-        .endswith(
-            "the cpu kernel has no float64+float32; it has float32+float16, float32+float32, "
-            "float64+float64"
-        )
+    assert str(caught.value).splitlines()[0] == (
+        f"{decayed.name}: argument 'state', 'x': the cpu kernel has no float64+float32; it has "
+        "float32+float16, float32+float32, float64+float64"
     )
 
 

@@ -102,7 +102,8 @@ def test_a_dtype_that_the_kernel_lacks(observed) -> None:
     with pytest.raises(RuntimeError) as caught:
         observed(torch.zeros(3, dtype=torch.float16), None, **{**ALWAYS, "many": []})
     assert str(caught.value) == (
-        "kernels_test::observe: the cpu kernel has no float16; it has float32, float64"
+        "kernels_test::observe: argument 'x': the cpu kernel has no float16; it has float32, "
+        "float64"
     )
 
 

@@ -12,6 +12,10 @@ namespace opsmith {
 
 inline constexpr uint32_t interface_version = 1;
 
+// What a kernel's entry point returns where it was not compiled for the call's dtypes; 0 on success
+// and 1 for every other failure.
+inline constexpr int32_t no_such_dtypes = 2;
+
 // The beginning of an argument header's `<namespace>__<name>_raw`, in every version.
 struct raw_head {
   uint32_t version;     // interface_version of the code that filled it

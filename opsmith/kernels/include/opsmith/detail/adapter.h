@@ -74,8 +74,10 @@ class CallContext {
     };
   }
 
-  // Throws the kernel's error if it failed.
-  void finish(int32_t status, const char* op) const {
+  // Throws the kernel's error if it failed. `arguments` is the Binder of the call.
+  template <typename Arguments>
+  void finish(int32_t status, const char* op, const Arguments& arguments) const {
+    if (status == no_such_dtypes) throw call_error(join(op, ": ", arguments.chosen_by(), message_));
     if (status != 0) [[unlikely]]
       throw call_error(join(op, ": ", message_));
   }

@@ -263,6 +263,16 @@ class Binder {
     }
   }
 
+  // "argument 'x': ", for the message of a kernel without the dtypes that these arguments chose.
+  std::string chosen_by() const {
+    std::string names;
+    for (int i = 0; i < D; ++i) {
+      if (dtypes_by_[i].name == nullptr) continue;
+      names += join(names.empty() ? "argument " : ", ", dtypes_by_[i].text());
+    }
+    return names.empty() ? names : names + ": ";
+  }
+
   // "B=1, N=6", in the order in which they were bound.
   std::string bound_text() const {
     std::string text;

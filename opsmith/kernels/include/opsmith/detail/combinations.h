@@ -31,6 +31,10 @@ struct as_types<types<T...>> {
 template <typename... T>
 using of_types = list<typename as_types<T>::type...>;
 
+struct NoSuchDtypes : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 template <typename... Lists>
 struct concatenated {
   using type = list<>;
@@ -107,7 +111,7 @@ void dispatch(list<First, Rest...> combinations, const DLDataType* chosen, const
     if (i > 0) wanted += "+";
     wanted += keys[i] == any_dtype ? "any" : dtype_name(chosen[i]);
   }
-  throw std::runtime_error(
+  throw NoSuchDtypes(
       join("the ", device, " kernel has no ", wanted, "; it has ", names_of(combinations)));
 }
 

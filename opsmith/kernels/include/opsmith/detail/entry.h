@@ -2,6 +2,7 @@
 #pragma once
 
 #include <opsmith/context.h>
+#include <opsmith/detail/combinations.h>
 
 #include <exception>
 #include <new>
@@ -62,6 +63,9 @@ int32_t enter(const Raw* raw, const opsmith_context* context, Body&& body) noexc
   } catch (const AnyOutput::allocation_failed&) {
   } catch (const std::bad_alloc&) {
     fail(context, "out of memory");
+  } catch (const NoSuchDtypes& error) {
+    fail(context, error.what());
+    return no_such_dtypes;
   } catch (const std::exception& error) {
     fail(context, error.what());
   } catch (...) {

@@ -127,9 +127,10 @@ class Call : public detail::CallContext {
   }
   const Host& host() const { return host_; }
 
-  void finish(int32_t status, const char* op) const {
+  template <typename Arguments>
+  void finish(int32_t status, const char* op, const Arguments& arguments) const {
     reached_ = true;
-    CallContext::finish(status, op);
+    CallContext::finish(status, op, arguments);
   }
 
  private:
