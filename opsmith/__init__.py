@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UnknownCheckError,
         UnknownTargetError,
     )
+    from opsmith.kernels.inline import cpp, cuda
     from opsmith.monitoring import Difference, Monitor, monitor
     from opsmith.operators import Operator, op
     from opsmith.operators.adopt import adopt
@@ -96,6 +97,8 @@ __all__ = [
     "UnknownTargetError",
     "Unspecified",
     "adopt",
+    "cpp",
+    "cuda",
     "custom_class",
     "emulate",
     "export",
@@ -111,6 +114,7 @@ _HOMES = {
     name: module
     for module, names in {
         "errors": [name for name in __all__ if name.endswith("Error")],
+        "kernels.inline": ["cpp", "cuda"],
         "operators": ["Operator", "op"],
         "operators.adopt": ["adopt"],
         "operators.classes": ["CustomClass", "custom_class", "method"],

@@ -7,6 +7,7 @@ import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +115,16 @@ class Benchmark:
         for figure in self.figures:
             found.setdefault(figure.key[:4], []).append(figure)
         return list(found.values())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a row for each figure."""
+        rows = [("operator", "sizes", "dtype", "", "time", "speed-up")]
+        for one in self.figures:
+            speedup = f"{one.speedup:.2f} ×" if one.seconds and one.speedup else ""
+            time = show_seconds(one.median) if one.seconds else one.status
+            rows.append((one.operator, one.sizes, one.dtype, one.name, time, speedup))
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def to_json(self) -> str:
         """Return the benchmark as JSON text, with every round."""

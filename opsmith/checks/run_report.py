@@ -24,6 +24,12 @@ class Report(Results):
         table.flush()
         return Group(*parts, *ending(self))
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the table that `opsmith check` prints."""
+        from opsmith.checks.report.notebook import html_of
+
+        return html_of([self.table()])
+
     def to_json(self) -> str:
         """Return the report as JSON text; `json_junit.SCHEMA_FILE` holds its schema."""
         from opsmith.checks.report.json_junit import to_json

@@ -17,6 +17,7 @@ PARTS = {
     "libraries": "operators' libraries",
     "objects": "compiled kernels",
     "generated": "argument headers",
+    "sources": "kernels that were given as text",
     "precompiled": "precompiled headers",
     "programs": "opsmith's own programs",
     "aotinductor": "AOTInductor packages",

@@ -78,3 +78,11 @@ def test_the_command_prints_its_schema(cli):
     outcome = cli("bench", "--json-schema")
     assert outcome.code == 0
     assert json.loads(outcome.stdout) == DOCUMENT
+
+
+def test_a_notebook_shows_the_tables(benchmark):
+    shown = benchmark._repr_html_()
+    assert "cpu kernel" in shown
+    assert "N&lt;5 &amp; C" in shown
+    assert "2.00 ×" in shown
+    assert "refused" in shown

@@ -1,0 +1,23 @@
+"""Show in a notebook what a command prints in a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+
+def html_of(renderables: Iterable[Any], width: int = 100) -> str:
+    """Return renderables of rich as HTML that a notebook shows in the colours of its page.
+
+    Args:
+        renderables: what to show, one below the other.
+        width: the width in characters.
+    """
+    from rich.console import Console
+
+    console = Console(record=True, width=width, file=io.StringIO(), color_system="truecolor")
+    for one in renderables:
+        console.print(one)
+    frame = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=frame)
