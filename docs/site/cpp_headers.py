@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 #: What the sources of kernels include, in the order in which one meets it.
-HEADERS = ("kernel.h", "context.h", "tensor.h", "math.h", "cuda.h", "ascendc.h")
+HEADERS = ("kernel.h", "context.h", "tensor.h", "math.h", "philox.h", "cuda.h", "ascendc.h")
 _OPENS = re.compile(r"\b(?:namespace|class|struct|union|enum)\b[^;()=]*$")
 
 _HEAD = """# The C++ headers
 
-What a kernel's source may use. `<opsmith/kernel.h>` includes all but those of devices; what is in
-`opsmith::detail` may change. [Kernels in C++](kernels.md) says how these are used.
+What a kernel's source may use. `<opsmith/kernel.h>` includes all but those of devices
+and that of random numbers; what is in `opsmith::detail` may change.
+[Kernels in C++](kernels.md) says how these are used.
 """
 
 

@@ -1,0 +1,27 @@
+"""The discrete Fourier transform of real signals, in single and double precision."""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+import opsmith
+from opsmith import Unspecified
+
+
+@opsmith.op("today::rfft", autograd="reference", parallel_dims=("B",))
+def rfft(
+    x: Annotated[Float[Tensor, "B N"], Unspecified(nan=True, inf=True)],
+) -> Complex[Tensor, "B N//2+1"]:
+    """Transform each row; the upper half of its spectrum is the lower one's conjugate.
+
+    Source:
+        ``torch.fft.rfft``.
+    """
+    if x.shape[1] == 0:
+        raise ValueError("rfft of no samples")
+    return torch.fft.rfft(x)
+
+
+rfft.register_kernel("cpu", source="rfft.cpp")

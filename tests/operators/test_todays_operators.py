@@ -1,0 +1,116 @@
+"""`examples/todays_operators`: the references are what their sources say, the kernels are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from opsmith import checks
+from opsmith.checks.protocol import QUICK
+from opsmith.operators import importing
+
+FOLDER = Path(__file__).parents[2] / "examples" / "todays_operators"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def _module(name: str) -> ModuleType:
+    return importing.import_module(str(FOLDER / f"{name}.py"))
+
+
+def _reference(module: str, name: str = "") -> Callable[..., Any]:
+    reference: Callable[..., Any] = getattr(_module(module), name or module).reference
+    return reference
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operator_passes_the_quick_checks(name: str) -> None:
+    operators = importing.declared_by(_module(name))
+    report = checks.run(operators, select=QUICK, examples=6, isolate=False)
+    assert report.ok, report.explain()
+
+
+def test_swiglu_is_silu_of_one_half_times_the_other() -> None:
+    x = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)
+    result = _reference("swiglu")(x)
+    torch.testing.assert_close(result, functional.silu(x[:, :4]) * x[:, 4:])
+    grad = torch.randn_like(result)
+    (expected,) = torch.autograd.grad(result, x, grad)
+    torch.testing.assert_close(_reference("swiglu", "swiglu_backward")(grad, x), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_a_csr_product_is_that_of_torch_sparse() -> None:
+    matrix = torch.randn(5, 4) * (torch.rand(5, 4) < 0.4)
+    sparse, dense = matrix.to_sparse_csr(), torch.randn(4, 3)
+    arguments = sparse.crow_indices(), sparse.col_indices(), sparse.values(), dense
+    torch.testing.assert_close(_reference("csr_matmul")(*arguments), matrix @ dense)
+
+
+def test_the_gradient_of_an_embedding_is_pytorchs() -> None:
+    weight = torch.randn(7, 3, requires_grad=True)
+    ids, grad = torch.tensor([[1, 6], [1, 0]]), torch.randn(2, 2, 3)
+    (expected,) = torch.autograd.grad(functional.embedding(ids, weight), weight, grad)
+    found = _reference("embedding", "embedding_backward")(grad, weight.detach(), ids)
+    torch.testing.assert_close(found, expected)
+
+
+def test_gating_sorts_every_choice_by_its_expert() -> None:
+    logits = torch.randn(9, 4)
+    weights, experts, offsets, choices = _reference("gating")(logits, 2)
+    torch.testing.assert_close(weights.sum(1), torch.ones(9))
+    assert torch.equal(experts.long(), logits.topk(2).indices)
+    assert sorted(choices.tolist()) == list(range(18))
+    for expert in range(4):
+        mine = choices[offsets[expert] : offsets[expert + 1]].long()
+        assert (experts.reshape(-1)[mine] == expert).all()
+        assert torch.equal(mine, mine.sort().values)
+
+
+def test_a_linear_layer_of_four_bits_multiplies_by_the_weights_unpacked() -> None:
+    weight = torch.randint(-8, 8, (5, 12))
+    scales, x = torch.rand(5, 3), torch.randn(2, 12)
+    packed = ((weight[:, 0::2] + 8) | (weight[:, 1::2] + 8) << 4).to(torch.uint8)
+    expected = x @ (weight * scales.repeat_interleave(4, 1)).T
+    torch.testing.assert_close(_reference("int4_linear")(x, packed, scales), expected)
+
+
+def test_paged_attention_is_attention_over_the_tokens_of_the_pages() -> None:
+    query = torch.randn(2, 6, 4)
+    cache = torch.randn(2, 5, 3, 2, 4)
+    pages, lengths = torch.tensor([[4, 0, 2], [1, 1, 3]]), torch.tensor([7, 2])
+    found = _reference("paged_attention")(query, *cache, pages, lengths, scale=0.5)
+    for sequence, length in enumerate(lengths.tolist()):
+        keys, values = (
+            one[pages[sequence]].reshape(9, 2, 4)[:length].transpose(0, 1) for one in cache
+        )
+        expected = functional.scaled_dot_product_attention(
+            query[sequence][:, None], keys, values, scale=0.5, enable_gqa=True
+        )
+        torch.testing.assert_close(found[sequence], expected[:, 0])
+
+
+def test_soft_dtw_is_the_soft_least_cost_of_all_paths_with_its_gradient() -> None:
+    cost = torch.rand(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    moves = ((1, 0), (0, 1), (1, 1))
+
+    def paths(i: int, j: int) -> list[list[tuple[int, int]]]:
+        if (i, j) == (2, 2):
+            return [[(2, 2)]]
+        ways = [(i + a, j + b) for a, b in moves if i + a < 3 and j + b < 3]
+        return [[(i, j), *path] for way in ways for path in paths(*way)]
+
+    sums = torch.stack([sum(cost[:, i, j] for i, j in path) for path in paths(0, 0)])
+    expected = -0.7 * (-sums / 0.7).logsumexp(0)
+    value, table = _reference("soft_dtw")(cost, 0.7)
+    torch.testing.assert_close(value, expected)
+    grad = torch.randn(2, dtype=torch.float64)
+    (slope,) = torch.autograd.grad(expected, cost, grad)
+    found = _reference("soft_dtw", "soft_dtw_backward")(grad, cost.detach(), table.detach(), 0.7)
+    torch.testing.assert_close(found, slope)
