@@ -7,7 +7,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 import opsmith
-from opsmith import Between, Unspecified
+from opsmith import Between, Selects, Unspecified
 
 
 @opsmith.op("today::gating", autograd="reference")
@@ -15,7 +15,10 @@ def gating(
     logits: Annotated[Float[Tensor, "T E"], Unspecified(nan=True, inf=True)],
     k: Annotated[int, Between(1, "E")],
 ) -> tuple[
-    Float[Tensor, "T {k}"], Int32[Tensor, "T {k}"], Int32[Tensor, "E+1"], Int32[Tensor, "T*{k}"]
+    Float[Tensor, "T {k}"],
+    Annotated[Int32[Tensor, "T {k}"], Selects("logits")],
+    Int32[Tensor, "E+1"],
+    Int32[Tensor, "T*{k}"],
 ]:
     """Choose k experts for each token, and sort the choices by expert.
 

@@ -12,7 +12,7 @@ from opsmith import Between, NonDifferentiable, Unspecified
 _Cost = Annotated[Float[Tensor, "B N M"], Unspecified(nan=True, inf=True)]
 
 
-@opsmith.op("today::soft_dtw", parallel_dims=("B",))
+@opsmith.op("today::soft_dtw", parallel_dims=("B",), where=("N >= 1", "M >= 1"))
 def soft_dtw(
     cost: _Cost, gamma: Annotated[float, Between(0.1, 10)] = 1.0
 ) -> tuple[Float[Tensor, "B"], Annotated[Float[Tensor, "B N M"], NonDifferentiable()]]:
@@ -29,20 +29,23 @@ def soft_dtw(
         Cuturi and Blondel, "Soft-DTW: a differentiable loss function for time-series", 2017,
         algorithm 1.
     """
-    batch, rows, columns = cost.shape
-    if 0 in (rows, columns):
-        raise ValueError("a series without elements")
-    # Along the antidiagonals, each of which depends on the two before.
-    far = cost.new_full((batch,), torch.inf)
-    table: dict[tuple[int, int], Tensor] = {(-1, -1): cost.new_zeros(batch)}
-    for i in range(rows):
-        for j in range(columns):
-            ways = torch.stack(
-                [table.get(pair, far) for pair in ((i - 1, j - 1), (i - 1, j), (i, j - 1))]
-            )
-            table[i, j] = cost[:, i, j] - gamma * (-ways / gamma).logsumexp(0)
-    whole = torch.stack([table[i, j] for i in range(rows) for j in range(columns)], 1)
-    return whole[:, -1].clone(), whole.reshape(cost.shape)
+    table = cost.new_full((cost.shape[0], cost.shape[1] + 1, cost.shape[2] + 1), torch.inf)
+    table[:, 0, 0] = 0
+    for i, j in _antidiagonals(cost):
+        ways = torch.stack((table[:, i, j], table[:, i, j + 1], table[:, i + 1, j]))
+        table[:, i + 1, j + 1] = cost[:, i, j] - gamma * (-ways / gamma).logsumexp(0)
+    return table[:, -1, -1].clone(), table[:, 1:, 1:].clone()
+
+
+def _antidiagonals(cost: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return the places of each antidiagonal, which depends on the two before it."""
+    rows, columns = cost.shape[1:]
+    found = []
+    for number in range(rows + columns - 1):
+        first, last = max(0, number - columns + 1), min(number, rows - 1)
+        i = torch.arange(first, last + 1, device=cost.device)
+        found.append((i, number - i))
+    return found
 
 
 @opsmith.op("today::soft_dtw_backward", parallel_dims=("B",))
@@ -53,17 +56,19 @@ def soft_dtw_backward(
     gamma: Annotated[float, Between(0.1, 10)],
 ) -> Float[Tensor, "B N M"]:
     """Give the gradient: how much each pair takes part in the alignment (algorithm 2)."""
-    rows, columns = cost.shape[1:]
-    share = torch.zeros_like(cost)
-    for i in reversed(range(rows)):
-        for j in reversed(range(columns)):
-            if (i, j) == (rows - 1, columns - 1):
-                share[:, i, j] = grad_out0
-            for a, b in ((i + 1, j + 1), (i + 1, j), (i, j + 1)):
-                if a < rows and b < columns:
-                    slack = result_out1[:, a, b] - result_out1[:, i, j] - cost[:, a, b]
-                    share[:, i, j] += share[:, a, b] * (slack / gamma).exp()
-    return share
+    wide = (0, 1, 0, 1)
+    share = torch.nn.functional.pad(torch.zeros_like(cost), wide)
+    # What is outside has no share, whatever it would cost.
+    costs, table = (torch.nn.functional.pad(one, wide) for one in (cost, result_out1))
+    for i, j in reversed(_antidiagonals(cost)):
+        total = torch.zeros_like(share[:, i, j])
+        for a, b in ((i + 1, j + 1), (i + 1, j), (i, j + 1)):
+            inside = (a < cost.shape[1]) & (b < cost.shape[2])
+            slack = table[:, a, b] - table[:, i, j] - costs[:, a, b]
+            total += torch.where(inside, share[:, a, b] * (slack / gamma).exp(), 0)
+        last = (i == cost.shape[1] - 1) & (j == cost.shape[2] - 1)
+        share[:, i, j] = torch.where(last, grad_out0[:, None], total)
+    return share[:, :-1, :-1].clone()
 
 
 soft_dtw.register_kernel("cpu", source="soft_dtw.cpp")
