@@ -59,7 +59,7 @@ class BevNetwork(nn.Module):
         # How far each pixel's features are carried along its ray: a distribution over the bins.
         depth = maps[:, :, :BINS].softmax(2)
         features = maps[:, :, BINS:].permute(0, 1, 3, 4, 2)
-        pooled = bev_pool_v2(
+        pooled = self.pool(
             depth,
             features,
             ranks_depth,
@@ -67,10 +67,19 @@ class BevNetwork(nn.Module):
             ranks_bev,
             interval_starts,
             interval_lengths,
-            GRID.bev_size,
         )
         above = pooled.permute(0, 4, 1, 2, 3).flatten(1, 2)
         return self.head(above)
+
+    def pool(self, depth: Tensor, features: Tensor, *ranks: Tensor) -> Tensor:
+        """Carry features into cells, (B, Z, Y, X, C).
+
+        Args:
+            depth: (B, N, D, H, W), how much of each pixel's features stands at each depth.
+            features: (B, N, H, W, C).
+            ranks: which points fall into which cells, as `forward` has them.
+        """
+        return bev_pool_v2(depth, features, *ranks, GRID.bev_size)
 
 
 def dynamic_shapes() -> tuple[dict[int, torch.export.Dim] | None, ...]:
