@@ -346,9 +346,12 @@ def _array(value: Any) -> Any:
     if type(value) is not Tensor:
         return value
     try:
-        return value.numpy()
+        array = value.numpy()
     except Exception:
         return value
+    # An array says nothing of the storage: nothing that writes into it could see its end.
+    end = value.storage_offset() * value.element_size() + array.nbytes
+    return value if end > value.untyped_storage().nbytes() else array
 
 
 class Jax(_Package):
