@@ -9,6 +9,9 @@ def main() -> None:
         import opsmith
 
         sys.exit(f"error: {opsmith.elsewhere()}")
+    from opsmith.cli.first_process import leave_the_first_process
+
+    leave_the_first_process()
     from opsmith.cli.app import app
 
     app(prog_name="opsmith")

@@ -42,3 +42,17 @@ def test_the_first_process_has_the_exit_code_of_the_command() -> None:
     process = start("5")
     assert process.communicate(timeout=60)[0].startswith("True")
     assert process.returncode == 5
+
+
+def test_the_command_leaves_the_first_process_of_a_container() -> None:
+    program = """
+import os, sys
+from opsmith.cli import first_process, main
+
+os.getpid = lambda: 1
+first_process.run_in_child = lambda: print("in a child", flush=True)
+sys.argv = ["opsmith", "--version"]
+main()
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.stdout.startswith("in a child\nopsmith "), said.stderr
