@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from opsmith import ArgumentError
-
 
 class Groups(NamedTuple):
     """How many groups the shapes of one call imply.
@@ -22,43 +20,16 @@ class Groups(NamedTuple):
     offsets: int
 
 
-def groups_of(name: str, channels: int, offset: Tensor, weight_shape: Sequence[int]) -> Groups:
-    """Find the groups of a call, with the words that the C++ kernels use where there are none.
+def groups_of(channels: int, offset: Tensor, weight_shape: Sequence[int]) -> Groups:
+    """Return the groups of a call.
 
     Args:
-        name: the operator's.
         channels: of the input.
         offset: (N, 2 * offset groups * kernel height * kernel width, ...).
         weight_shape: (output channels, input channels of a group, kernel height, kernel width).
-
-    Raises:
-        ArgumentError: the numbers of channels do not divide.
     """
-    outputs, per_group, height, width = weight_shape
-    if channels % per_group if per_group else channels:
-        raise ArgumentError(
-            f"{name}: argument 'input' has {channels} channels, expected a multiple of the "
-            f"{per_group} that each group of 'weight' takes."
-        )
-    weights = channels // per_group if per_group else 1
-    if outputs % weights if weights else outputs:
-        raise ArgumentError(
-            f"{name}: argument 'weight' has {outputs} output channels, expected a multiple of the "
-            f"{weights} groups ({channels} input channels, {per_group} for each group)."
-        )
-    per_offset_group = 2 * height * width
-    if offset.shape[1] % per_offset_group if per_offset_group else offset.shape[1]:
-        raise ArgumentError(
-            f"{name}: argument 'offset' has {offset.shape[1]} channels, expected a multiple of "
-            f"{per_offset_group} (2 * {height} * {width})."
-        )
-    offsets = offset.shape[1] // per_offset_group if per_offset_group else 1
-    if channels % offsets if offsets else channels:
-        raise ArgumentError(
-            f"{name}: argument 'input' has {channels} channels, expected a multiple of the "
-            f"{offsets} offset groups."
-        )
-    return Groups(max(weights, 1), max(offsets, 1))
+    _, per_group, height, width = weight_shape
+    return Groups(channels // per_group, offset.shape[1] // (2 * height * width))
 
 
 class Corner(NamedTuple):

@@ -17,6 +17,8 @@ Steps = Annotated[Pair, Between(1, None)]
 Margin = Annotated[Pair, Between(0, None)]
 
 
+# Weight groups mix Cg channels each; Go offset groups have an offset for each tap of the kernel.
+_GROUPS = ("M % Gw == 0", "Gw*Cg % Go == 0")
 # The height and the width of the result. A stride of 0 is refused as such, not divided by.
 _OUT = (
     "(H+2*{padding[0]}-{dilation[0]}*(kH-1)-1)//max({stride[0]},1)+1 "
@@ -24,23 +26,23 @@ _OUT = (
 )
 
 
-@opsmith.op("vision::deform_conv2d", autograd="reference", parallel_dims=("N",))
+@opsmith.op("vision::deform_conv2d", autograd="reference", parallel_dims=("N",), where=_GROUPS)
 def deform_conv2d(
-    input: Float[Tensor, "N C H W"],
-    offset: Float[Tensor, f"N O {_OUT}"],
+    input: Float[Tensor, "N Gw*Cg H W"],
+    offset: Float[Tensor, f"N 2*Go*kH*kW {_OUT}"],
     weight: Float[Tensor, "M Cg kH kW"],
     bias: Float[Tensor, "M"] | None = None,
     stride: Steps = (1, 1),
     padding: Margin = (0, 0),
     dilation: Steps = (1, 1),
-    mask: Float[Tensor, f"N O//2 {_OUT}"] | None = None,
+    mask: Float[Tensor, f"N Go*kH*kW {_OUT}"] | None = None,
 ) -> Float[Tensor, f"N M {_OUT}"]:
     """Convolve, each tap sampling the input where an offset moves it.
 
     Tap (i, j) of output pixel (oy, ox) reads ``input`` at ``oy * stride - padding + i * dilation``
     plus its offset, and x likewise, interpolating bilinearly between pixels; outside of the image
-    there are zeros. Weight groups are ``C // Cg``, offset groups ``O // (2 * kH * kW)``; each takes
-    its share of the channels, in order.
+    there are zeros. Each of the Gw weight groups and Go offset groups takes its share of the
+    channels, in order.
 
     Args:
         input: the images.
@@ -57,9 +59,6 @@ def deform_conv2d(
     Returns:
         The convolved images.
 
-    Raises:
-        ArgumentError: channels do not divide into groups, beside what the declaration says.
-
     Source:
         Dai et al. 2017, arXiv:1703.06211; with masks, Zhu et al. 2018, arXiv:1811.11168. The
         contract is that of ``torchvision.ops.deform_conv2d`` and of ONNX ``DeformConv``.
@@ -71,17 +70,26 @@ def deform_conv2d(
     return out if bias is None else out + bias.reshape(-1, 1, 1)
 
 
-@opsmith.op("vision::deform_conv2d_backward_input", autograd="reference", parallel_dims=("N",))
+@opsmith.op(
+    "vision::deform_conv2d_backward_input",
+    autograd="reference",
+    parallel_dims=("N",),
+    where=_GROUPS,
+)
 def deform_conv2d_backward_input(
     grad: Float[Tensor, "N M Ho Wo"],
-    input: Float[Tensor, "N C H W"],
-    offset: Float[Tensor, "N O Ho Wo"],
+    input: Float[Tensor, "N Gw*Cg H W"],
+    offset: Float[Tensor, "N 2*Go*kH*kW Ho Wo"],
     weight: Float[Tensor, "M Cg kH kW"],
-    mask: Float[Tensor, "N O//2 Ho Wo"] | None,
+    mask: Float[Tensor, "N Go*kH*kW Ho Wo"] | None,
     stride: Steps,
     padding: Margin,
     dilation: Steps,
-) -> tuple[Float[Tensor, "N C H W"], Float[Tensor, "N O Ho Wo"], Float[Tensor, "N O//2 Ho Wo"]]:
+) -> tuple[
+    Float[Tensor, "N Gw*Cg H W"],
+    Float[Tensor, "N 2*Go*kH*kW Ho Wo"],
+    Float[Tensor, "N Go*kH*kW Ho Wo"],
+]:
     """Give the gradients of `deform_conv2d` with respect to what it samples, and where.
 
     Args:
@@ -99,7 +107,7 @@ def deform_conv2d_backward_input(
         ones. Where a position is a whole number of pixels, and the output has a kink, the
         offset's gradient is that for moving down and right.
     """
-    groups = groups_of("vision::deform_conv2d_backward_input", input.shape[1], offset, weight.shape)
+    groups = groups_of(input.shape[1], offset, weight.shape)
     n, channels, height, width = input.shape
     outputs, per_group, *kernel = weight.shape
     taps, positions = kernel[0] * kernel[1], grad.shape[2] * grad.shape[3]
@@ -134,12 +142,16 @@ def deform_conv2d_backward_input(
     )
 
 
-@opsmith.op("vision::deform_conv2d_backward_weight", autograd="reference")
+@opsmith.op(
+    "vision::deform_conv2d_backward_weight",
+    autograd="reference",
+    where=("weight_shape[0] % Gw == 0", "Gw*weight_shape[1] % Go == 0"),
+)
 def deform_conv2d_backward_weight(
     grad: Float[Tensor, "N {weight_shape[0]} Ho Wo"],
-    input: Float[Tensor, "N C H W"],
-    offset: Float[Tensor, "N O Ho Wo"],
-    mask: Float[Tensor, "N O//2 Ho Wo"] | None,
+    input: Float[Tensor, "N Gw*{weight_shape[1]} H W"],
+    offset: Float[Tensor, "N 2*Go*{weight_shape[2]}*{weight_shape[3]} Ho Wo"],
+    mask: Float[Tensor, "N Go*{weight_shape[2]}*{weight_shape[3]} Ho Wo"] | None,
     weight_shape: Annotated[tuple[int, int, int, int], Between(0, None)],
     stride: Steps,
     padding: Margin,
@@ -176,7 +188,7 @@ def _columns(
     mask: Tensor | None,
 ) -> Tensor:
     """All samples, (N, weight groups, channels of a group * taps, output pixels)."""
-    groups = groups_of("vision::deform_conv2d", input.shape[1], offset, weight_shape)
+    groups = groups_of(input.shape[1], offset, weight_shape)
     n, channels, height, width = input.shape
     kernel = weight_shape[2:]
     pixels = pixels_and_zero(input, groups.offsets)
@@ -295,7 +307,8 @@ deform_conv2d_backward_weight.register_autograd(
 )
 
 
-# Channels must divide into groups, which sizes drawn at random do not.
+# Where a sampled position is a whole number of pixels, the gradient has two sides; values drawn at
+# random may be whole.
 @deform_conv2d.register_cases(only=True)
 def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     yield from cases(dtype, seed)

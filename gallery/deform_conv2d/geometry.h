@@ -53,37 +53,17 @@ inline GroupedGeometry grouped_geometry(const opsmith::Context& ctx, const Sizes
   g.out_h = sizes.offset[2], g.out_w = sizes.offset[3], g.pixels = g.out_h * g.out_w;
   g.stride = sizes.stride, g.padding = sizes.padding, g.dilation = sizes.dilation;
 
-  const int64_t per_group = sizes.weight[1];
-  if (per_group == 0 ? g.C != 0 : g.C % per_group != 0) {
-    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ", per_group,
-             " that each group of 'weight' takes.");
-  }
-  g.groups = per_group == 0 ? 1 : g.C / per_group;
-  if (g.groups == 0 ? g.M != 0 : g.M % g.groups != 0) {
-    ctx.fail("argument 'weight' has ", g.M, " output channels, expected a multiple of the ",
-             g.groups, " groups (", g.C, " input channels, ", per_group, " for each group).");
-  }
-  const int64_t offset_channels = sizes.offset[1], per_offset_group = 2 * g.taps;
-  if (per_offset_group == 0 ? offset_channels != 0 : offset_channels % per_offset_group != 0) {
-    ctx.fail("argument 'offset' has ", offset_channels, " channels, expected a multiple of ",
-             per_offset_group, " (2 * ", g.kernel_h, " * ", g.kernel_w, ").");
-  }
-  g.offset_groups = per_offset_group == 0 ? 1 : offset_channels / per_offset_group;
-  if (g.offset_groups == 0 ? g.C != 0 : g.C % g.offset_groups != 0) {
-    ctx.fail("argument 'input' has ", g.C, " channels, expected a multiple of the ",
-             g.offset_groups, " offset groups.");
-  }
-  g.channels_per_offset_group = g.offset_groups == 0 ? 0 : g.C / g.offset_groups;
+  g.groups = g.C / sizes.weight[1];
+  g.offset_groups = sizes.offset[1] / (2 * g.taps);
+  g.channels_per_offset_group = g.C / g.offset_groups;
   // Positions are 32-bit, the farthest sampled one being at most 2^30 away from its tap.
   if (g.H * g.W >= (int64_t{1} << 29) ||
       (g.out_h + 1) * g.stride[0] + g.kernel_h * g.dilation[0] >= (int64_t{1} << 29) ||
       (g.out_w + 1) * g.stride[1] + g.kernel_w * g.dilation[1] >= (int64_t{1} << 29)) {
     ctx.fail("an image of ", g.H, " x ", g.W, " is more than this kernel can index.");
   }
-  if (g.groups > 0) {
-    g.channels = g.C / g.groups;
-    g.outputs = g.M / g.groups;
-  }
+  g.channels = g.C / g.groups;
+  g.outputs = g.M / g.groups;
   return g;
 }
 
