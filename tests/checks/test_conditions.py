@@ -186,8 +186,10 @@ def test_an_adapter_that_forgets_a_condition_is_found(
 
 def test_a_size_that_is_solved_may_be_any_that_has_a_solution() -> None:
     @opsmith.op("conditions::rows")
-    def rows(offsets: Int64[Tensor, "R+1"], x: Float[Tensor, "2*C"]) -> Float[Tensor, "R C"]:
-        return x[: len(x) // 2].expand(len(offsets) - 1, -1).clone()
+    def rows(
+        offsets: Int64[Tensor, "R+1"], x: Float[Tensor, "K*G"], y: Float[Tensor, "1 K"]
+    ) -> Float[Tensor, "R K*G"]:
+        return x.expand(len(offsets) - 1, -1) * y.sum()
 
-    report = checks.run(rows, select=["validation", "fake"], isolate=False)
+    report = checks.run(rows, select=["validation", "fake"], examples=40, isolate=False)
     assert report.ok, report.explain()

@@ -220,9 +220,10 @@ def _sharing(signature: Signature, arguments: dict[str, Any]) -> dict[str, list[
 def _rounded(signature: Signature) -> frozenset[str]:
     """Return the dimensions of which another size may fit the arguments after all.
 
-    A size that is computed from them is rounded, or they are solved from a size.
+    A size that is computed from them is rounded, or a size is solved for them, or for another name
+    beside them.
     """
-    found = {equation.name for equation in signature.equations}
+    found = {name for one in signature.equations for name in (one.name, *one.reads)}
     for parameter in signature.tensors:
         type_ = parameter.tensor_type
         for dim in type_.shape.dims if type_ is not None and type_.shape is not None else ():
