@@ -36,8 +36,30 @@ class _Commands(TyperGroup):
             output.say_error(_in_one_line(error))
             raise typer.Exit(2) from None
 
+    def _settings(self, ctx: Any) -> Any:
+        """Return the defaults that the project sets for the options of commands."""
+        from opsmith.cli import settings
+
+        path = settings.project_file(Path.cwd())
+        if path is None or b"tool.opsmith" not in path.read_bytes():
+            return None
+        commands = {name: self.get_command(ctx, name) for name in settings.COMMANDS}
+        return settings.settings(
+            path,
+            {
+                name: {
+                    max(param.opts, key=len).lstrip("-"): param.name
+                    for param in command.params
+                    if param.opts[0].startswith("-") and not param.is_eager
+                }
+                for name, command in commands.items()
+                if command is not None
+            },
+        )
+
     def invoke(self, ctx: Any) -> Any:
         try:
+            ctx.default_map = self._settings(ctx)
             return super().invoke(ctx)
         except _UsageError as error:
             output.say_error(_in_one_line(error))
