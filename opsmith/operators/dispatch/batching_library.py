@@ -12,7 +12,6 @@ from opsmith.errors import ArgumentError
 from opsmith.operators.core.arguments import every_tensor_in
 from opsmith.operators.core.unusable import unusable
 from opsmith.signature import Signature
-from opsmith.signature.calls import named
 
 
 class BatchingLibrary(Library):
@@ -27,12 +26,14 @@ class BatchingLibrary(Library):
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """Register the kernel that calls the rule, with a check before it."""
-        signature, arguments_of = self._signature, named(self._signature)
+        signature = self._signature
 
         @functools.wraps(fn)
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if not in_transform():
-                for name, tensor in every_tensor_in(arguments_of(args, kwargs)):
+                from opsmith.signature.calls import named  # few calls come here
+
+                for name, tensor in every_tensor_in(named(signature)(args, kwargs)):
                     problem = unusable(tensor)
                     if problem is not None:
                         raise ArgumentError(f"{signature.qualname}: argument {name!r} {problem}")
