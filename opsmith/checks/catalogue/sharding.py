@@ -71,16 +71,17 @@ def sharding(trial: Trial) -> None:
         or len(sharding_rules(signature)) > 1
         or bool(backward_of(operator))
     )
-    found, started, number = FoundClaims(operator), time.monotonic(), 0
+    found, started, number, left = FoundClaims(operator), time.monotonic(), 0, 0
     dtypes = ("float64",) if "float64" in trial.subject.dtypes else (trial.subject.favourite,)
     wanted = Wanted(sizes=_SIZES, max_elements=2048)
 
     def one(case: Case) -> None:
-        nonlocal number
+        nonlocal number, left
         # Every mesh is tried, however long it takes.
         if number >= len(_MESHES) and time.monotonic() - started > _SECONDS:
             trial.counts.ran -= 1
             trial.counts.tally.withdraw()
+            left += 1
             return
         trial.truth(case)
         found.learn(case)
@@ -89,6 +90,8 @@ def sharding(trial: Trial) -> None:
         number += 1
 
     trial.each(one, dtypes=dtypes, wanted=wanted, examples=trial.some(4), most=4)
+    if left:
+        trial.notes.append(f"stopped after {_SECONDS:g} s, when each mesh had a case; {left} left")
     offered = ", ".join(found.lines())
     hint = f"valid on every case tried, and not claimed: {offered}" if offered else ""
     trial.need(ruled, f"claims nothing that ranks may share{f'; {hint}' if hint else ''}")
