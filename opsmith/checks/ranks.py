@@ -20,6 +20,7 @@ from opsmith.compat.torch_distributed import (
     one_per_rank,
     outside_modes,
 )
+from opsmith.kernels import HOST
 from opsmith.operators.dispatch.sharding import calling
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
     count = math.prod(shape)
     with group_without_others(count):
         with as_every_rank(count):
-            mesh = init_device_mesh("cpu", tuple(shape))
+            mesh = init_device_mesh(HOST, tuple(shape))
         yield mesh
 
 

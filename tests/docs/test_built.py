@@ -54,7 +54,7 @@ def test_llms_txt_lists_the_pages_in_their_order_and_leads_to_them(site):
     text = (site / "llms.txt").read_text()
     assert text.startswith("# opsmith\n\n> ")
     sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert sections[1:5] == ["Tutorials", "How-to", "Explanation", "Reference"]
+    assert sections[1:6] == ["Tutorials", "How-to", "Explanation", "Internals", "Reference"]
     links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", text, re.MULTILINE)
     assert len(links) == len(re.findall(r"^- ", text, re.MULTILINE)) > 30
     for link in links:

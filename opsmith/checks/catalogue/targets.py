@@ -220,10 +220,11 @@ def _must_refuse(
         raise Failure(
             f"{broken.what}: the message in {proof.what} does not say "
             f"{broken.condition!r}: {error}",
-            code="OPS-REFUSAL-MESSAGE",
+            code="OPS-VALIDATION-MESSAGE",
         ) from error
     raise Failure(
-        f"{broken.what}: accepted in {proof.what}, expected an error", code="OPS-REFUSAL-ACCEPTED"
+        f"{broken.what}: accepted in {proof.what}, expected an error",
+        code="OPS-VALIDATION-ACCEPTED",
     )
 
 

@@ -130,7 +130,7 @@ def _must_refuse(trial: Trial, bad: _Bad, call: Call) -> None:
         if bad.said not in text:
             raise Failure(
                 f"{bad.what}: the message does not say {bad.said!r}: {text}",
-                code="OPS-REFUSAL-MESSAGE",
+                code="OPS-VALIDATION-MESSAGE",
             ) from error
         return
     raise Failure(f"{bad.what}: accepted, expected an error", code="OPS-VALIDATION-ACCEPTED")
