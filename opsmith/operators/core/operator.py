@@ -94,6 +94,19 @@ class Kernel(Protocol):
         """
 
 
+def _refusal() -> Callable[..., OpsmithError | None]:
+    """Return the function `refusal`, out of Dynamo's reach.
+
+    After a call that Dynamo could not trace, it compiles the functions that the call enters. Its
+    guards on their arguments crash the process at a nested tensor, and it fails to read an array of
+    several numbers as one. So `Operator.__call__` passes a call's arguments to no other function.
+    """
+    from opsmith.operators.core.argument_errors import refusal
+
+    compiles = torch_modules.COMPILER in sys.modules
+    return torch.compiler.disable(refusal) if compiles else refusal
+
+
 class Operator(CustomOpDef, Generic[P, R]):
     """An operator, callable like the function it was declared from.
 
@@ -172,30 +185,18 @@ class Operator(CustomOpDef, Generic[P, R]):
         for place, name in self._int_places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if type(value) is not int and not torch.compiler.is_compiling() and is_cut(value):
-                self._refuse_cut(args, kwargs)
+                refused = _refusal()(self.signature, args, kwargs, TypeError("not an int"))
+                if refused is not None:
+                    raise refused
         try:
             return self._entry(*args, **kwargs)
         except OpsmithError:
             raise
         except Exception as error:
-            refused = self._refusal(args, kwargs, error)
+            refused = _refusal()(self.signature, args, kwargs, error)
             if refused is None:
                 raise
             raise refused from None
-
-    def _refusal(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
-    ) -> OpsmithError | None:
-        """Return the error to raise in place of `error`; `None` where there is no better one."""
-        from opsmith.operators.core.argument_errors import refusal
-
-        refuse = refusal
-        if torch_modules.COMPILER in sys.modules:
-            # After a call that Dynamo could not trace, it compiles the functions called here. Its
-            # guards crash the process if a list contains a nested tensor, and reading an array of
-            # several numbers as one fails.
-            refuse = torch.compiler.disable(refusal)
-        return refuse(self.signature, args, kwargs, error)
 
     def _refuse_untraced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
         """Refuse a call that Dynamo traces and that passes a value which no graph can contain.
@@ -210,16 +211,6 @@ class Operator(CustomOpDef, Generic[P, R]):
         from opsmith.operators.core.argument_errors import not_in_graphs
 
         raise not_in_graphs(self.signature, args, kwargs)
-
-    def _refuse_cut(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call that passes, for an int, a number that PyTorch would truncate.
-
-        Raises:
-            ArgumentError: the message names the argument.
-        """
-        refused = self._refusal(args, kwargs, TypeError("not an int"))
-        if refused is not None:
-            raise refused
 
     @functools.cached_property
     def arguments(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:

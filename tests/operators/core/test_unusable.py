@@ -192,6 +192,17 @@ def test_a_nested_tensor_is_named_under_compile(layout: torch.layout) -> None:
         compiled(nested)
 
 
+def test_a_nested_tensor_after_other_refused_calls_ends_no_process_under_compile() -> None:
+    compiled = torch.compile(lambda *args: plus(*args), backend="aot_eager")
+    nested = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(2, 2)])
+    for k in (b"x", object(), np.array([1, 2])):
+        with pytest.raises(ArgumentError, match="'k' is of type"):
+            compiled(X, X, k)
+        for given in ((nested, X, 1), (X, nested, k)):
+            with pytest.raises(ArgumentError, match="layout nested, expected"):
+                compiled(*given)
+
+
 def test_one_graph_with_a_value_that_it_cannot_contain_says_which_argument() -> None:
     compiled = torch.compile(lambda x: plus(x, x, k=b"x"), backend="eager", fullgraph=True)
     with pytest.raises(Exception, match=r"argument 'k' is of type bytes, which is no number"):
