@@ -122,7 +122,8 @@ class _OneCase:
         from opsmith.operators.dispatch.sharding_rules import concrete_rules
 
         rules = [] if self.foreign else concrete_rules(self.trial.operator, self.arguments)
-        finite = all(t.isfinite().all() for _, t in self.case.tensors() if t.is_floating_point())
+        floating = (t for _, t in self.case.tensors() if t.is_floating_point())
+        finite = all(t.double().isfinite().all() for t in floating)  # float8 has no isfinite
         with ranks.mesh_of(self.mesh) as mesh:
             for several in self._chosen(rules[1:], rules[:1]):
                 if finite or not any(_has_summands(rule) for rule in several):
