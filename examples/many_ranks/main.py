@@ -64,7 +64,7 @@ def train(
     first = load(folder, model, optimiser)
     losses = {}
     for step in range(first, steps):
-        if step == kill and not restarted() and dist.get_rank() == dist.get_world_size() - 1:
+        if step == kill and not attempt() and dist.get_rank() == dist.get_world_size() - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         own = [scenes[(BATCH * step + n) % len(scenes)] for n in range(place, BATCH, share)]
         optimiser.zero_grad()
@@ -96,9 +96,22 @@ def mean(loss: Tensor, mesh: Any) -> float:
     return float(loss) / mesh["scenes"].size()
 
 
-def restarted() -> bool:
-    """Return whether torchrun started this process again, after a rank was lost."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def attempt() -> int:
+    """Return how often torchrun started this process again, after a rank was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def meet() -> None:
+    """Join the other ranks.
+
+    torchrun's store outlives an attempt, and keeps the addresses of the ranks that are gone. Under
+    a prefix of its own, no attempt reads those of an earlier one.
+    """
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    port = int(os.environ["MASTER_PORT"])
+    kept = dist.TCPStore(os.environ["MASTER_ADDR"], port, world_size=count, is_master=False)
+    store = dist.PrefixStore(f"attempt {attempt()}", kept)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=count)
 
 
 def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -138,7 +151,7 @@ def main() -> None:
     asked = parser.parse_args()
     many = "RANK" in os.environ
     if many:
-        dist.init_process_group("gloo")
+        meet()
     if asked.out is not None:
         asked.out.mkdir(parents=True, exist_ok=True)
     way = asked.way if many else ""
@@ -150,6 +163,7 @@ def main() -> None:
         if asked.result is not None:
             torch.save(found, asked.result)
     if many:
+        dist.barrier()  # a rank that leaves early would abort the others
         dist.destroy_process_group()
 
 
