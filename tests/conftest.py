@@ -118,3 +118,19 @@ def no_shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsmith.checks.cases import search
 
     monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The descriptions of all cases that a check enters in this process, as it goes on."""
+    from opsmith.checks.trial import Trial
+
+    found: list[str] = []
+    enter = Trial.enter
+
+    def note(self: Any, case: Any, what: str = "") -> None:
+        found.append(what)
+        enter(self, case, what)
+
+    monkeypatch.setattr(Trial, "enter", note)
+    return found

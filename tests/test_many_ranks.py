@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 
 def on_ranks(count: int, folder: Path, *words: str, restarts: int = 0) -> dict[str, Any]:
-    """What the first rank found."""
+    """Run the example on ranks, and return what the first one found."""
     result = folder / "result.pt"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(count), "--max-restarts", str(restarts)]

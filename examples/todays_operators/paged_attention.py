@@ -37,7 +37,7 @@ def paged_attention(
     there = torch.arange(pages.shape[1] * keys.shape[1], device=query.device) < lengths[:, None]
 
     def own(cache: Tensor) -> Tensor:
-        # What lies behind a sequence's tokens is not its own, and may be NaN.
+        # A page's slots behind a sequence's last token belong to no sequence, and may hold NaN.
         tokens = cache[pages].reshape(*there.shape, heads, width)
         return torch.where(there[:, :, None, None], tokens, 0)
 

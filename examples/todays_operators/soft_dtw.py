@@ -58,7 +58,7 @@ def soft_dtw_backward(
     """Give the gradient: how much each pair takes part in the alignment (algorithm 2)."""
     wide = (0, 1, 0, 1)
     share = torch.nn.functional.pad(torch.zeros_like(cost), wide)
-    # What is outside has no share, whatever it would cost.
+    # Pairs outside the table have no share, whatever they would cost.
     costs, table = (torch.nn.functional.pad(one, wide) for one in (cost, result_out1))
     for i, j in reversed(_antidiagonals(cost)):
         total = torch.zeros_like(share[:, i, j])

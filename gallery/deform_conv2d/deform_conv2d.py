@@ -307,8 +307,8 @@ deform_conv2d_backward_weight.register_autograd(
 )
 
 
-# Where a sampled position is a whole number of pixels, the gradient has two sides; values drawn at
-# random may be whole.
+# The gradient has two sides at positions that are a whole number of pixels, which random values may
+# give.
 @deform_conv2d.register_cases(only=True)
 def _cases(dtype: torch.dtype, seed: int) -> Iterator[dict[str, Any]]:
     yield from cases(dtype, seed)

@@ -51,7 +51,7 @@ class DrawingOperator(DefinedOperator[P, R]):
         given = args[place] if place < len(args) else None
         if isinstance(given, Tensor):
             return args, kwargs
-        # What is neither tensor, generator nor None belongs to the next parameter.
+        # Any other value than a tensor, a generator or None belongs to the next parameter.
         after = place + (place < len(args) and (given is None or _is_generator(given)))
         generator = given if _is_generator(given) else None
         return (*args[:place], self._draw(generator, args, kwargs), *args[after:]), kwargs

@@ -1,4 +1,4 @@
-"""What a check is handed has the attributes that it has, and takes no others."""
+"""A trial and its collaborators refuse attributes that they do not have."""
 
 import pytest
 from jaxtyping import Float

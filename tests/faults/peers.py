@@ -24,7 +24,7 @@ def sample(operator: Operator) -> dict[str, Any]:
         if type_ is None or type_.shape is None:
             made[parameter.name] = parameter.default
             continue
-        # Of many dimensions each is small: six of these would be gigabytes.
+        # Make sizes small where there are many dimensions: six large ones would be gigabytes.
         first, step = (16, 8) if len(type_.shape.dims) < 4 else (2, 1)
         shape = [sizes.setdefault(str(dim), first + step * len(sizes)) for dim in type_.shape.dims]
         names = type_.dtypes.names

@@ -143,7 +143,7 @@ def fuzz(tally: Tally, folder: Path, seed: str, first: int, last: int) -> None:
             elif words[0] == "end":
                 note = words[3] if len(words) > 3 else ""
                 tally.add(words[2], first, note, call)
-                # What follows until the next call begins is no fault of this one.
+                # This call is not to blame for anything that follows before the next one begins.
                 first, before, call = first + 1, call, "while the call was drawn"
         if words[0] == "done":
             break

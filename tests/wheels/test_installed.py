@@ -38,7 +38,7 @@ def test_it_works_without_opsmith_a_compiler_or_a_cache(site: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_a_folder_that_is_named_opsmith_is_not_taken_for_it(site: Path) -> None:
     (site / "opsmith").mkdir()
-    # Where the program runs lies opsmith itself, and an editable install adds its folder.
+    # opsmith itself lies where the program runs, and an editable install adds its folder.
     itself = ["", str(Path(opsmith.__file__).parents[1])]
     alone = f"import sys; sys.path = [one for one in sys.path if one not in {itself}]; "
     done = run(site, f"{alone}import sample_ops; print(sample_ops._opsmith.__name__)")

@@ -380,25 +380,9 @@ class Operator(CustomOpDef, Generic[P, R]):
             DeclarationError: no argument has a dimension of that name, or a size is not a
                 non-negative int.
         """
-        known = [name for name in self.signature.dims if name not in self.signature.variadic_dims]
-        for one in sizes:
-            if not isinstance(one, Mapping):
-                raise DeclarationError(
-                    f"{self.name}: register_sizes: expected sizes by dimension, as in "
-                    f'{{"N": 4096}}, got {one!r}'
-                )
-            for name, size in one.items():
-                if name not in known:
-                    raise DeclarationError(
-                        f"{self.name}: register_sizes names the dimension {name!r}; the arguments "
-                        f"have {', '.join(known) or 'no named dimension'}"
-                    )
-                if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                    raise DeclarationError(
-                        f"{self.name}: register_sizes gives {name} the size {size!r}, expected an "
-                        "int that is not negative"
-                    )
-        self.sizes.extend(dict(one) for one in sizes)
+        from opsmith.operators.core.registered_sizes import checked_sizes
+
+        self.sizes.extend(checked_sizes(self.signature, sizes))
 
     def register_cost(self, function: F | None = None, /) -> F:
         """Declare the least work that a call has to do; usable as a decorator.

@@ -179,7 +179,7 @@ class _Nodes:
         self.operator = operator
         self.positional = [p.name for p in operator.signature.parameters if not p.keyword_only]
         self.tensors = [parameter.name for parameter in operator.signature.tensors]
-        # Whether autograd's order of a call's tensors is that of its arguments, if none is absent.
+        # If so, and none is absent, autograd has a call's tensors in the order of its arguments.
         self.only_tensors = all(p.is_tensor for p in operator.signature.parameters)
         results = operator.signature.results
         self.any_without_gradient = not all(result.differentiable for result in results)

@@ -16,7 +16,6 @@ from opsmith import Between, Index, checks
 from opsmith.checks.cases import sampling
 from opsmith.checks.cases.sampling import DYNAMIC_SIZES, Wanted
 from opsmith.checks.cases.search import search
-from opsmith.checks.trial import Trial
 from opsmith.kernels.codegen.validation import ValidationCode
 from opsmith.operators.core.arguments import describe
 from opsmith.signature import bind, signature_of
@@ -96,15 +95,7 @@ def test_samples_of_solved_sizes_differ() -> None:
     assert {0, 1, 2} <= {dims["G"] for dims in bound}
 
 
-def test_the_refusal_check_breaks_every_condition(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-    enter = Trial.enter
-
-    def note(self: Trial, case: Any, what: str = "") -> None:
-        tried.append(what)
-        enter(self, case, what)
-
-    monkeypatch.setattr(Trial, "enter", note)
+def test_the_refusal_check_breaks_every_condition(tried: list[str]) -> None:
     report = checks.run(paged, select=["validation"], isolate=False)
     assert [row.status for row in report.rows] == ["passed"], report.explain()
     for condition in paged.signature.where:

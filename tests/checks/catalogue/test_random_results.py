@@ -193,7 +193,7 @@ def test_a_wrong_statement_of_a_distribution_is_refused() -> None:
 
 @pytest.mark.parametrize("share", [0.003, 0.5, 0.99])
 def test_right_random_numbers_are_within_the_bounds_for_any_seed(share: float) -> None:
-    """Of 200 seeds, each of which errs once in 10**10."""
+    """Try 200 seeds; a bound fails by chance once in 10**10."""
     for seed in range(200):
         draws = list(philox.words(philox.state(seed), (9, 100)) < share * 2**32)
         assert not off_distribution(draws, share)

@@ -1,4 +1,4 @@
-"""What someone in a notebook sees and writes: kernels as text, tables as HTML."""
+"""Kernels as text, and operators and reports as HTML, for notebooks."""
 
 import re
 from html.parser import HTMLParser
