@@ -202,6 +202,17 @@ def _repeat_each(
     return along.index_select(axis, _places(counts, output_size))
 
 
+def _repeat_all(
+    input: Tensor, repeats: int | SymInt, dim: int | None = None, *, output_size: Any = None
+) -> Tensor:
+    """Repeat along a new dimension; by a symbol, the exporter repeats along another one."""
+    del output_size
+    along = input.flatten() if dim is None else input
+    axis = 0 if dim is None else dim % along.dim()
+    sizes = [*along.shape[: axis + 1], repeats, *along.shape[axis + 1 :]]
+    return along.unsqueeze(axis + 1).expand(sizes).flatten(axis, axis + 1)
+
+
 # --- not translated ------------------------------------------------------------------------------
 
 
@@ -280,6 +291,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     _aten.bitwise_left_shift.Tensor_Scalar: _shift_left,
     _aten.repeat_interleave.Tensor: _repeat_interleave,
     _aten.repeat_interleave.self_Tensor: _repeat_each,
+    _aten.repeat_interleave.self_int: _repeat_all,
     _aten.sort.stable: _stable_sort,
     _aten.cdist.default: _cdist,
     _aten._cdist_forward.default: _cdist,

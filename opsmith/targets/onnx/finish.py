@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -94,6 +95,7 @@ def _widen_indices(model: Any) -> None:
 
     opset = model.graph.opset_imports.get("", 0)
     int32, int64 = onnx_ir.DataType.INT32, onnx_ir.DataType.INT64
+    taken = {value.name for value in _values(model)}
     for node in list(model.graph.all_nodes()):
         if node.domain not in ("", "ai.onnx"):
             continue
@@ -109,6 +111,14 @@ def _widen_indices(model: Any) -> None:
                 continue
             cast = onnx_ir.Node("", "Cast", [value], [onnx_ir.AttrInt64("to", int(int64))])
             (wide,) = cast.outputs
-            wide.dtype, wide.shape, wide.name = int64, value.shape, f"{value.name}_int64"
+            wide.dtype, wide.shape = int64, value.shape
+            # Several nodes, or positions of a node, may read a value: each gets a cast of its own.
+            wide.name = next(name for name in _numbered(f"{value.name}_int64") if name not in taken)
+            taken.add(wide.name)
             node.graph.insert_before(node, cast)
             node.replace_input_with(position, wide)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(1))

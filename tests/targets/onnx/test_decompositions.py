@@ -85,6 +85,45 @@ def test_what_the_exporter_translates_wrongly(tmp_path):
 
 
 @pytest.mark.slow
+def test_repeats_by_a_size_that_changes(tmp_path):
+    class Repeated(nn.Module):
+        def forward(self, x: Tensor, like: Tensor) -> Any:
+            count = like.shape[0]
+            return (
+                x.repeat_interleave(count, dim=1),
+                x.repeat_interleave(count, dim=-1),
+                x.repeat_interleave(count),
+                x.repeat_interleave(3, dim=0),
+            )
+
+    model, x = Repeated(), torch.rand(2, 3, 4)
+    shapes = ({0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO})
+    opsmith.export(
+        model,
+        (x, torch.rand(5)),
+        dynamic_shapes=shapes,
+        target="onnxruntime",
+        out=tmp_path / "a",
+        say=None,
+    )
+    x, like = torch.rand(6, 3, 4), torch.rand(2)
+    given = opsmith.load(tmp_path / "a")(x, like)
+    for one, right in zip(given, model(x, like), strict=True):
+        torch.testing.assert_close(one, right, rtol=0, atol=0)
+
+
+def test_an_index_of_32_bits_that_is_read_twice(tmp_path):
+    class Twice(nn.Module):
+        def forward(self, x: Tensor, i: Tensor) -> Tensor:
+            return x.index_add(0, i, x[:2]) * x.index_add(0, i, x[1:3])
+
+    model, args = Twice(), (torch.rand(4, 3), torch.tensor([3, 1], dtype=torch.int32))
+    opsmith.export(model, args, target="onnxruntime", out=tmp_path / "a", say=None)
+    given = opsmith.load(tmp_path / "a")(*args)
+    torch.testing.assert_close(given, model(*args))
+
+
+@pytest.mark.slow
 def test_what_the_exporter_does_not_translate(tmp_path):
     def function(x, y, r, i, n, b):
         return {
