@@ -46,6 +46,15 @@ def mesh_of(shape: Sequence[int]) -> Iterator[DeviceMesh]:
 
 
 @contextmanager
+def last_of(count: int) -> Iterator[DeviceMesh]:
+    """Give a mesh of which this process is the last rank, for a block; what others send is zero."""
+    from torch.distributed.tensor import init_device_mesh
+
+    with group_without_others(count, count - 1):
+        yield init_device_mesh(HOST, (count,))
+
+
+@contextmanager
 def every_rank(shape: Sequence[int]) -> Iterator[None]:
     """Be all ranks of a mesh, for a block; operators of opsmith are called for each by itself.
 
@@ -209,4 +218,4 @@ def _part(tensor: Tensor, placement: Any, place: int, size: int) -> Tensor:
 
 def gathered(tensor: Any) -> list[Tensor]:
     """Return the whole of a DTensor as each rank has it; to be called inside `every_rank`."""
-    return of_each_rank(tensor.detach().full_tensor())
+    return of_each_rank(tensor.detach().full_tensor() if hasattr(tensor, "full_tensor") else tensor)

@@ -37,11 +37,11 @@ def replicates_implicitly() -> bool:
 
 
 @contextmanager
-def group_without_others(count: int) -> Iterator[None]:
-    """Let this process be the first rank of a process group without any other, for a block."""
+def group_without_others(count: int, rank: int = 0) -> Iterator[None]:
+    """Let this process be a rank of a process group without any other, for a block."""
     import torch.distributed as dist
 
-    dist.init_process_group("fake", rank=0, world_size=count)
+    dist.init_process_group("fake", rank=rank, world_size=count)
     try:
         yield
     finally:

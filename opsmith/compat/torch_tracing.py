@@ -192,3 +192,29 @@ def backend(name: str) -> Callable[..., Any]:
     Private: ``torch._dynamo.lookup_backend``. Without it, the row ``compile`` cannot count graphs.
     """
     return torch._dynamo.lookup_backend(name)
+
+
+def noting_backend(graphs: list[Any]) -> Callable[..., Any]:
+    """Return a backend of torch.compile that runs ATen graphs, and adds each to a list.
+
+    The graphs of the backward are among them.
+
+    Private: ``torch._dynamo.backends.common.aot_autograd``, since 2.0. Without it, the row
+    ``sharding`` does not try torch.compile.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    def note(graph: Any, inputs: Any) -> Any:
+        del inputs
+        graphs.append(graph)
+
+        def run(given: list[Any]) -> Any:
+            values = list(given)
+            given.clear()  # as compiled code does, whose arguments are to be freed early
+            return graph(*values)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    made: Callable[..., Any] = aot_autograd(fw_compiler=note, bw_compiler=note)
+    return made

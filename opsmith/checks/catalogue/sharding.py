@@ -14,6 +14,7 @@ from opsmith.checks import ranks
 from opsmith.checks.cases.case import Case
 from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.sampling import Wanted
+from opsmith.checks.compiled_ranks import compare_compiled
 from opsmith.checks.found_claims import FoundClaims
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.checks.numerics.gradients import has_gradient, is_differentiable, leaves_of
@@ -21,6 +22,7 @@ from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.checks.trial_gradients import random_cotangents, true_gradients
+from opsmith.compat.communication import Communication
 from opsmith.compat.torch_distributed import has_strategy
 from opsmith.kernels import HOST
 from opsmith.operators.core.arguments import (
@@ -34,13 +36,17 @@ from opsmith.signature.sharding import sharding_rules
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh
 
+    from opsmith.operators.dispatch.sharding_plan import Move
     from opsmith.operators.dispatch.sharding_rules import ConcreteRule
 
 _MESHES = ((2,), (4,), (3,), (2, 2))
 #: Sizes that the ranks divide, that they do not, fewer than they are, and none.
 _SIZES = (4, 8, 7, 2, 5, 0, 3, 1)
-#: After this many seconds no further case is tried, if every mesh had one.
+#: After this many seconds of computing no further case is tried, if every mesh had one. Seconds of
+#: computing, since what is found should not depend on what else a machine does.
 _SECONDS = 8.0
+#: After this many seconds of computing no further rule is compiled, once one was.
+_COMPILING = 3.0
 
 
 @define_check(
@@ -71,14 +77,15 @@ def sharding(trial: Trial) -> None:
         or len(sharding_rules(signature)) > 1
         or bool(backward_of(operator))
     )
-    found, started, number, left = FoundClaims(operator), time.monotonic(), 0, 0
+    found, started, number, left = FoundClaims(operator), time.process_time(), 0, 0
+    compiled = False
     dtypes = ("float64",) if "float64" in trial.subject.dtypes else (trial.subject.favourite,)
     wanted = Wanted(sizes=_SIZES, max_elements=2048)
 
     def one(case: Case) -> None:
-        nonlocal number, left
+        nonlocal number, left, compiled, started
         # Every mesh is tried, however long it takes.
-        if number >= len(_MESHES) and time.monotonic() - started > _SECONDS:
+        if number >= len(_MESHES) and time.process_time() - started > _SECONDS:
             trial.counts.ran -= 1
             trial.counts.tally.withdraw()
             left += 1
@@ -86,7 +93,12 @@ def sharding(trial: Trial) -> None:
         trial.truth(case)
         found.learn(case)
         if ruled:
-            _OneCase(trial, case, _MESHES[number % len(_MESHES)], foreign).run()
+            calls = _OneCase(trial, case, _MESHES[number % len(_MESHES)], foreign)
+            calls.run()
+            if not compiled:
+                before = time.process_time()
+                compiled = calls.compile()
+                started += time.process_time() - before
         number += 1
 
     trial.each(one, dtypes=dtypes, wanted=wanted, examples=trial.some(4), most=4)
@@ -132,6 +144,36 @@ class _OneCase:
             turn = int(self.case.digest[:4], 16)
             for extra in range(min(len(others), 6 if self.foreign else 2)):
                 self._call(mesh, None, others[(turn + extra) % len(others)])
+
+    def compile(self) -> bool:
+        """Compile calls on two ranks by the rules, and return whether there were any.
+
+        Each takes a second or more, so that a case for which there is something to compute serves
+        for all.
+        """
+        from opsmith.operators.dispatch.sharding_rules import concrete_rules
+
+        if self.foreign or not all(value.numel() for value in self.truth.values):
+            return False
+        started, several = (
+            time.process_time(),
+            concrete_rules(self.trial.operator, self.arguments)[1:],
+        )
+        for number, rule in enumerate(several):
+            if number and time.process_time() - started > _COMPILING:
+                break
+            cotangents = self.cotangents if self.gradients is not None and rule.is_sum else []
+            placements = {name: [one] for name, one in rule.arguments.items()}
+            what = f"{self._described(placements, [rule], (2,))}, under torch.compile"
+            try:
+                compare_compiled(self.trial.operator, self.case, rule, 2, cotangents)
+            except Failure as failure:
+                code = failure.code or self.trial.attribution.wrong
+                raise Failure(f"{what}: {failure}", code=code) from failure
+            except Exception as error:
+                raised = self.trial.raised(error)
+                raise Failure(f"{what}: {raised}", code=self.trial.attribution.raises) from error
+        return bool(several)
 
     def _chosen(
         self, rules: Sequence[ConcreteRule], whole: Sequence[ConcreteRule]
@@ -195,14 +237,17 @@ class _OneCase:
             ) from error
 
     def _described(
-        self, placements: Mapping[str, Sequence[Any]], rules: Sequence[ConcreteRule] | None
+        self,
+        placements: Mapping[str, Sequence[Any]],
+        rules: Sequence[ConcreteRule] | None,
+        mesh: Sequence[int] = (),
     ) -> str:
         shown = ", ".join(
             f"{name} {' '.join(map(_shown, several))}"
             for name, several in placements.items()
             if any(not one.is_replicate() for one in several)
         )
-        size = "x".join(map(str, self.mesh))
+        size = "x".join(map(str, mesh or self.mesh))
         claims = " and ".join(dict.fromkeys(rule.claim for rule in rules or () if rule.claim))
         return f"{claims + ': ' if claims else ''}on {size} ranks with {shown or 'whole tensors'}"
 
@@ -213,7 +258,7 @@ class _OneCase:
         rules: Sequence[ConcreteRule] | None,
         what: str,
     ) -> None:
-        from torch.distributed.tensor.debug import CommDebugMode
+        from opsmith.operators.dispatch.sharding_plan import chosen_rules, planned_moves
 
         signature = self.case.signature
         whole = self.case.make(HOST)
@@ -225,7 +270,6 @@ class _OneCase:
             return ranks.joined(parts[name], tensor, mesh, placements[name.partition("[")[0]])
 
         leaves: dict[str, Tensor] = {}
-        found: list[list[Tensor]] = []
         # A largest value over the ranks, say, is a rule for calls without a gradient.
         differentiated = self.gradients is not None and all(rule.is_sum for rule in rules or ())
         with ranks.every_rank(self.mesh), torch.set_grad_enabled(differentiated):
@@ -233,28 +277,55 @@ class _OneCase:
             if differentiated:
                 arguments, leaves = leaves_of(arguments, signature)
             positional, keywords = self.trial.operator.split(arguments)
-            with CommDebugMode() as communication:
+            planned: list[Move] = []
+            if not self.foreign and rules is None:
+                chosen = chosen_rules(self.trial.operator, arguments, mesh)
+                planned = planned_moves(chosen, arguments, mesh)
+            with Communication() as forward:
                 returned = self.trial.operator(*positional, **keywords)
-            moves = communication.get_total_counts()
             results = flatten(signature, returned, arguments)
             every = [ranks.gathered(result) for result in results]
-            if leaves:
-                found = self._differentiated(mesh, results, leaves)
-        if rules is not None and moves:
-            kinds = ", ".join(str(kind) for kind in communication.get_comm_counts())
-            raise Failure(
-                f"{what}: the call communicated {moves} times ({kinds}), and the rule says that "
-                "ranks need nothing of each other",
-                code="OPS-SHARDING-MOVES",
-            )
+            with Communication() as backward:
+                grads = self._differentiated(mesh, results, leaves) if leaves else []
+            found = [ranks.gathered(grad) for grad in grads]
+        if rules is not None:
+            self._require_none(forward, f"{what}: the call")
+            self._require_none(backward, f"{what}: the gradient")
+        elif not self.foreign and mesh.ndim == 1 and not signature.mutated:
+            self._require_planned(forward, planned, what)
         self._compare(every, self._allowing(self.truth, placements), what)
         if self.gradients is not None and leaves:
             self._compare(found, self._allowing(self.gradients, placements), f"{what}, gradients")
 
+    def _require_none(self, communication: Communication, what: str) -> None:
+        if communication.collectives:
+            number, kinds = len(communication.collectives), ", ".join(communication.counts())
+            raise Failure(
+                f"{what} communicated {number} times ({kinds}; {communication.sent} bytes), and "
+                "the rule says that ranks need nothing of each other",
+                code="OPS-SHARDING-MOVES",
+            )
+
+    def _require_planned(
+        self, communication: Communication, planned: Sequence[Move], what: str
+    ) -> None:
+        """Compare the collectives of a call with the redistributions that lead to its rule."""
+        sent = [one.sent for one in communication.collectives if one.sent]
+        expected = [move.sent for move in planned if move.sent]
+        if sorted(sent) != sorted(expected):
+            shown = ", ".join(
+                f"{move.argument} to {_shown(move.wanted)}" for move in planned if move.sent
+            )
+            raise Failure(
+                f"{what}: each rank sent {sum(sent)} bytes in {len(sent)} collectives, and to "
+                f"redistribute {shown or 'nothing'} are {sum(expected)} bytes in {len(expected)}",
+                code="OPS-SHARDING-MOVES",
+            )
+
     def _differentiated(
         self, mesh: DeviceMesh, results: Sequence[Any], leaves: Mapping[str, Tensor]
-    ) -> list[list[Tensor]]:
-        """Return the gradient of each leaf as each rank has it."""
+    ) -> list[Tensor]:
+        """Return the gradient of each leaf."""
         outputs: list[Any] = [result for result in results if is_differentiable(result)]
         pairs = []
         for output, cotangent in zip(outputs, self.cotangents, strict=True):
@@ -269,7 +340,7 @@ class _OneCase:
             allow_unused=True,
         )
         return [
-            [torch.zeros(leaf.shape, dtype=leaf.dtype)] if grad is None else ranks.gathered(grad)
+            torch.zeros(leaf.shape, dtype=leaf.dtype) if grad is None else grad
             for leaf, grad in zip(leaves.values(), grads, strict=True)
         ]
 

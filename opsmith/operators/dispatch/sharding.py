@@ -28,11 +28,11 @@ from opsmith.operators.core import registry
 from opsmith.operators.core.arguments import (
     MANY,
     describe,
-    each_tensor,
     every_tensor_in,
     map_named_tensors,
 )
-from opsmith.operators.dispatch.sharding_rules import ConcreteRule, concrete_rules
+from opsmith.operators.dispatch.sharding_plan import chosen_rules
+from opsmith.operators.dispatch.sharding_rules import ConcreteRule
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DeviceMesh, DTensor
@@ -113,52 +113,13 @@ def call_on_parts(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
     arguments = operator.arguments(tuple(args), kwargs)
     mesh, arguments = _on_one_mesh(operator, arguments)
     bindings = bind(signature, describe(arguments, signature), check_size)
-    rules = concrete_rules(operator, arguments)
-    chosen = [_cheapest(rules, arguments, mesh, place) for place in range(mesh.ndim)]
+    chosen = chosen_rules(operator, arguments, mesh)
     local, moved = _to_parts(operator, arguments, mesh, chosen)
     positional, keywords = operator.split(local)
     returned = calling.get()(operator.overload, positional, keywords)
     for name, part in moved.items():
         _write_back(operator, name, arguments[name], part)
     return _from_parts(operator, returned, mesh, chosen, arguments, bindings)
-
-
-# --- choosing a rule ---------------------------------------------------------------------------
-
-
-def _cheapest(
-    rules: Sequence[ConcreteRule], arguments: Mapping[str, Any], mesh: DeviceMesh, place: int
-) -> ConcreteRule:
-    """Return the rule with which the fewest bytes move along one dimension of the mesh.
-
-    Among rules that move as many, it is the rule with which the fewest tensors change.
-    """
-    size = mesh.size(place)
-
-    def cost(rule: ConcreteRule) -> tuple[float, int]:
-        moved, changed = 0.0, 0
-        for name, wanted in rule.arguments.items():
-            tensors: list[Any] = each_tensor(arguments[name])
-            for tensor in tensors:
-                now = tensor.placements[place]
-                if now != wanted:
-                    changed += 1
-                    moved += _share(now, wanted, size) * tensor.numel() * tensor.element_size()
-        return moved, changed
-
-    return min(rules, key=cost)
-
-
-def _share(now: Any, wanted: Any, size: int) -> float:
-    """Return the part of a tensor's bytes that each rank sends to change a placement."""
-    share = (size - 1) / size
-    if wanted.is_partial():
-        return float("inf")  # DTensor makes no summands of a value
-    if now.is_replicate():
-        return 0.0
-    if now.is_partial():
-        return 2 * share if wanted.is_replicate() else share
-    return share if wanted.is_replicate() else share / size
 
 
 # --- one mesh ----------------------------------------------------------------------------------

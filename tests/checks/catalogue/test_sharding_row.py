@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,7 +12,9 @@ import pytest
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 import opsmith
@@ -210,7 +213,20 @@ fault(
 )
 
 
-@pytest.mark.parametrize("what", FAULTS)
+#: Each takes seconds, most of them to compile: these few say on every change that the row works.
+QUICK = {
+    "a dimension that the softmax is over",
+    "a mean that is claimed to be a sum",
+    "another axis for one string",
+}
+
+
+def each(planted: dict[str, Any]) -> list[Any]:
+    marks = {what: () if what in QUICK else (pytest.mark.slow,) for what in planted}
+    return [pytest.param(what, marks=marks[what]) for what in planted]
+
+
+@pytest.mark.parametrize("what", each(FAULTS))
 def test_a_wrong_rule_is_found(what: str) -> None:
     found = row(FAULTS[what]())
     assert found.status == "failed", found
@@ -218,7 +234,7 @@ def test_a_wrong_rule_is_found(what: str) -> None:
     assert "ranks with" in found.message
 
 
-@pytest.mark.parametrize("what", TWINS)
+@pytest.mark.parametrize("what", each(TWINS))
 def test_a_right_rule_passes(what: str) -> None:
     found = row(TWINS[what](), examples=16)
     assert (found.status, found.message) == ("passed", ""), found
@@ -231,6 +247,78 @@ def test_there_are_twenty_wrong_rules() -> None:
 def test_a_wrong_rule_is_named_with_what_the_ranks_held() -> None:
     message = row(FAULTS["a dimension that the softmax is over"]()).message
     assert message.startswith('parallel_dims=("C",): on 2 ranks with x Shard(1): ')
+
+
+def by_hand(moves: Callable[[Any], Any]) -> Any:
+    """Declare an operator whose author calls it with DTensors, and may send what no rule says."""
+
+    @opsmith.op(f"sharding_row::op{next(NUMBER)}", parallel_dims=("N",))
+    def doubled(x: Rows) -> Rows:
+        return x * 2
+
+    def call(_: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        x = moves(args[0])
+        if not all(one.is_replicate() for one in x.placements):
+            x = x.redistribute(placements=[Shard(0)] * x.device_mesh.ndim)
+        return DTensor.from_local(
+            x.to_local() * 2,
+            x.device_mesh,
+            x.placements,
+            run_check=False,
+            shape=x.shape,
+            stride=x.stride(),
+        )
+
+    doubled.register_torch_dispatch(DTensor, call)
+    return doubled
+
+
+@pytest.mark.slow
+def test_bytes_that_a_call_sends_beside_its_rule_are_found() -> None:
+    assert row(by_hand(lambda x: x), examples=8).status == "passed"
+
+    def gathers(x: Any) -> Any:
+        x.full_tensor()
+        return x
+
+    found = row(by_hand(gathers), examples=8)
+    assert (found.status, found.code) == ("failed", "OPS-SHARDING-MOVES")
+    assert re.search(
+        r"x Shard\(0\): the call communicated 1 times \(all_gather; [1-9]\d* bytes\), and the rule "
+        r"says that ranks need nothing of each other$",
+        found.message,
+    )
+
+    def gathers_twice(x: Any) -> Any:
+        if x.placements == (Shard(1),):
+            x.full_tensor()
+        return x
+
+    found = row(by_hand(gathers_twice), examples=8)
+    assert found.code == "OPS-SHARDING-MOVES"
+    assert re.search(
+        r"on \d ranks with x Shard\(1\): each rank sent \d+ bytes in 2 collectives, and to "
+        r"redistribute x to Shard\(0\) are \d+ bytes in 1$",
+        found.message,
+    )
+
+
+@pytest.mark.slow
+def test_a_rule_that_torch_compile_does_not_follow_is_found() -> None:
+    scales = opsmith.op("sharding_row::traced")(scaled)
+
+    def rules(x: Any, w: Any) -> Any:
+        part = x.to_local() if isinstance(x, DTensor) else x
+        traced = isinstance(part, FakeTensor | FunctionalTensor)
+        return [] if traced else [([Shard(0)], [Shard(0), R])]
+
+    scales.register_sharding(rules)
+    found = row(scales, examples=8)
+    assert (found.status, found.code) == ("failed", "OPS-SHARDING-MOVES")
+    assert found.message.endswith(
+        "register_sharding: on 2 ranks with x Shard(0), under torch.compile: the graph has 1 "
+        "collectives (all_gather), and the rule says that ranks need nothing of each other"
+    )
 
 
 def test_claims_that_hold_and_were_not_made_are_offered() -> None:

@@ -1,0 +1,131 @@
+"""Compare a compiled call of one rank with the same call as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opsmith.checks import ranks
+from opsmith.checks.cases.case import Case
+from opsmith.checks.cases.failure import Failure
+from opsmith.checks.numerics.gradients import is_differentiable, leaves_of
+from opsmith.compat import torch_tracing
+from opsmith.compat.communication import kind_of
+from opsmith.kernels import HOST
+from opsmith.operators import Operator
+from opsmith.operators.core.arguments import flatten, map_named_tensors
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DeviceMesh
+
+    from opsmith.operators.dispatch.sharding_rules import ConcreteRule
+
+
+@dataclass
+class _Found:
+    """What a rank got: by name, the placements and its own part of each result and gradient."""
+
+    placements: dict[str, Any]
+    parts: dict[str, Tensor]
+
+
+def compare_compiled(
+    operator: Operator, case: Case, rule: ConcreteRule, count: int, cotangents: list[Tensor]
+) -> None:
+    """Compile a call with the placements of a rule on the last of some ranks.
+
+    Args:
+        operator: the operator.
+        case: the arguments.
+        rule: the rule, along a mesh of one dimension.
+        count: the number of ranks.
+        cotangents: the gradients of the results that have one; empty to compute no gradient.
+
+    Raises:
+        Failure: the compiled call communicates, or gives something else than the call as it is.
+    """
+    graphs: list[Any] = []
+
+    def function(*positional: Any, **keywords: Any) -> Any:
+        return operator(*positional, **keywords)
+
+    torch.compiler.reset()
+    try:
+        with ranks.last_of(count) as mesh:
+            expected = _call(operator, operator, case, rule, mesh, cotangents)
+            backend = torch_tracing.noting_backend(graphs)
+            compiled = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+            found = _call(operator, compiled, case, rule, mesh, cotangents)
+    finally:
+        torch.compiler.reset()
+    kinds = [kind_of(node.target) for graph in graphs for node in graph.graph.nodes]
+    moves = [kind for kind in kinds if kind]
+    if moves:
+        raise Failure(
+            f"the graph has {len(moves)} collectives ({', '.join(dict.fromkeys(moves))}), and the "
+            "rule says that ranks need nothing of each other",
+            code="OPS-SHARDING-MOVES",
+        )
+    for name, placements in expected.placements.items():
+        if found.placements[name] != placements:
+            raise Failure(
+                f"{name} has the placements {found.placements[name]}, and without torch.compile "
+                f"{placements}"
+            )
+        try:
+            torch.testing.assert_close(found.parts[name], expected.parts[name], equal_nan=True)
+        except AssertionError as error:
+            first = str(error).splitlines()[0]
+            raise Failure(f"{name} differs from that without torch.compile: {first}") from error
+
+
+def _call(
+    operator: Operator,
+    call: Callable[..., Any],
+    case: Case,
+    rule: ConcreteRule,
+    mesh: DeviceMesh,
+    cotangents: list[Tensor],
+) -> _Found:
+    from torch.distributed.tensor import DTensor, Replicate
+
+    def placed(tensor: Tensor, placement: Any) -> Any:
+        part = ranks.parts_of(tensor, (mesh.size(),), [placement])[mesh.size() - 1]
+        stride = tensor.contiguous().stride()
+        return DTensor.from_local(
+            part, mesh, [placement], run_check=False, shape=tensor.shape, stride=stride
+        )
+
+    arguments = map_named_tensors(
+        case.make(HOST), lambda name, one: placed(one, rule.arguments[name.partition("[")[0]])
+    )
+    leaves: dict[str, Tensor] = {}
+    if cotangents:
+        arguments, leaves = leaves_of(arguments, case.signature)
+    positional, keywords = operator.split(arguments)
+    with torch.set_grad_enabled(bool(cotangents)):
+        results = flatten(case.signature, call(*positional, **keywords), arguments)
+    named: dict[str, Any] = {f"result {place}": one for place, one in enumerate(results)}
+    if leaves:
+        pairs = []
+        differentiable = [result for result in results if is_differentiable(result)]
+        for result, cotangent in zip(differentiable, cotangents, strict=True):
+            if result.requires_grad:
+                now: Any = result.placements[0]  # type: ignore[attr-defined]
+                pairs.append((result, placed(cotangent, now if now.is_shard() else Replicate())))
+        grads = torch.autograd.grad(
+            [result for result, _ in pairs],
+            list(leaves.values()),
+            [grad for _, grad in pairs],
+            allow_unused=True,
+        )
+        several = zip(leaves, grads, strict=True)
+        named |= {f"the gradient of {name!r}": grad for name, grad in several if grad is not None}
+    return _Found(
+        {name: tensor.placements for name, tensor in named.items()},
+        {name: tensor.detach().to_local().clone() for name, tensor in named.items()},
+    )
