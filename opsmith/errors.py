@@ -6,6 +6,9 @@ from collections.abc import Iterable
 #: pytest has the same exit code for a run without any test.
 INCOMPLETE = 5
 
+#: The exit code of `opsmith judge` if the machine grants no sandbox.
+NOT_SANDBOXED = 6
+
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the message for a name that does not exist, with the nearest name or with all names.

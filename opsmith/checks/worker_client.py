@@ -117,7 +117,7 @@ class Worker(Supervised):
     def _remove_files(self) -> None:
         temporary = self.folder / "tmp"
         for path in [*self.folder.iterdir(), *temporary.iterdir()]:
-            if path in (temporary, self._output):
+            if path == temporary:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

@@ -330,6 +330,13 @@ def judge(
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="The seconds that one call may take.")
     ] = 60.0,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="The seconds that all calls may take together.")
+    ] = 3600.0,
+    trust_candidate: Annotated[
+        bool,
+        typer.Option("--trust-candidate", help="Run it also where the machine has no sandbox."),
+    ] = False,
     as_json: AsJson = False,
     report: AsPage = None,
     junit: AsJunit = None,
@@ -338,7 +345,7 @@ def judge(
     """Judge kernels that nobody trusts, in a process where their code never runs.
 
     Exit code 0: accepted. 1: refused, with the failures. 2: a file is missing or does not import.
-    5: a check was cut short, or there is nothing to judge.
+    5: a check was cut short, or there is nothing to judge. 6: the machine grants no sandbox.
     """
     from opsmith.checks.report.table import Table, end
     from opsmith.judge import judge as reach_verdict
@@ -354,6 +361,8 @@ def judge(
                 examples=examples,
                 seconds=seconds,
                 time_limit=time_limit,
+                deadline=deadline,
+                trust_candidate=trust_candidate,
                 progress=progress,
                 on_row=table.add,
             )
@@ -370,6 +379,8 @@ def judge(
         for path, digest in verdict.digests.items():
             print(f"sha256 {digest}  {path}")
         print(f"seed {verdict.seed}")
+        if verdict.not_sandboxed:
+            print(f"not sandboxed: {verdict.not_sandboxed}")
         print({"passed": "accepted", "failed": "refused"}.get(verdict.report.outcome, "undecided"))
     _write(verdict.report, report, junit)
     raise typer.Exit(_EXIT_CODES[verdict.report.outcome])

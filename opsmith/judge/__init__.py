@@ -4,6 +4,6 @@ The judge imports the declaration, draws the cases, keeps the seed and the right
 and decides. The candidate's process only receives arguments and returns results, both as bytes.
 """
 
-from opsmith.judge.judge import NothingJudgedError, Verdict, judge
+from opsmith.judge.judge import NothingJudgedError, NotSandboxedError, Verdict, judge
 
-__all__ = ["NothingJudgedError", "Verdict", "judge"]
+__all__ = ["NotSandboxedError", "NothingJudgedError", "Verdict", "judge"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,17 @@ from opsmith.checks.cases.failure import Failure, Inapplicable
 from opsmith.checks.cases.settings import Settings
 from opsmith.checks.cases.subject import REFERENCE, Subject
 from opsmith.checks.catalogue.values import empty_sizes, memory_layouts, reference
+from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.numerics.oracle import Expected, RefusedError
 from opsmith.checks.report.rows import Row, Status
 from opsmith.checks.run_report import Report
 from opsmith.checks.trial import Trial
-from opsmith.errors import INCOMPLETE, LoadError, OpsmithError
+from opsmith.errors import INCOMPLETE, NOT_SANDBOXED, LoadError, OpsmithError
+from opsmith.judge.closed import closed, unreadable
 from opsmith.judge.program import Program
-from opsmith.judge.session import Session
+from opsmith.judge.session import Limits, Session
+from opsmith.judge.snapshot import Snapshot, TooLargeError, take
+from opsmith.judge.specification import imported
 from opsmith.kernels import HOST
 from opsmith.kernels.build.scratch import held_folder
 from opsmith.operators import Operator
@@ -48,6 +52,12 @@ class NothingJudgedError(OpsmithError):
     exit_code = INCOMPLETE
 
 
+class NotSandboxedError(OpsmithError):
+    """Raised if a candidate would run without a sandbox; the message says why there is none."""
+
+    exit_code = NOT_SANDBOXED
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The result of judging a candidate.
@@ -55,13 +65,15 @@ class Verdict:
     Attributes:
         report: a row for each operator and check.
         seed: the seed of the cases; the candidate never received it.
-        digests: the SHA-256 digest of each file, by path: of the two files that were given, and of
-            the modules in the spec's folder that the spec imports.
+        digests: the SHA-256 digest of each file that was judged, by path: of the two files that
+            were given, and of the files beside them that they name.
+        not_sandboxed: why the candidate ran without a sandbox; empty if it ran in one.
     """
 
     report: Report
     seed: int
     digests: Mapping[str, str]
+    not_sandboxed: str = ""
 
     @property
     def accepted(self) -> bool:
@@ -73,6 +85,7 @@ class Verdict:
         document = {
             "accepted": self.accepted,
             "files": dict(self.digests),
+            "sandboxed": not self.not_sandboxed,
             **json.loads(self.report.to_json()),
         }
         return json.dumps(document, indent=2, allow_nan=False)
@@ -86,6 +99,9 @@ def judge(
     examples: int = 60,
     seconds: float = 20.0,
     time_limit: float = 60.0,
+    deadline: float = 3600.0,
+    trust_candidate: bool = False,
+    first: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> Verdict:
@@ -99,6 +115,9 @@ def judge(
         examples: number of cases that a check samples, shared among the dtypes.
         seconds: after this long a check samples no further case.
         time_limit: the seconds that one call may take; importing and compiling get ten times that.
+        deadline: the seconds that all calls may take together.
+        trust_candidate: run the candidate also if this machine grants no sandbox.
+        first: end with the first failure of each operator.
         progress: called before each row, and at the end.
         on_row: called with each row as soon as it is done.
 
@@ -106,65 +125,116 @@ def judge(
         The verdict.
 
     Raises:
+        NotSandboxedError: this machine grants no sandbox, and the candidate is not trusted.
         NothingJudgedError: the candidate registers no kernel for an operator of `spec`.
         LoadError: a file is missing, or `spec` cannot be imported or declares no operator.
     """
-    from opsmith.operators.importing import import_operators, user_files, without_bytecode
-
-    files = {"spec": Path(spec).resolve(), "candidate": Path(candidate).resolve()}
-    for path in files.values():
-        if not path.is_file():
+    for path in (spec, candidate):
+        if not Path(path).is_file():
             raise LoadError(f"no such file: {path}")
-    with without_bytecode():
-        operators = import_operators(str(files["spec"])).operators
-    # Compute the digests before the candidate runs, since it might write into the files.
-    beside = [path for path in user_files() if files["spec"].parent in path.parents]
-    read = dict.fromkeys([*files.values(), *beside])
-    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
+    missing = unavailable()
+    if missing and not trust_candidate:
+        raise NotSandboxedError(
+            f"the candidate is not judged, since this machine grants no sandbox ({missing}). Allow "
+            "user namespaces, or run the command in a container or a virtual machine of its own "
+            "with --trust-candidate."
+        )
     seed = secrets.randbits(48) if seed is None else seed
-    settings = Settings(seed, examples, seconds, time_limit)
-    report = Report([], seed)
-
-    def add(row: Row) -> None:
-        report.rows.append(row)
-        if on_row is not None:
-            on_row(row)
-
-    with (
+    with ExitStack() as stack:
         # The folder's name must not tell a candidate that it is judged.
-        held_folder(Path(tempfile.gettempdir()), "tmp", "") as place,
-        Session(files["spec"], files["candidate"], time_limit, place) as session,
-        Program(files["spec"], files["candidate"], time_limit, place) as program,
-    ):
+        place = stack.enter_context(held_folder(Path(tempfile.gettempdir()), "tmp", ""))
         try:
-            kernels = session.kernels()
+            files = take(Path(spec), place / "spec")
+        except TooLargeError as error:
+            raise LoadError(str(error)) from error
+        operators = stack.enter_context(imported(files))
+        run = _Run(operators, Report([], seed), on_row, first)
+        try:
+            given = take(Path(candidate), place / "kernels")
+        except (TooLargeError, LoadError) as error:
+            run.refuse(Failure(str(error), code="OPS-JUDGE-IMPORT"))
+            return Verdict(run.report, seed, files.digests, missing)
+        digests = files.digests | given.digests
+        run.copies = (files, given)
+        stack.enter_context(closed(files))
+        if missing:
+            stack.enter_context(unreadable())
+        limits = Limits(time_limit, deadline, namespaces=not missing)
+        session = stack.enter_context(Session(files, given, limits))
+        program = stack.enter_context(Program(files, given, limits, place / "main"))
+        try:
+            run.kernels = session.kernels()
         except Failure as failure:
-            for operator in operators:
-                add(_row(operator, "import", "failed", str(failure), failure.code))
-            return Verdict(report, seed, digests)
-        if not any(operator.name in kernels for operator in operators):
+            run.refuse(failure)
+            return Verdict(run.report, seed, digests, missing)
+        if not any(operator.name in run.kernels for operator in operators):
             names = ", ".join(operator.name for operator in operators)
             raise NothingJudgedError(
                 f"{candidate} registers no kernel for the CPU for any operator of {spec} ({names})"
             )
-        plan = [(operator, name, run) for operator in operators for name, run in _CHECKS.items()]
-        for done, (operator, name, run) in enumerate(plan):
+        settings = Settings(seed, examples, seconds, time_limit)
+        plan = [(operator, name) for operator in operators for name in _CHECKS]
+        for done, (operator, name) in enumerate(plan):
             if progress is not None:
                 progress(done, len(plan), f"{operator.name} {name}")
-            if operator.name not in kernels:
-                if run is reference:
-                    message = "the candidate registers no kernel for it"
-                    add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
-                continue
-            if run is _program and any(row.operator == operator.name for row in report.failures):
-                add(_row(operator, name, "not applicable", "it is refused already", ""))
-                continue
-            subject = _Judged(operator, REFERENCE, HOST, own=kernels[operator.name])
-            caller = program if run is _program else session
-            add(_judged(Trial(subject, name, settings, caller=caller, keep=1), run))
-    if progress is not None:
-        progress(len(plan), len(plan), "")
-    return Verdict(report, seed, digests)
+            run.check(operator, name, settings, program if name == "program" else session)
+        if progress is not None:
+            progress(len(plan), len(plan), "")
+        return Verdict(run.report, seed, digests, missing)
+
+
+@dataclass
+class _Run:
+    """The rows of a run, and what they are about.
+
+    Attributes:
+        operators: the operators of the specification.
+        report: the report that gets the rows.
+        on_row: called with each row.
+        first: whether the first failure of an operator is its last row.
+        kernels: the operators that the candidate has kernels for, with the dtypes of each.
+        copies: the copied files, whose places messages do not show.
+    """
+
+    operators: Sequence[Operator]
+    report: Report
+    on_row: Callable[[Row], None] | None
+    first: bool = False
+    kernels: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    copies: Sequence[Snapshot] = ()
+
+    def add(self, row: Row) -> None:
+        """Add a row to the report."""
+        message, case = row.message, row.case
+        for copy in self.copies:
+            message, case = copy.named_as_given(message), copy.named_as_given(case)
+        row = replace(row, message=message, case=case)
+        self.report.rows.append(row)
+        if self.on_row is not None:
+            self.on_row(row)
+
+    def refuse(self, failure: Failure) -> None:
+        """Refuse the candidate for a reason that concerns every operator."""
+        for operator in self.operators:
+            self.add(_row(operator, "import", "failed", str(failure), failure.code))
+
+    def check(self, operator: Operator, name: str, settings: Settings, caller: Session) -> None:
+        """Add the row of a check of an operator, unless there is nothing to check."""
+        if operator.name not in self.kernels:
+            if name == "reference":
+                message = "the candidate registers no kernel for it"
+                self.add(_row(operator, name, "failed", message, "OPS-JUDGE-MISSING"))
+        elif self.first and self._is_refused(operator):
+            return
+        elif name == "program" and self._is_refused(operator):
+            self.add(_row(operator, name, "not applicable", "it is refused already", ""))
+        else:
+            subject = _Judged(operator, REFERENCE, HOST, own=self.kernels[operator.name])
+            trial = Trial(subject, name, settings, caller=caller, keep=1)
+            self.add(_judged(trial, _CHECKS[name]))
+
+    def _is_refused(self, operator: Operator) -> bool:
+        return any(row.operator == operator.name for row in self.report.failures)
 
 
 @dataclass(frozen=True)
@@ -211,7 +281,7 @@ def _judged(trial: Trial, run: Callable[[Any], None]) -> Row:
         status, message, code = "failed", trial.raised(error), trial.attribution.raises
     generic = operator.signature.generic
     lacks = [name for name in generic.names if name not in trial.subject.dtypes] if generic else []
-    if lacks and run is reference:
+    if lacks and trial.name == "reference":
         trial.notes.append(f"the candidate has no kernel for {', '.join(lacks)}")
     return replace(
         _row(operator, trial.name, status, message, code),

@@ -1,47 +1,53 @@
-"""Call a candidate's kernels in a program of its own, in which nothing reveals the judge.
-
-The process that runs the program is started as ``python -m opsmith.judge.program FD FOLDER``.
-"""
+"""Call a candidate's kernels in a program of its own, in which nothing reveals the judge."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import subprocess
+import select
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
 from opsmith.checks.cases.failure import Failure
-from opsmith.checks.isolation.kernel_server import run
-from opsmith.checks.isolation.memory import bound_for
+from opsmith.checks.isolation.memory import most_for
+from opsmith.checks.isolation.sandbox.policy import Boxed
+from opsmith.checks.isolation.supervisor_client import new_output
 from opsmith.checks.isolation.wire import Reader, describe_arguments, memories_in, storage_bytes
 from opsmith.judge import script
-from opsmith.judge.session import ENVIRONMENT, Session
+from opsmith.judge.session import Limits, Session
+from opsmith.judge.snapshot import Snapshot
 from opsmith.operators import Operator
 
-#: Seconds between two looks at the program's memory.
-_LOOK_SECONDS = 0.05
+#: The largest number of bytes that a program may send.
+_MOST_BYTES = 1 << 30
+#: Bytes of memory for Python, its packages, and a compiler.
+_BASE_BYTES = 3 << 29
+#: The time limit for a program, as a multiple of a call's.
+_CALLS = 10
 
 
 class Program(Session):
     """A program that calls operators once with each of several sets of arguments.
 
     Args:
-        spec: the file with the declarations.
-        candidate: the file with the kernels.
-        time_limit: the seconds that a call may take; the program may take ten times that.
-        place: the folder to run and build in.
+        spec: the files with the declarations.
+        candidate: the files with the kernels.
+        limits: the limits of the run; the program may take ten times as long as a call.
+        main: a folder that does not exist yet, for the program.
     """
 
-    module = "opsmith.judge.program"
+    def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits, main: Path) -> None:
+        super().__init__(spec, candidate, limits)
+        main.mkdir()
+        self._main = main / "main.py"
+        self._main.write_bytes(Path(script.__file__).read_bytes())
 
     def run_all(
         self, operator: Operator, calls: Sequence[Mapping[str, Any]]
@@ -57,24 +63,15 @@ class Program(Session):
                 {"operator": operator.name, "arguments": describe_arguments(arguments)}
             )
             memory += [storage_bytes(tensor) for tensor in memories_in(arguments).values()]
-        for name in ("results.json", "results.bin"):
-            (self.place / name).unlink(missing_ok=True)
-        asked = {"modules": [str(self.spec), str(self.candidate)], "calls": described}
-        (self.place / "calls.json").write_text(json.dumps(asked))
-        (self.place / "calls.bin").write_bytes(b"".join(memory))
-        shutil.copyfile(script.__file__, self.place / "main.py")
-        self._loaded = None  # the process that was loaded before ran another program
-        self._setup = {"place": str(self.place), "elements": sum(map(len, memory)) // 8}
-        ended = self.load().get("code")
-        if ended:
-            raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")
+        received = self._run(described, memory)
         try:
-            answers = json.loads((self.place / "results.json").read_text())
-            reader = Reader((self.place / "results.bin").read_bytes())
-        except (OSError, ValueError) as error:
-            self._garbled(str(error))
+            head, _, data = received.partition(b"\n")
+            answers = json.loads(head)
+        except (ValueError, RecursionError):
+            self._garbled("what came begins with no description")
         if not isinstance(answers, list) or len(answers) != len(calls):
             self._garbled(f"not {len(calls)} answers came")
+        reader = Reader(data)
         for arguments, answer in zip(calls, answers, strict=True):
             yield partial(self._of_call, operator, arguments, answer, reader)
         with self._reading():
@@ -89,44 +86,97 @@ class Program(Session):
             after = {name: reader.take(len(data)) for name, data in sent.items()}
         return self._accepted(operator, arguments, values, sent, after)
 
+    def _run(self, calls: list[Any], memory: list[bytes]) -> bytes:
+        """Run the program, and return what it sent.
 
-class _Started:
-    """Starts the program, and ends it if it uses too much memory."""
+        Raises:
+            Failure: the program failed, or exceeded a limit.
+        """
+        given, give = os.pipe()
+        taken, take = os.pipe()
+        self._close_output()
+        self._output, self._said = new_output(), 0
+        size = sum(map(len, memory))
+        box = replace(self.box(self.folder), memory=_BASE_BYTES + most_for(size // 8))
+        box = replace(box, shown=(*box.shown, self._main.parent))
+        modules = [str(self.spec.file), str(self.candidate.file)]
+        asked = {"modules": modules, "results": take, "calls": calls}
+        try:
+            program = Boxed(
+                box,
+                # A shell is what most programs are started from.
+                ["/bin/sh", "-c", '"$0" "$@"; exit $?', sys.executable, str(self._main)],
+                self.environment(),
+                descriptors=(take,),
+                stdin=given,
+                stdout=self._output,
+            )
+        finally:
+            os.close(given)
+            os.close(take)
+        try:
+            data = b"".join([json.dumps(asked).encode(), b"\n", *memory])
+            received = self._exchanged(give, taken, data)
+        except BaseException:
+            program.kill()
+            program.wait()
+            raise
+        finally:
+            os.close(give)
+            os.close(taken)
+        excess = program.excess()
+        if excess:
+            code = "OPS-CALL-MEMORY" if "memory" in excess else "OPS-JUDGE-LIMIT"
+            raise Failure(f"{excess}{self._tail()}", code=code)
+        ended = program.ended().get("code")
+        if ended != 0:
+            raise Failure(f"ended with exit code {ended}{self._tail()}", code="OPS-CALL-RAISED")
+        return received
 
-    def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment["OPSMITH_CACHE"] = os.environ["OPSMITH_CACHE"]
-        environment["PYTHONPATH"] = os.environ["PYTHONPATH"]  # the judge's own
-        environment["TMPDIR"] = request["place"]
-        # Start it from a shell, so that its parent's command line reveals nothing either.
-        program = subprocess.Popen(
-            ["/bin/sh", "-c", '"$0" main.py; exit $?', sys.executable],
-            cwd=request["place"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-        bound = bound_for(os.getpid(), request["elements"])
+    def _exchanged(self, give: int, taken: int, data: bytes) -> bytes:
+        """Send bytes, and return those that come until the program ends.
+
+        Raises:
+            Failure: the program takes too long, or sends too much.
+        """
+        limit = self._within(_CALLS * self._time_limit)
+        deadline = time.monotonic() + limit
+        os.set_blocking(give, False)
+        left, received = memoryview(data), bytearray()
         while True:
-            try:
-                return {"code": program.wait(timeout=_LOOK_SECONDS)}
-            except subprocess.TimeoutExpired:
-                for process in _children(program.pid):
-                    if bound is not None and replace(bound, process=process).exceeded():
-                        os.kill(process, signal.SIGKILL)
-                        program.wait()
-                        raise Failure(bound.excess, code="OPS-CALL-MEMORY") from None
+            writes = [give] if left else []
+            patience = deadline - time.monotonic()
+            if patience <= 0:
+                raise self._hung(limit)
+            readable, writable, _ = select.select([taken], writes, [], patience)
+            if writable:
+                try:
+                    left = left[os.write(give, left) :]
+                except BrokenPipeError:
+                    left = left[:0]
+                if not left:
+                    _close_early(give)
+            if readable:
+                more = os.read(taken, 1 << 20)
+                if not more:
+                    return bytes(received)
+                received += more
+                if len(received) > _MOST_BYTES:
+                    self._garbled(f"more than {_MOST_BYTES >> 30} GiB came")
 
-    def operator(self, name: str) -> NoReturn:
-        raise AssertionError(f"{name} is called in the program")
+    def _close_output(self) -> None:
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        self._close_output()
+        super().stop()
 
 
-def _children(process: int) -> list[int]:
-    """Return the children of a process; empty if the system does not list them."""
-    try:
-        return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
-    except OSError:
-        return []
-
-
-if __name__ == "__main__":
-    run(_Started())
+def _close_early(descriptor: int) -> None:
+    """End what is written to a descriptor that is closed later."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor, inheritable=False)
+    os.close(null)

@@ -1,20 +1,22 @@
-"""Call operators with the arguments stored next to this file, and write the results.
+"""Call operators with the arguments that standard input holds, and send the results.
 
 The judge copies this file to a folder and runs it there, like any user's program. A candidate that
 looks for a checker finds none: not among the imported modules, not on the command line, and not in
 the call stack. Therefore this file imports only those parts of the package that a declaration has
 already imported.
 
-``calls.json`` contains the modules to import and a list of calls, in the format of
-`opsmith.checks.isolation.wire`; ``calls.bin`` contains the bytes of their memory, one call after
-the other. ``results.json`` and ``results.bin`` then contain for each call the results, followed by
-the memory.
+Standard input begins with a line of JSON: the modules to import, the descriptor for the results,
+and a list of calls, in the format of `opsmith.checks.isolation.wire`. The bytes of their memory
+follow, one call after the other. A line of JSON that describes the results of each call is sent at
+the end, followed by the bytes of each call: its results, then the memory.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from pathlib import Path
+import os
+import sys
 from typing import IO, Any
 
 import torch
@@ -23,19 +25,23 @@ from opsmith.operators.importing import import_module
 
 
 def main() -> None:
-    """Make the calls that ``calls.json`` lists."""
-    asked = json.loads(Path("calls.json").read_text())
+    """Make the calls."""
+    asked = json.loads(sys.stdin.buffer.readline())
+    data = io.BytesIO(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     for module in asked["modules"]:
         import_module(module)
-    answers = []
-    with Path("calls.bin").open("rb") as data, Path("results.bin").open("wb") as results:
-        for call in asked["calls"]:
-            namespace, name = call["operator"].split("::")
-            operator = getattr(getattr(torch.ops, namespace), name.partition(".")[0])
-            memory: dict[str, torch.Tensor] = {}
-            arguments = _arguments(call["arguments"], data, memory)
-            answers.append(_written(operator(**arguments), memory, results))
-    Path("results.json").write_text(json.dumps(answers))
+    answers, results = [], io.BytesIO()
+    for call in asked["calls"]:
+        namespace, name = call["operator"].split("::")
+        operator = getattr(getattr(torch.ops, namespace), name.partition(".")[0])
+        memory: dict[str, torch.Tensor] = {}
+        arguments = _arguments(call["arguments"], data, memory)
+        answers.append(_written(operator(**arguments), memory, results))
+    with open(asked["results"], "wb") as sent:
+        sent.write(json.dumps(answers).encode() + b"\n" + results.getvalue())
 
 
 def _arguments(

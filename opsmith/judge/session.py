@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,10 @@ from opsmith.checks.cases.failure import Failure
 from opsmith.checks.cases.reference_call import run_reference
 from opsmith.checks.isolation.kernel_client import Caller
 from opsmith.checks.isolation.launch import python
+from opsmith.checks.isolation.sandbox.policy import Box
 from opsmith.errors import ArgumentError
+from opsmith.judge.snapshot import Snapshot
+from opsmith.kernels.build.scratch import make_plain
 from opsmith.operators import Operator
 from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, output_names
 from opsmith.operators.core.validation import Validator, checked_results
@@ -30,6 +37,28 @@ ENVIRONMENT = (
     "CUDA_HOME",
     "OMP_NUM_THREADS",
 )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a run.
+
+    Attributes:
+        call: the seconds that a call may take.
+        run: the seconds that all calls may take together, from now on.
+        namespaces: whether the candidate's processes run in the machine's namespaces.
+    """
+
+    call: float
+    run: float = 3600.0
+    namespaces: bool = True
+    begun: float = field(default_factory=time.monotonic)
+
+    def left(self) -> float:
+        """Return the seconds that are left of the run."""
+        return self.begun + self.run - time.monotonic()
+
+
 #: After a call hung, further calls get this fraction of the time limit, but at least a second.
 _LESS = 0.1
 
@@ -38,26 +67,50 @@ class Session(Caller):
     """A candidate's process, which is started again if it ends.
 
     Args:
-        spec: the file with the declarations.
-        candidate: the file with the kernels.
-        time_limit: the seconds that a call may take.
-        place: a folder to build in, whose name does not reveal its purpose.
+        spec: the files with the declarations.
+        candidate: the files with the kernels.
+        limits: the limits of the run.
     """
 
     who, garbled = "the candidate", "OPS-JUDGE-ANSWER"
     watches_arguments = True
-    #: The module that runs in the process.
-    module = "opsmith.judge.candidate"
 
-    def __init__(self, spec: Path, candidate: Path, time_limit: float, place: Path) -> None:
-        # Use a separate cache, so that no other process loads what the candidate leaves there.
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    def __init__(self, spec: Snapshot, candidate: Snapshot, limits: Limits) -> None:
+        self.spec, self.candidate, self.limits = spec, candidate, limits
         super().__init__(
-            python(self.module, environment | {"OPSMITH_CACHE": str(place / "cache")}),
-            time_limit,
-            setup={"spec": str(spec), "candidate": str(candidate)},
+            python("opsmith.judge.candidate", self.environment(), self.box),
+            limits.call,
+            setup={"spec": str(spec.file), "candidate": str(candidate.file)},
         )
-        self.spec, self.candidate, self.place = spec, candidate, place
+
+    def new_folder(self) -> Path:
+        """Create the folder for the processes' files; its name does not tell their purpose."""
+        return make_plain()
+
+    def box(self, folder: Path) -> Box:
+        """Return the sandbox of the candidate's processes."""
+        own = (self.spec.root, self.candidate.root)
+        originals = (self.spec.original, self.candidate.original)
+        return Box(self.limits.namespaces, folder, shown=own, hidden=originals)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables of the candidate's processes."""
+        variables = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        # What an installation has anyway is left out.
+        usual = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+        extra = [
+            path
+            for path in dict.fromkeys(sys.path)
+            if path and not any(Path(path).resolve().is_relative_to(one) for one in usual)
+        ]
+        if extra:
+            variables["PYTHONPATH"] = os.pathsep.join(extra)
+        if tempfile.gettempdir() != "/tmp":
+            variables["TMPDIR"] = tempfile.gettempdir()
+        if not self.limits.namespaces:
+            # Use a separate cache, so that no other process loads what the candidate leaves there.
+            variables["OPSMITH_CACHE"] = str(self.folder / "cache")
+        return variables
 
     def kernels(self) -> dict[str, tuple[str, ...] | None]:
         """Have the process import the candidate.
@@ -83,6 +136,26 @@ class Session(Caller):
             else:
                 found[name] = None
         return found
+
+    def _exchange(
+        self, request: dict[str, Any], payload: list[bytes], limit: float
+    ) -> tuple[dict[str, Any], bytes]:
+        return super()._exchange(request, payload, self._within(limit))
+
+    def _within(self, limit: float) -> float:
+        """Return a time limit that ends with the whole run.
+
+        Raises:
+            Failure: the run has no time left.
+        """
+        left = self.limits.left()
+        if left <= 0:
+            failure = Failure(
+                f"the whole run took longer than {self.limits.run:.0f} s", code="OPS-JUDGE-LIMIT"
+            )
+            failure.final = True
+            raise failure
+        return min(limit, left)
 
     def _hung(self, limit: float) -> Failure:
         self._time_limit = min(self._time_limit, max(1.0, _LESS * self._time_limit))

@@ -8,14 +8,11 @@ import importlib.util
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from opsmith.errors import LoadError, OpsmithError
-from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.operators.adopted import all_adopted
 from opsmith.operators.core import registry
 from opsmith.operators.core.operator import Operator
@@ -108,18 +105,6 @@ def user_files() -> list[Path]:
         if path and path.suffix == ".py" and not foreign.intersection(path.parents):
             found.add(path)
     return sorted(path for path in found if path.is_file())
-
-
-@contextmanager
-def without_bytecode() -> Iterator[None]:
-    """Import modules from their source in this block, and ignore bytecode files."""
-    before = sys.pycache_prefix
-    with scratch_folder("bytecode") as empty:
-        sys.pycache_prefix = str(empty)
-        try:
-            yield
-        finally:
-            sys.pycache_prefix = before
 
 
 def import_module(source: str) -> ModuleType:

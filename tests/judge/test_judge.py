@@ -1,11 +1,11 @@
 """Kernels that nobody trusts: the right one is accepted, every cheat is refused."""
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
 import py_compile
-import signal
 import sys
 import time
 from pathlib import Path
@@ -15,11 +15,13 @@ import pytest
 import torch
 
 from opsmith.checks.cases.failure import Failure
+from opsmith.checks.isolation.sandbox.policy import unavailable
 from opsmith.checks.report.failure_codes import catalogue
 from opsmith.checks.report.json_junit import SCHEMA_FILE
-from opsmith.judge import judge
-from opsmith.judge.session import Session
-from opsmith.operators.importing import import_operators
+from opsmith.judge import NotSandboxedError, judge
+from opsmith.judge.session import Limits, Session
+from opsmith.judge.snapshot import take
+from opsmith.judge.specification import imported
 
 SPEC = Path(__file__).with_name("spec.py")
 RIGHT = "x * factor + x.sum(1, keepdim=True)"
@@ -96,6 +98,30 @@ def test_bytecode_that_a_candidate_left_beside_the_spec_is_not_read(tmp_path: Pa
         path.name for path in (helper, spec, kernels)
     }
     assert sys.pycache_prefix is None
+
+
+@pytest.mark.slow
+def test_what_a_candidate_plants_or_rewrites_beside_the_spec_decides_nothing(tmp_path):
+    spec, kernels = several(tmp_path, "planting", [("return x * 0", "")])
+    helper = tmp_path / "planting_by.py"
+    helper.write_text("def by(x, factor):\n    return " + RIGHT + "\n")
+    text = spec.read_text().replace(f"return {RIGHT}", "return by(x, factor)")
+    spec.write_text("from planting_by import by\n" + text)
+    planted = ["cProfile", "pstats", "hypothesis", "opsmith", "torch", "planting_by"]
+    before = (
+        f"for place in ({str(tmp_path)!r}, os.path.dirname(planting.__file__)):\n"
+        f"    for name in {planted}:\n"
+        "        try:\n"
+        "            path = os.path.join(place, name + '.py')\n"
+        "            os.path.exists(path) and os.chmod(path, 0o644)\n"
+        "            open(path, 'w').write('import os; os._exit(0)')\n"
+        "        except OSError:\n            pass\n"
+    )
+    text = kernels.read_text().replace("import planting\n", f"import planting\n{before}")
+    kernels.write_text(text)
+    verdict = judge(spec, kernels, examples=4)
+    found = {row.check: row.code for row in verdict.report.failures}
+    assert found["reference"] == "OPS-VALUE-WRONG", found
 
 
 @pytest.mark.slow
@@ -226,16 +252,14 @@ def test_a_result_of_another_dtype_is_refused(candidate):
 
 
 @pytest.mark.slow
-def test_the_process_knows_neither_seed_nor_test(candidate, monkeypatch, tmp_path):
+def test_the_process_knows_neither_seed_nor_test(candidate, monkeypatch):
     monkeypatch.setenv("OPSMITH_SECRET", "31415926535")
-    seen = tmp_path / "seen"
-    before = f"open({str(seen)!r}, 'w').write(repr((sorted(os.environ), os.environ, sys.argv)))"
+    before = "raise ValueError(repr((sorted(os.environ), os.environ, sys.argv)))"
     verdict = judge(SPEC, candidate(f"return {RIGHT}", before), examples=2, seed=27182818284)
-    assert verdict.accepted
-    text = seen.read_text()
-    assert "PATH" in text
+    (row,) = verdict.report.rows
+    assert "'PATH'" in row.message
     for secret in ("31415926535", "27182818284", "PYTEST", "OPSMITH_SECRET"):
-        assert secret not in text
+        assert secret not in row.message
 
 
 #: Whether a kernel sees a checker: whatever it finds is enough.
@@ -329,8 +353,8 @@ def test_what_a_kernel_writes_where_answers_go_is_no_verdict(tmp_path):
     )
     kernels = [(body.format(data=data), "") for data in INVENTED]
     spec, path = several(tmp_path, "invented", kernels)
-    operators = import_operators(str(spec)).operators
-    with Session(spec, path, 20.0, tmp_path / "place") as session:
+    files, given = take(spec, tmp_path / "a"), take(path, tmp_path / "b")
+    with imported(files) as operators, Session(files, given, Limits(20.0)) as session:
         for operator in operators:
             with pytest.raises(Failure, match="gave an answer that cannot be read") as raised:
                 session.run(operator, {"x": torch.ones(2, 3), "factor": 1.0})
@@ -343,23 +367,41 @@ def test_a_kernel_that_hangs_is_refused(candidate):
     assert found["reference"].startswith("did not return within")
 
 
+def _with_this_name(name: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (path / "comm").read_text().strip() == name:
+                found.append(int(path.name))
+    return found
+
+
 @pytest.mark.slow
-def test_nothing_is_left_of_a_candidate_that_forks(candidate, tmp_path):
-    pid = tmp_path / "pid"
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_nothing_is_left_of_a_candidate_that_forks(candidate, request, sandboxed):
+    if not sandboxed:
+        request.getfixturevalue("without_sandbox")
+    name = f"left{os.getpid()}"
     body = (
-        f"if not os.path.exists({str(pid)!r}) and os.fork() == 0:\n    os.setsid()\n"
-        f"    open({str(pid)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        "if not known:\n    known.append(0)\n    if os.fork() == 0:\n        os.setsid()\n"
+        f"        open('/proc/self/comm', 'w').write({name!r})\n        time.sleep(600)\n"
         f"return {RIGHT}"
     )
-    judge(SPEC, candidate(body), examples=1)
-    for _ in range(300):
-        try:
-            os.kill(int(pid.read_text()), 0)
-        except ProcessLookupError:
-            return
+    verdict = judge(SPEC, candidate(body, "known = []"), examples=1, trust_candidate=True)
+    assert "OPS-CALL-FORK" in {row.code for row in verdict.report.failures}
+    assert verdict.not_sandboxed == (unavailable() if sandboxed else "not for this test")
+    deadline = time.monotonic() + 30
+    while _with_this_name(name) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-    raise AssertionError("the fork is still there")
+    assert not _with_this_name(name)
+
+
+def test_no_candidate_runs_where_there_is_no_sandbox_unless_it_is_trusted(
+    candidate, without_sandbox
+):
+    with pytest.raises(NotSandboxedError, match=r"not for this test.*--trust-candidate") as raised:
+        judge(SPEC, candidate(f"return {RIGHT}", "raise AssertionError"))
+    assert raised.value.exit_code == 6
 
 
 @pytest.mark.slow
@@ -372,6 +414,7 @@ def test_exit_codes_and_json(cli, candidate):
     assert said["accepted"] is True
     assert said["files"][str(SPEC)] == hashlib.sha256(SPEC.read_bytes()).hexdigest()
     assert said["seed"] > 0
+    assert said["sandboxed"] == (not unavailable())
     kernels = candidate("return x * 0")
     page = kernels.with_name("out.html")
     refused = cli("judge", SPEC, "--candidate", kernels, "--examples", 3, "--report", page)
@@ -402,7 +445,7 @@ def test_a_file_that_cannot_be_used_and_nothing_to_judge_have_exit_codes_of_thei
 @pytest.mark.slow
 def test_a_compiled_candidate_is_judged(tmp_path):
     path = tmp_path / "kernels.py"
-    path.write_text("from spec import scale\nscale.register_kernel('cpu', source='%s')\n")
+    path.write_text("from spec import scale\nscale.register_kernel('cpu', source='scale.cpp')\n")
     source = tmp_path / "scale.cpp"
     source.write_text(
         '#include <opsmith/kernel.h>\n#include "scale.h"\n'
@@ -415,7 +458,7 @@ def test_a_compiled_candidate_is_judged(tmp_path):
         "static_cast<double>(a.x[n * a.C + c]) * a.factor + sum);\n  }\n}\n"
         "OPSMITH_KERNEL(judged, scale, cpu, float, double)\n"
     )
-    path.write_text(path.read_text() % source)
     verdict = judge(SPEC, path, examples=12)
     assert verdict.accepted, verdict.report.explain()
+    assert {Path(name).name for name in verdict.digests} == {"spec.py", "kernels.py", "scale.cpp"}
     assert "the candidate has no kernel for float16, bfloat16" in verdict.report.rows[0].notes

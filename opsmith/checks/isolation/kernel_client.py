@@ -15,7 +15,7 @@ from torch import Tensor
 from opsmith.checks.cases.failure import CHANGED, Failure
 from opsmith.checks.isolation.launch import Launch
 from opsmith.checks.isolation.memory import bound_for
-from opsmith.checks.isolation.supervisor_client import End, GarbledError, Supervised
+from opsmith.checks.isolation.supervisor_client import End, GarbledError, Supervised, printable
 from opsmith.checks.isolation.wire import (
     Reader,
     WireError,
@@ -34,6 +34,8 @@ from opsmith.operators.core.arguments import flatten
 _LOADING = 10
 _BYTES_OF_AN_ELEMENT = 8
 _CODE = re.compile(r"OPS(-[A-Z]+)+")
+#: Largest number of bytes that follow a message, and of characters of a failure's description.
+_ANSWER_BYTES, _MESSAGE = 1 << 30, 8000
 _EVENTS = ("loaded", "results", "gradients", "failed")
 
 
@@ -299,7 +301,7 @@ class Caller(Supervised):
             message = self._read(limit, bound) if self._send(data, limit) else {}
             if message is None:
                 raise self._gone(self._lost())
-            if message and message["event"] == "ended" and message.get("pid") == self._child:
+            if message and message["event"] == "ended" and message.get("pid") == self._inside:
                 end = self._how(int(message["code"]))
                 self._restart()
                 raise _crashed(end.how, end.code)
@@ -318,7 +320,7 @@ class Caller(Supervised):
         except EOFError:
             # The process ended between a message and the bytes that belong to it.
             raise self._gone(self._lost()) from None
-        except (GarbledError, KeyError, TypeError, ValueError) as error:
+        except (GarbledError, KeyError, TypeError, ValueError, ArithmeticError) as error:
             self._garbled(str(error))
 
     def _hung(self, limit: float) -> Failure:
@@ -333,6 +335,7 @@ class Caller(Supervised):
 
     def _garbled(self, reason: str) -> NoReturn:
         """Raise `Failure` since an answer cannot be read, and end the process."""
+        reason = printable(reason, _MESSAGE)
         how = f"{self.who} gave an answer that cannot be read ({reason}){self._tail()}"
         self.stop()
         raise self._gone(End(how, self.garbled))
@@ -348,7 +351,8 @@ class Caller(Supervised):
         """Return the failure for a call that the process reports as failed."""
         code = message.get("code")
         known = isinstance(code, str) and _CODE.fullmatch(code)
-        return Failure(str(message.get("message")), code=str(code) if known else self.raises)
+        said = printable(str(message.get("message")), _MESSAGE)
+        return Failure(said, code=str(code) if known else self.raises)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -364,7 +368,7 @@ class Caller(Supervised):
         if message.get("request") != self._number:
             raise GarbledError("it is an answer to something else")
         count = message.get("bytes")
-        if type(count) is not int or not 0 <= count <= 2**33:
+        if type(count) is not int or not 0 <= count <= _ANSWER_BYTES:
             raise GarbledError("it does not say how many bytes follow")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from opsmith.checks.isolation import child_main
+from opsmith.checks.isolation.sandbox.policy import Box, Boxed
 from opsmith.checks.isolation.supervisor import Serve, leave_after, supervise
 
 #: Seconds between two looks at a fork while waiting for its end.
@@ -30,6 +31,12 @@ class Process(Protocol):
     def kill(self) -> None:
         """Kill the process."""
 
+    def outside(self, process: int) -> int | None:
+        """Return the id by which this process knows a child of that process, or `None`."""
+
+    def excess(self) -> str:
+        """Wait for its end; return which limit for all its processes was exceeded, if any."""
+
 
 @dataclass(frozen=True)
 class Channel:
@@ -40,14 +47,14 @@ class Channel:
         answers: the descriptor to which the supervisor writes answers.
         others: the other ends of both pipes.
         folder: the folder for temporary files.
-        output: the file for printed text.
+        output: the descriptor of a file without a name, for printed text.
     """
 
     requests: int
     answers: int
     others: tuple[int, int]
     folder: Path
-    output: Path
+    output: int
 
 
 def surroundings() -> tuple[object, ...]:
@@ -62,47 +69,81 @@ Launch = Callable[[Channel], Process]
 """A function that starts a supervisor."""
 
 
-def python(module: str, environment: Mapping[str, str] | None = None) -> Launch:
+def python(
+    module: str,
+    environment: Mapping[str, str] | None = None,
+    box: Callable[[Path], Box] | None = None,
+) -> Launch:
     """Return a function that runs a module in a new Python, with the arguments ``FD FOLDER``.
 
     Args:
         module: name of the module, which calls `supervise`.
-        environment: the environment variables of the process; by default those of this process.
+        environment: the environment variables of the process; by default those of this process,
+            and what makes checks faster.
+        box: function that returns the sandbox for the process, given the folder for its files; by
+            default there is none.
     """
 
     def launch(channel: Channel) -> Process:
-        cache = os.environ.get("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
-        variables = {
-            **(os.environ if environment is None else environment),
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            # Waiting threads must not take the cores from working ones.
-            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
-            # With symbolic sizes, filling the cache runs fake kernels twice, and hits are rare.
-            "TORCH_FAKE_TENSOR_DISPATCH_CACHE": cache,
-            # PyTorch computes sizes with SymPy, which by default caches only 1000 results of each
-            # function.
-            "SYMPY_CACHE_SIZE": os.environ.get("SYMPY_CACHE_SIZE", "20000"),
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(channel.folder / "hypothesis"),
-        }
-        with channel.output.open("ab") as output:
-            return subprocess.Popen(
-                [
-                    sys.executable,
-                    child_main.__file__,
-                    module,
-                    str(channel.answers),
-                    str(channel.folder),
-                ],
+        variables = _variables(channel.folder) if environment is None else dict(environment)
+        command = [sys.executable, child_main.__file__, module]
+        command += [str(channel.answers), str(channel.folder)]
+        if box is not None:
+            return Boxed(
+                box(channel.folder),
+                command,
+                variables,
+                descriptors=(channel.answers,),
                 stdin=channel.requests,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(channel.answers,),
-                env=variables,
-                # Only this process handles Ctrl-C and a closed terminal; its end ends the worker.
-                start_new_session=True,
+                stdout=channel.output,
             )
+        return _Python(
+            command,
+            stdin=channel.requests,
+            stdout=channel.output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(channel.answers,),
+            env=variables,
+            # Only this process handles Ctrl-C and a closed terminal; its end ends the worker.
+            start_new_session=True,
+        )
 
     return launch
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    """Return the environment variables of this process, and some that make checks faster."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        # Waiting threads must not take the cores from working ones.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+        # With symbolic sizes, filling the cache runs fake kernels twice, and hits are rare.
+        "TORCH_FAKE_TENSOR_DISPATCH_CACHE": os.environ.get("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0"),
+        # PyTorch computes sizes with SymPy, which by default caches only 1000 results of each
+        # function.
+        "SYMPY_CACHE_SIZE": os.environ.get("SYMPY_CACHE_SIZE", "20000"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+    }
+
+
+class _Python(subprocess.Popen[bytes]):
+    """A new Python that implements `Process`."""
+
+    def outside(self, process: int) -> int | None:
+        return _child(self.pid, process)
+
+    def excess(self) -> str:
+        return ""
+
+
+def _child(parent: int, process: int) -> int | None:
+    """Return a process if it is a child of `parent`, else `None`: the answer may be forged."""
+    try:
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    except OSError:
+        return process  # the parent has ended, or the system is not Linux
+    return process if str(process) in children else None
 
 
 def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
@@ -119,10 +160,9 @@ def fork(serve: Serve, hide: tuple[int, ...] = ()) -> Launch:
     def launch(channel: Channel) -> Process:
         def work() -> None:
             os.dup2(channel.requests, 0)
-            with channel.output.open("ab") as output:
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
-            for descriptor in (channel.requests, *channel.others, *hide):
+            os.dup2(channel.output, 1)
+            os.dup2(channel.output, 2)
+            for descriptor in (channel.requests, channel.output, *channel.others, *hide):
                 os.close(descriptor)
             supervise(channel.answers, channel.folder, None, serve)
 
@@ -152,3 +192,9 @@ class _Fork:
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
+
+    def outside(self, process: int) -> int | None:
+        return _child(self.pid, process)
+
+    def excess(self) -> str:
+        return ""

@@ -53,11 +53,14 @@ def bound_for(process: int, elements: int) -> MemoryBound | None:
     before = resident(process)
     if not before:
         return None
+    return MemoryBound(process, before, before + most_for(elements))
+
+
+def most_for(elements: int) -> int:
+    """Return the bytes that a case with `elements` elements may take."""
     wanted = _FLOOR + _FACTOR * _BYTES_OF_AN_ELEMENT * elements
     left = available()
-    if left is not None:
-        wanted = min(wanted, int(_SHARE * left))
-    return MemoryBound(process, before, before + wanted)
+    return wanted if left is None else min(wanted, int(_SHARE * left))
 
 
 def resident(process: int) -> int:

@@ -5,7 +5,6 @@ Importing torch takes seconds. No import of this module imports torch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,6 +53,5 @@ def _end(ended: Started) -> None:
     # The process is still importing, and has started no other process yet.
     ended.process.kill()
     ended.process.wait()
-    os.close(ended.requests)
-    os.close(ended.answers)
+    ended.close()
     remove(ended.folder)

@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 #: The requested capacity of a pipe.
 _PIPE_BYTES = 1 << 20
+#: Largest size of a message, without the bytes that follow it.
+_LINE_BYTES = 16 << 20
 #: Largest size of the file for printed text, and number of bytes read from its end.
 _OUTPUT_BYTES, _TAIL_BYTES = 64 << 20, 1 << 16
 
@@ -63,12 +66,19 @@ class Started:
         requests: the descriptor for writing requests.
         answers: the descriptor for reading answers.
         folder: the folder for its files.
+        output: the descriptor of the file for printed text.
     """
 
     process: Process
     requests: int
     answers: int
     folder: Path
+    output: int
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in (self.requests, self.answers, self.output):
+            os.close(descriptor)
 
 
 def new_folder() -> Path:
@@ -83,17 +93,26 @@ def started(launch: Launch, folder: Path) -> Started:
     _widen(theirs)
     _widen(to_answer)
     os.set_blocking(requests, False)
+    output = new_output()
     try:
-        process = launch(Channel(theirs, to_answer, (requests, answers), folder, _output(folder)))
+        process = launch(Channel(theirs, to_answer, (requests, answers), folder, output))
     finally:
         os.close(theirs)
         os.close(to_answer)
-    return Started(process, requests, answers, folder)
+    return Started(process, requests, answers, folder, output)
 
 
-def _output(folder: Path) -> Path:
-    """Return the file for printed text."""
-    return folder / "output"
+def new_output() -> int:
+    """Return a descriptor of a new file for printed text.
+
+    The file has no name, so that nobody can put another in its place.
+    """
+    descriptor, name = tempfile.mkstemp()
+    try:
+        return os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    finally:
+        os.close(descriptor)
+        os.unlink(name)
 
 
 class Supervised:
@@ -108,15 +127,21 @@ class Supervised:
         self._launch = launch
         self._process: Process | None = None
         self._child: int | None = None
+        #: The child's id where it runs, which may have ids of its own.
+        self._inside: int | None = None
         self._ready = False
         self._requests = self._answers = -1
         self._pending = bytearray()
         self._exceeded = False
-        self._folder = ahead.folder if ahead else new_folder()
-        self._output = _output(self._folder)
+        self._folder = ahead.folder if ahead else self.new_folder()
+        self._output = -1
         self._said = 0
         if ahead is not None:
             self._take_up(ahead)
+
+    def new_folder(self) -> Path:
+        """Create the folder for the processes' files."""
+        return new_folder()
 
     @property
     def folder(self) -> Path:
@@ -168,25 +193,17 @@ class Supervised:
                     again=False,
                 )
             if message["event"] == "ready":
-                child = int(message["pid"])
-                if not self._supervises(child):
-                    raise GarbledError(f"process {child} is not one of the supervisor's")
-                self._child, self._ready = child, True
+                inside = int(message["pid"])
+                child = self._process.outside(inside) if self._process is not None else None
+                if child is None:
+                    raise GarbledError(f"process {inside} is not one of the supervisor's")
+                self._child, self._inside, self._ready = child, inside, True
                 self._listen()
         return None
 
-    def _supervises(self, process: int) -> bool:
-        """Return whether a process is a child of the supervisor, since the answer may be forged."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        try:
-            return str(process) in children.read_text().split()
-        except OSError:
-            return True  # the supervisor has ended, or the system is not Linux
-
     def _listen(self) -> None:
         """Attribute text that is printed from now on to the current child."""
-        self._said = self._output.stat().st_size
+        self._said = os.fstat(self._output).st_size
         if self._said > _OUTPUT_BYTES:
             os.truncate(self._output, 0)
             self._said = 0
@@ -197,6 +214,7 @@ class Supervised:
     def _take_up(self, ahead: Started) -> None:
         self._process = ahead.process
         self._requests, self._answers = ahead.requests, ahead.answers
+        self._output = ahead.output
         self._pending, self._said, self._ready = bytearray(), 0, False
 
     def _end_child(self) -> None:
@@ -240,6 +258,8 @@ class Supervised:
             self._process.wait()
         self._child = None
         os.close(self._answers)
+        os.close(self._output)
+        self._output = -1
         self._process = None
         make_again(self._folder)
 
@@ -248,18 +268,25 @@ class Supervised:
 
         Return an empty message after `seconds` of silence, or as soon as `bound` is exceeded.
         """
-        more = self._wait(lambda: b"\n" in self._pending, seconds, bound)
+        more = self._wait(self._has_line, seconds, bound)
         if not more:
             return more if more is None else {}
         line = self._take_bytes(self._pending.index(b"\n") + 1)
         try:
-            message = json.loads(line)
-        except ValueError:
+            message = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or "event" not in message:
             shown = line[:80].decode(errors="replace")
             raise GarbledError(f"{shown!r} came where messages are expected")
         return message
+
+    def _has_line(self) -> bool:
+        if b"\n" in self._pending:
+            return True
+        if len(self._pending) > _LINE_BYTES:
+            raise GarbledError("a message without end came")
+        return False
 
     def _read_bytes(self, count: int, seconds: float, bound: MemoryBound | None) -> bytes | None:
         """Return `count` bytes that follow a message; `None` if they do not come in time.
@@ -307,7 +334,12 @@ class Supervised:
         """Describe the end of a supervisor that is gone."""
         tail = self._tail()
         assert self._process is not None
+        process = self._process
         self.stop()
+        excess = process.excess()
+        if excess:
+            code = "OPS-CALL-MEMORY" if "memory" in excess else "OPS-JUDGE-LIMIT"
+            return End(f"{excess}{tail}", code, again=False)
         return End(f"the checking process is gone{tail}", "OPS-CHECK-LOST", again=False)
 
     def _how(self, code: int) -> End:
@@ -326,14 +358,25 @@ class Supervised:
     def _tail(self) -> str:
         """Return the last lines that the child printed, as the end of a message."""
         try:
-            with self._output.open("rb") as output:
-                output.seek(max(self._said, self._output.stat().st_size - _TAIL_BYTES))
-                text = output.read().decode(errors="replace")
+            size = os.fstat(self._output).st_size
+            data = os.pread(self._output, _TAIL_BYTES, max(self._said, size - _TAIL_BYTES, 0))
         except OSError:
             return ""
-        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+        text = printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", data.decode(errors="replace")))
         lines = [line for line in text.splitlines() if line.strip()][-8:]
         return "; it said:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def printable(text: str, most: int = 1 << 16) -> str:
+    """Return text that every terminal and file can show: escape all but letters and signs."""
+    return "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
+        for one in text[:most]
+    )
 
 
 def _widen(pipe: int) -> None:

@@ -138,6 +138,8 @@ class Reader:
         if len(sizes) != len(shape) or len(shape) > _MOST_DIMENSIONS:
             raise WireError(f"a result has no such shape: {str(shape)[:80]}")
         data = self.take(math.prod(sizes) * dtype.itemsize)
+        if not data and math.prod(size for size in sizes if size) >= 2**60:
+            raise WireError(f"a result has no such shape: {str(shape)[:80]}")
         memory = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)
         return memory.view(dtype).reshape(sizes) if data else torch.empty(sizes, dtype=dtype)
 

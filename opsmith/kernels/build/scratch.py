@@ -67,6 +67,11 @@ def make_scratch(name: str) -> Path:
     return _made(_temporary(), f"{_PREFIX}{name}-", SCRATCH)
 
 
+def make_plain() -> Path:
+    """Create a folder like `make_scratch`, with a name that does not tell what it is for."""
+    return _made(temporary_folder(), "tmp", "")
+
+
 def make_again(folder: Path) -> None:
     """Create a folder of `make_scratch` again if another process removed it."""
     folder.mkdir(exist_ok=True)
@@ -79,10 +84,37 @@ def make_again(folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Remove a folder of `make_scratch`, if it exists."""
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        _remove_stubborn(folder)
     lock = _locks.pop(folder, None)
     if lock is not None:
         os.close(lock)
+
+
+def _remove_stubborn(folder: Path) -> None:
+    """Remove a folder that holds folders without permissions, or too many in each other."""
+    number = 0
+    while folder.is_dir() and not folder.is_symlink():
+        folder.chmod(0o700)
+        entries = list(os.scandir(folder))
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    # Lift it, so that no path becomes longer than the system takes.
+                    os.chmod(inner.path, 0o700)
+                    number += 1
+                    os.rename(inner.path, folder / f".{number}-{os.urandom(4).hex()}")
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+        if not entries:
+            folder.rmdir()
 
 
 def sweep(parent: Path, prefix: str, suffix: str) -> None:

@@ -1,0 +1,240 @@
+"""Decide what a sandbox contains, and start commands in it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsmith.checks.isolation.memory import available
+from opsmith.checks.isolation.sandbox import enter, seccomp
+
+#: Bytes of temporary files, of files in the home folder, and of shared memory.
+_TEMPORARY_BYTES, _HOME_BYTES, _SHARED_BYTES = 1 << 30, 256 << 20, 64 << 20
+_LARGEST_FILE = 1 << 30
+#: The most processes and threads together; compilers and computing threads need dozens.
+MOST_PROCESSES = 512
+#: The fraction of the machine's available memory that everything in a sandbox may take together.
+_SHARE = 0.75
+_DEFAULT_MEMORY = 8 << 30
+#: Folders that may hold files of other programs and users.
+_SHARED_FOLDERS = ("/tmp", "/var/tmp", "/run", "/mnt", "/media")
+_SYSTEM = ("/", "/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/usr/local", "/var")
+_PROBE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a sandbox shows and hides.
+
+    Attributes:
+        namespaces: whether the machine's namespaces are used; else only limits and the filter of
+            system calls hold.
+        folder: the folder that the command starts in; it can be written.
+        shown: files and folders to show, read-only, below hidden folders too.
+        hidden: folders to hide, besides the home folder and those for temporary files.
+        memory: the most bytes that all processes may take together.
+    """
+
+    namespaces: bool
+    folder: Path
+    shown: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    memory: int = 0
+
+    def plan(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return the folders and limits, as `enter` expects them."""
+        temporary = Path(tempfile.gettempdir()).resolve()
+        home = Path(environment.get("HOME", "/")).resolve()
+        writable = {temporary: _TEMPORARY_BYTES}
+        if str(home) not in _SYSTEM and home.is_dir():
+            writable.setdefault(home, _HOME_BYTES)
+        hidden = {str(path): size for path, size in writable.items()}
+        for path in (*map(Path, _SHARED_FOLDERS), *self.hidden):
+            real = path.resolve()
+            if real.is_dir() and str(real) not in _SYSTEM:
+                # Folders take no blocks of it; what is mounted in it needs them.
+                hidden.setdefault(str(real), 64 << 10)
+        shown = [str(path) for path in _needed(environment, hidden)] + [*map(str, self.shown)]
+        return {
+            "hidden": dict(sorted(hidden.items(), key=lambda one: len(one[0]))),
+            "writable": [*map(str, writable)],
+            "shown": [one for one in _outermost(shown) if _is_below(one, hidden)],
+            "made": [str(self.folder)],
+            "folder": str(self.folder),
+            "shared_bytes": _SHARED_BYTES,
+            "memory": self.memory or most_memory(),
+            "processes": MOST_PROCESSES,
+            "file_bytes": _LARGEST_FILE,
+        }
+
+
+def most_memory() -> int:
+    """Return the bytes that everything in a sandbox may take by default."""
+    left = available()
+    return _DEFAULT_MEMORY if left is None else int(_SHARE * left)
+
+
+def _needed(environment: Mapping[str, str], hidden: Mapping[str, Any]) -> list[Path]:
+    """Return what Python, its packages and compilers consist of."""
+    names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
+    names.append(str(Path(__file__).parents[3]))
+    for variable in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"):
+        names += environment.get(variable, "").split(os.pathsep)
+    names += [environment[name] for name in ("CUDA_HOME",) if name in environment]
+    for variable in ("CC", "CXX"):
+        program = shutil.which(environment.get(variable, ""))
+        if program:
+            names.append(str(Path(program).resolve().parents[1]))
+    links = [str(Path(sys.executable).resolve().parents[1])]
+    found = []
+    for name in (*names, *links):
+        for path in {Path(name), Path(name).resolve()} if name else ():
+            above = any(Path(one).is_relative_to(path) for one in hidden)
+            if path.is_absolute() and path.exists() and not above:
+                found.append(path)
+    return found
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that lie in no other of them."""
+    kept: list[str] = []
+    for path in sorted(set(paths), key=len):
+        if not any(Path(path).is_relative_to(one) for one in kept):
+            kept.append(path)
+    return kept
+
+
+class Boxed(subprocess.Popen[bytes]):
+    """A process that enters a sandbox and starts a command in it.
+
+    Args:
+        box: the sandbox.
+        command: the command and its arguments; the command is an absolute path.
+        environment: the environment variables of the command.
+        descriptors: file descriptors that the command inherits.
+        stdin: as for `subprocess.Popen`.
+        stdout: as for `subprocess.Popen`, also for the error output.
+        name: the command line that the sandbox's first process shows.
+    """
+
+    def __init__(
+        self,
+        box: Box,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        descriptors: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.DEVNULL,
+        name: str = "sh",
+    ) -> None:
+        self.box = box
+        self._told = b""
+        self._status, status = os.pipe()
+        given, give = os.pipe()
+        plan = {
+            **box.plan(environment),
+            "namespaces": box.namespaces,
+            "command": list(command),
+            "environment": dict(environment),
+            "descriptors": list(descriptors),
+            "status": status,
+            "parent": os.getpid(),
+            "name": name,
+        }
+        self.most = int(plan["memory"])
+        try:
+            super().__init__(
+                [sys.executable, "-I", "-S", enter.__file__, str(given)],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                pass_fds=(given, status, *descriptors),
+                env={},
+                cwd="/" if box.namespaces else str(box.folder),
+                start_new_session=True,
+            )
+            os.write(give, json.dumps(plan).encode())
+        finally:
+            for descriptor in (given, give, status):
+                os.close(descriptor)
+
+    def __del__(self, *arguments: Any) -> None:
+        """Close the descriptor for the status."""
+        with contextlib.suppress(OSError, AttributeError):
+            os.close(self._status)
+        with contextlib.suppress(AttributeError):
+            super().__del__(*arguments)
+
+    def ended(self) -> dict[str, Any]:
+        """Wait for the end, and return how the command ended.
+
+        Returns:
+            ``code``: its exit code, or the negative number of a signal; or ``exceeded``:
+            ``memory`` or ``processes``; or ``unavailable``: why there is no sandbox. Empty if the
+            processes were killed from outside.
+        """
+        self.wait()
+        while more := os.read(self._status, 1 << 16):
+            self._told += more
+        return json.loads(self._told.splitlines()[0]) if self._told else {}
+
+    def excess(self) -> str:
+        """Wait for the end; return which limit for all processes was exceeded, if any."""
+        exceeded = self.ended().get("exceeded")
+        if exceeded == "memory":
+            size = self.most / 2**30
+            return (
+                f"took more than {size:.1f} GiB of memory, together with what it started, and was "
+                "ended before the machine ran out"
+            )
+        return f"had more than {MOST_PROCESSES} processes and threads" if exceeded else ""
+
+    def outside(self, process: int) -> int | None:
+        """Return the id by which this process knows a process of the sandbox, or `None`."""
+        found = enter.descendants(self.pid)
+        if not self.box.namespaces:
+            return process if process in found else None
+        for one in found:
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{one}/status").read_text().splitlines():
+                    if line.startswith("NSpid:") and line.split()[-1] == str(process):
+                        return one
+        return None
+
+
+@functools.cache
+def unavailable() -> str:
+    """Return why this machine grants no sandbox; empty if it does."""
+    if not sys.platform.startswith("linux"):
+        return "only Linux has one"
+    if not seccomp.supported():
+        return "system calls of this kind of processor are unknown"
+    box = Box(True, Path(tempfile.gettempdir()).resolve() / "probe")
+    try:
+        probe = Boxed(box, ["/bin/sh", "-c", "exit 7"], {})
+    except OSError as error:
+        return str(error)
+    try:
+        probe.wait(_PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        probe.kill()
+        return "entering it takes too long"
+    said = probe.ended()
+    if said.get("code") == 7:
+        return ""
+    return str(said.get("unavailable") or "its first process ended")

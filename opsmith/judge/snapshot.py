@@ -1,0 +1,166 @@
+"""Copies of the files that are judged: each file is read once, copied, and digested.
+
+The judge imports the copy, and the candidate's process gets the copy. A file that is changed
+afterwards, by whomever, changes neither the verdict nor the digests in the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsmith.errors import LoadError, OpsmithError
+from opsmith.operators.importing import module_name
+
+#: Limits for the files of one side, in bytes and in files.
+_MOST_BYTES, _MOST_FILES = 16 << 20, 500
+_IMPORTS = re.compile(rb"^[ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?", re.MULTILINE)
+_QUOTED = re.compile(rb"\"([^\"\n]{1,400})\"|'([^'\n]{1,400})'")
+_WORD = re.compile(rb"\w+")
+#: Suffixes of the files that name other files.
+_NAMING = (".py", ".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".inl")
+
+
+class TooLargeError(OpsmithError):
+    """The files of a specification or a candidate exceed the limits of a snapshot."""
+
+
+@dataclass
+class Snapshot:
+    """Copies of a Python file and of the files beside it that it names.
+
+    Attributes:
+        file: the copy of the file.
+        root: the copy of the folder from which the file is imported.
+        original: the folder that `root` is a copy of.
+        digests: the SHA-256 digest of each copied file, by the path of the original.
+        sources: the contents of each copied Python file, by the path of the copy.
+    """
+
+    file: Path
+    root: Path
+    original: Path
+    digests: dict[str, str] = field(default_factory=dict)
+    sources: dict[Path, bytes] = field(default_factory=dict)
+
+    def named_as_given(self, text: str) -> str:
+        """Replace the folder of the copies in a message by the folder of the originals."""
+        return text.replace(f"{self.root}{os.sep}", f"{self.original}{os.sep}")
+
+
+def take(file: Path, folder: Path) -> Snapshot:
+    """Copy a Python file, and the files that it names, to a folder.
+
+    The copied files are those below the folder from which the file is imported (beside it, or
+    around its package) that an import statement or a quoted path in a copied file names: modules,
+    sources, headers, data.
+
+    Args:
+        file: the file.
+        folder: a folder that does not exist yet.
+
+    Raises:
+        LoadError: the file does not exist.
+        TooLargeError: the files are larger or more than the limits.
+    """
+    file = file.resolve()
+    root, _ = module_name(file)
+    taken = Snapshot(folder / file.relative_to(root), folder, root)
+    left, seen, total = [file], {file}, 0
+    while left:
+        path = left.pop()
+        data = _read(path, _MOST_BYTES - total)
+        total += len(data)
+        copied = folder / path.relative_to(root)
+        _write(copied, data)
+        if path.suffix == ".py":
+            taken.sources[copied] = data
+        taken.digests[str(path)] = hashlib.sha256(data).hexdigest()
+        if path.suffix not in _NAMING:
+            continue
+        for found in _beside(path, data, root):
+            if found not in seen:
+                seen.add(found)
+                left.append(found)
+        if len(seen) > _MOST_FILES:
+            raise TooLargeError(f"{file} names more than {_MOST_FILES} files beside it")
+    return taken
+
+
+def _read(path: Path, most: int) -> bytes:
+    """Read a regular file of at most `most` bytes."""
+    try:
+        # What is no regular file, as a pipe, must not keep the judge waiting.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LoadError(f"{path} is not a regular file")
+        data = opened.read(most + 1)
+    if len(data) > most:
+        raise TooLargeError(
+            f"{path} and the files that belong to it are larger than {_MOST_BYTES >> 20} MiB, the "
+            "most that is judged"
+        )
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o444)
+
+
+def _beside(path: Path, data: bytes, root: Path) -> Iterator[Path]:
+    """Yield the files below `root` that a file names."""
+    statements = b"\n".join(found.group() for found in _IMPORTS.finditer(data))
+    words = {word.decode() for word in _WORD.findall(statements)}
+    quoted = {_text(one or other) for one, other in _QUOTED.findall(data)}
+    for place in [one for one in path.parents if one.is_relative_to(root)]:
+        yield from _modules(place, words, inner=place != root)
+        there = _entries(place)
+        for text in quoted:
+            first = text.partition("/")[0]
+            if first in there or first == "..":
+                named = place / text
+            elif f"{text}.py" in there:
+                named = place / f"{text}.py"
+            else:
+                continue
+            try:
+                if named.is_file() and named.resolve().is_relative_to(root):
+                    yield named.resolve()
+            except (OSError, ValueError):
+                continue  # no name of a file
+
+
+def _modules(place: Path, words: set[str], inner: bool) -> Iterator[Path]:
+    """Yield the Python files in a folder, and in the named folders in it, that are named."""
+    for name, is_folder in _entries(place).items():
+        stem, suffix = os.path.splitext(name)
+        if is_folder and name in words:
+            yield from _modules(place / name, words, inner=True)
+        elif suffix == ".py" and (stem in words or (inner and stem == "__init__")):
+            yield place / name
+
+
+def _entries(folder: Path) -> dict[str, bool]:
+    """Return the names in a folder, and for each if it is a folder."""
+    try:
+        return {
+            entry.name: entry.is_dir(follow_symlinks=False)
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
+            if not entry.is_symlink()
+        }
+    except OSError:
+        return {}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").removeprefix("./")
