@@ -81,6 +81,21 @@ _EVALUATE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def _extreme(plain: Callable[[Any, Any], Any], symbolic: str) -> Callable[[Any, Any], Any]:
+    """Return `plain`, which for a symbolic size gives a symbol rather than compare."""
+
+    def chosen(left: Any, right: Any) -> Any:
+        for one, other in ((left, right), (right, left)):
+            if hasattr(one, symbolic):  # PyTorch's SymInt
+                return getattr(one, symbolic)(other)
+        return plain(left, right)
+
+    return chosen
+
+
+_MIN, _MAX = _extreme(min, "__sym_min__"), _extreme(max, "__sym_max__")
+
+
 class ExpressionError(ValueError):
     """Raised for a text that is not an expression of opsmith's; the message says why."""
 
@@ -208,7 +223,7 @@ def evaluate(expression: Expression, dims: Mapping[str, Any], scalars: Mapping[s
             return _EVALUATE[op](evaluate(left, dims, scalars), evaluate(right, dims, scalars))
         case Call(function, arguments):
             values = [evaluate(argument, dims, scalars) for argument in arguments]
-            return min(values) if function == "min" else max(values)
+            return functools.reduce(_MIN if function == "min" else _MAX, values)
     raise AssertionError(expression)
 
 

@@ -24,7 +24,7 @@ from opsmith.operators import Operator
 from opsmith.operators.adopted import find_adopted
 from opsmith.operators.classes.torchbind import classes_in, lower_torchbind
 from opsmith.signature import expressions
-from opsmith.targets.exporting.artifact import Artifact, OperatorUse
+from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering import INLINE, Choice, Chooser, inline, lower
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import ModelTarget, Option, Outcome, Route, Runner
@@ -117,13 +117,14 @@ class AOTInductor(ModelTarget):
                 "libraries": listed,
                 "device": device,
                 "inputs": layouts,
-                "sizes": _postfix(model),
+                "sizes": _postfix(model, lowered.conditions),
                 "machine": {
                     "architecture": platform.machine(),
                     "march": machine.architecture(),
                     "features": machine.needed(),
                 },
             },
+            conditions=lowered.conditions,
         )
 
     def _write_runner(self, folder: Path, *, built: bool) -> None:
@@ -317,23 +318,23 @@ def _paths(option: str | Sequence[str | Path]) -> list[Path]:
     return [Path(path).expanduser() for path in listed if str(path).strip()]
 
 
-def _postfix(model: Model) -> dict[str, list[str]]:
-    """Return sizes that are expressions in postfix notation, for the C++ runner."""
+def _postfix(model: Model, conditions: Sequence[SizeCondition]) -> dict[str, list[str]]:
+    """Return expressions over sizes in postfix notation, for the C++ runner."""
+    sizes = {size for spec in model.inputs for size in spec.shape if isinstance(size, str)}
+    sides = [side for one in conditions for side in (one.left, one.right)]
     found: dict[str, list[str]] = {}
-    for spec in model.inputs:
-        for size in spec.shape:
-            if isinstance(size, str) and size not in model.dims:
-                try:
-                    found[size] = _words_of(expressions.parse(size))
-                except expressions.ExpressionError:
-                    continue
+    for text in [*sorted(sizes - model.dims.keys()), *sides]:
+        try:
+            found[text] = _words_of(expressions.parse(text))
+        except expressions.ExpressionError:
+            continue
     return found
 
 
 def _words_of(expression: expressions.Expression) -> list[str]:
     match expression:
         case expressions.Integer(value):
-            return [str(value)]
+            return [str(value)] if value >= 0 else ["0", str(-value), "-"]
         case expressions.Name(name):
             return [name]
         case expressions.Binary(op, left, right):

@@ -81,6 +81,26 @@ class OperatorUse:
 
 
 @dataclass(frozen=True)
+class SizeCondition:
+    """A condition on the inputs' sizes, which the declaration of an inlined operator states.
+
+    Attributes:
+        operator: ``namespace::name``.
+        left: the left side; an expression over symbols of `Manifest.dims`.
+        relation: one of ``== != < <= > >=``.
+        right: the right side.
+    """
+
+    operator: str
+    left: str
+    relation: str
+    right: str
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+@dataclass(frozen=True)
 class Agreement:
     """Record how closely the artifact agrees with PyTorch.
 
@@ -131,6 +151,8 @@ class Manifest:
         inputs: inputs in the runner's order; empty where operators were exported.
         outputs: outputs in the runner's order.
         dims: the smallest and the largest size of each symbol (`None`: unlimited).
+        conditions: conditions on these sizes; a runtime that runs the model without
+            `opsmith.load` and without the C++ program of the artifact does not know them.
         call: mapping of Python arguments and return values; see `CallSpec`.
         kind: ``"model"`` or ``"operators"``.
         operators: how each custom operator was exported.
@@ -144,6 +166,7 @@ class Manifest:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     dims: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    conditions: tuple[SizeCondition, ...] = ()
     call: CallSpec = field(default_factory=CallSpec)
     kind: str = MODEL
     operators: tuple[OperatorUse, ...] = ()
@@ -175,6 +198,7 @@ class Manifest:
             )
         if version == 1:  # Version 1 described models only.
             facts["kind"] = MODEL
+        facts.setdefault("conditions", [])  # Earlier exports did not write them.
         try:
             manifest: Manifest = typed_json.read(cls, facts, "")
             manifest._validate()

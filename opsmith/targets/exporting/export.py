@@ -239,6 +239,7 @@ def _write(target: Target, outcome: Outcome, folder: Path, **facts: Any) -> Arti
             **outcome.versions,
         },
         operators=tuple(outcome.operators),
+        conditions=tuple(outcome.conditions),
         details=json.loads(json.dumps(outcome.details)),
         files=artifacts.list_files(folder),
         **facts,

@@ -23,6 +23,7 @@ from opsmith.errors import (
 from opsmith.operators.core.arguments import DTYPES, dtype_name
 from opsmith.signature import expressions
 from opsmith.signature.binding import show_sizes
+from opsmith.signature.conditions import COMPARE
 from opsmith.targets.exporting.artifact import (
     MANIFEST,
     MODEL,
@@ -391,6 +392,7 @@ def check_inputs(artifact: Artifact, tensors: Sequence[Tensor]) -> None:
                     )
                 by.setdefault(expected, spec.name)
     _check_expressions(artifact, tensors, bound)
+    _check_conditions(artifact, bound)
 
 
 def _check_expressions(
@@ -416,6 +418,22 @@ def _check_expressions(
             wanted = _evaluate(expected, bound)
             if wanted is not None and wanted != size:
                 raise ArgumentError(f"{found}, expected {wanted}.")
+
+
+def _check_conditions(artifact: Artifact, bound: dict[str, int]) -> None:
+    for one in artifact.manifest.conditions:
+        sides = [expressions.parse(text) for text in (one.left, one.right)]
+        names = sorted(frozenset().union(*map(expressions.names, sides)))
+        if not bound.keys() >= set(names):
+            continue
+        left, right = (_evaluate(text, bound) for text in (one.left, one.right))
+        # A side without a value divides by zero.
+        if left is None or right is None or not COMPARE[one.relation](left, right):
+            sizes = ", ".join(f"{name}={bound[name]}" for name in names)
+            raise ArgumentError(
+                f"{artifact.folder}: the sizes do not fit {one.operator}, whose reference is part "
+                f"of the model: expected {one}, got {sizes}."
+            )
 
 
 def _allows(manifest: Manifest, symbol: str, size: int) -> bool:

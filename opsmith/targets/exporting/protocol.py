@@ -20,7 +20,7 @@ from torch import Tensor
 from opsmith.compat import torch_modules
 from opsmith.operators import Operator
 from opsmith.operators.core.operator import Kernel
-from opsmith.targets.exporting.artifact import Artifact, OperatorUse
+from opsmith.targets.exporting.artifact import Artifact, OperatorUse, SizeCondition
 
 if TYPE_CHECKING:
     from opsmith.targets.exporting.model import Model
@@ -61,12 +61,14 @@ class Outcome:
         versions: versions, by name, of the packages that decide whether the artifact runs.
         details: data that the target needs to load the artifact, such as the file names of the
             model and of operator libraries; must be valid JSON.
+        conditions: conditions on sizes, which the declarations of inlined operators state.
         unverified: why the artifact cannot be run here, as a sentence; empty if it can.
     """
 
     operators: Sequence[OperatorUse] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Sequence[SizeCondition] = ()
     unverified: str = ""
 
 

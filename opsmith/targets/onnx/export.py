@@ -12,7 +12,7 @@ from torch.export.graph_signature import OutputKind
 
 from opsmith.compat.torch_ops import OpOverload
 from opsmith.errors import ExportError, FormError
-from opsmith.targets.exporting.artifact import OperatorUse
+from opsmith.targets.exporting.artifact import OperatorUse, SizeCondition
 from opsmith.targets.exporting.lowering import Choice, Chooser, lower
 from opsmith.targets.exporting.model import Model
 from opsmith.targets.exporting.protocol import Option
@@ -51,11 +51,13 @@ class Exported:
         opset: the version of ONNX's operators.
         foreign: nodes that neither ONNX nor opsmith defines, as ``domain::Name``: an author mapped
             an operator to such a node for a runtime that defines it.
+        conditions: what the declarations of inlined operators require of the inputs' sizes.
     """
 
     choices: tuple[tuple[Choice, int], ...]
     opset: int
     foreign: tuple[str, ...] = ()
+    conditions: tuple[SizeCondition, ...] = ()
 
     @property
     def uses(self) -> list[OperatorUse]:
@@ -108,7 +110,9 @@ def export(
             _exclude_failing(lowered.kept, choosing, error)
             continue
         finish(made, model, folder / MODEL)
-        return Exported(lowered.choices, opset, _foreign_nodes(made, lowered.kept))
+        return Exported(
+            lowered.choices, opset, _foreign_nodes(made, lowered.kept), lowered.conditions
+        )
     raise AssertionError("every form of every operator was tried")
 
 

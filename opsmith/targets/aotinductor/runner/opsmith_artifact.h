@@ -82,6 +82,7 @@ class Artifact {
   bool is_here(const Json& library) const;
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
   void check_size(const TensorSpec& spec, size_t axis, int64_t size, Bound& bound) const;
+  void check_conditions(const Bound& bound) const;
   detail::Sizes sizes() const {
     return {manifest_.at("dims"), manifest_.at("details").at("sizes")};
   }
@@ -398,6 +399,27 @@ inline void Artifact::check_inputs(const std::vector<at::Tensor>& inputs) const 
         throw ArgumentError(what + " does not fit " + spec.text() + ": " + error.what() + got);
       }
     }
+  }
+  if (manifest_.has("conditions")) check_conditions(bound);
+}
+
+// Compares the sizes with what the declarations of inlined operators require.
+inline void Artifact::check_conditions(const Bound& bound) const {
+  for (const Json& one : manifest_.at("conditions").array()) {
+    const std::string& left = one.at("left").string();
+    const std::string& right = one.at("right").string();
+    const std::string& relation = one.at("relation").string();
+    std::set<std::string> names;
+    if (!sizes().symbols(left, bound, names) || !sizes().symbols(right, bound, names)) continue;
+    const auto a = sizes().evaluate(left, bound), b = sizes().evaluate(right, bound);
+    // A side without a value divides by zero.
+    if (a && b && detail::compare(*a, relation, *b)) continue;
+    std::vector<std::string> found;
+    for (const std::string& name : names)
+      found.push_back(name + "=" + std::to_string(bound.at(name)));
+    throw ArgumentError(where() + ": the sizes do not fit " + one.at("operator").string() +
+                        ", whose reference is part of the model: expected " + left + " " +
+                        relation + " " + right + ", got " + detail::joined(found) + ".");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class Sizes {
   std::string allowed(const std::string& symbol) const;
   std::optional<Line> line(const std::string& expression, const Bound& bound) const;
   std::optional<int64_t> evaluate(const std::string& expression, const Bound& bound) const;
+  bool symbols(const std::string& expression, const Bound& bound,
+               std::set<std::string>& found) const;
 
  private:
   const Json& dims_;
@@ -112,6 +115,30 @@ inline std::optional<int64_t> Sizes::evaluate(const std::string& expression,
     }
   }
   return stack.size() == 1 ? std::optional(stack[0]) : std::nullopt;
+}
+
+// Adds the symbols of an expression to `found`; false if the sizes of some are unknown.
+inline bool Sizes::symbols(const std::string& expression, const Bound& bound,
+                           std::set<std::string>& found) const {
+  if (!expressions_.has(expression)) return false;
+  for (const Json& item : expressions_.at(expression).array()) {
+    const std::string& word = item.string();
+    if (bound.count(word) != 0)
+      found.insert(word);
+    else if (dims_.has(word))
+      return false;
+  }
+  return true;
+}
+
+// Compares by one of == != < <= > >=.
+inline bool compare(int64_t left, const std::string& relation, int64_t right) {
+  if (relation == "==") return left == right;
+  if (relation == "!=") return left != right;
+  if (relation == "<") return left < right;
+  if (relation == "<=") return left <= right;
+  if (relation == ">") return left > right;
+  return left >= right;
 }
 
 }  // namespace opsmith::detail

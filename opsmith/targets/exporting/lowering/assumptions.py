@@ -20,6 +20,8 @@ import torch
 
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
+from opsmith.targets.exporting.artifact import SizeCondition
+from opsmith.targets.exporting.lowering.declared_sizes import required_sizes
 from opsmith.targets.exporting.model import Model
 
 _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parents[3])
@@ -47,6 +49,17 @@ class Assumptions:
         self._model = model
         self._asked = model.shapes()
         self._found: list[Assumption] = []
+        self._declared: dict[SizeCondition, None] = {}
+
+    @property
+    def declared(self) -> tuple[SizeCondition, ...]:
+        """Return what the declarations require of the inputs' sizes."""
+        return tuple(self._declared)
+
+    def declare(self, operator: Operator, arguments: Mapping[str, Any]) -> None:
+        """Note what the declaration of `operator` requires of a call that is being traced."""
+        if self._model.shape_environment is not None:
+            self._declared.update(dict.fromkeys(required_sizes(self._model, operator, arguments)))
 
     @contextlib.contextmanager
     def of(self, operator: Operator) -> Iterator[None]:
@@ -71,6 +84,7 @@ class Assumptions:
     def forget(self) -> None:
         """Discard the assumptions, because forms are chosen anew."""
         self._found.clear()
+        self._declared.clear()
 
     def require_sizes(self, inlined: Sequence[Operator]) -> None:
         """Refuse references that fix a dynamic size, or make two dynamic sizes equal.

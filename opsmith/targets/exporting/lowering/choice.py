@@ -54,7 +54,9 @@ def inline(operator: Operator, nodes: Sequence[Node]) -> Choice:
             "its declaration has no reference, which the inline form needs. Write one in plain "
             "PyTorch in place of '...'.",
         )
-    return Choice(operator, INLINE, "its reference")
+    values = any(parameter.constraints for parameter in operator.signature.tensors)
+    note = "its reference, which does not compare values with the declaration"
+    return Choice(operator, INLINE, note if values else "its reference")
 
 
 class Chooser:

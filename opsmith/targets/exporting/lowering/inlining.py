@@ -18,6 +18,7 @@ from torch.fx import Node
 from opsmith.compat.torch_tracing import functionalized
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
+from opsmith.targets.exporting.artifact import SizeCondition
 from opsmith.targets.exporting.lowering.assumptions import Assumptions, raised_at
 from opsmith.targets.exporting.lowering.choice import INLINE, Choice, Chooser
 from opsmith.targets.exporting.lowering.constants import MakesConstants
@@ -39,10 +40,12 @@ class Lowered:
     Attributes:
         program: the program, in which inlined operators are replaced.
         choices: the form of every operator that the model calls, with the number of its calls.
+        conditions: what the declarations of the inlined operators require of the inputs' sizes.
     """
 
     program: ExportedProgram
     choices: tuple[tuple[Choice, int], ...]
+    conditions: tuple[SizeCondition, ...] = ()
 
     @property
     def kept(self) -> tuple[Choice, ...]:
@@ -100,7 +103,7 @@ def lower(
             assumptions.require_sizes(inlined)
             assumptions.require_no_branches(inlined)
             chooser.require_known([operator.name for operator in choices])
-            return Lowered(program, tuple(choices.values()))
+            return Lowered(program, tuple(choices.values()), assumptions.declared)
         calls = {**own, **calls}
 
 
@@ -155,6 +158,8 @@ def _traceable(
     def run(*args: Any, **kwargs: Any) -> Any:
         noting = contextlib.nullcontext() if assumptions is None else assumptions.of(operator)
         with noting:
+            if assumptions is not None:
+                assumptions.declare(operator, operator.arguments(args, kwargs))
             returned = functionalized(traced)(*args, **kwargs)
         # A reference may return any sequence; the schema requires a tuple.
         return tuple(returned) if isinstance(returned, list) else returned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import opsmith
-from opsmith import DeclarationError, ExportError
+from opsmith import Between, DeclarationError, ExportError
 from opsmith.targets import OperatorUse
 from opsmith.targets.exporting.lowering.choice import Choice, Chooser, call_arguments, inline
 from opsmith.targets.onnx import forms
@@ -47,6 +47,22 @@ def test_the_first_form_that_can_be_is_taken() -> None:
     chosen = chooser.choose(two, [])
     assert chosen == Choice(two, "inline", "its reference")
     assert chosen.use(4) == OperatorUse("test_choice::two", "inline", 4, "its reference")
+
+
+def test_the_report_says_that_an_inlined_reference_compares_no_values() -> None:
+    @opsmith.op("test_choice::ranged")
+    def ranged(
+        x: Annotated[Float[Tensor, "N"], Between(0, 1)], k: Annotated[int, Between(0, 3)]
+    ) -> Float[Tensor, "N"]:
+        return x * k
+
+    @opsmith.op("test_choice::numbered")
+    def numbered(x: Float[Tensor, "N"], k: Annotated[int, Between(0, 3)]) -> Float[Tensor, "N"]:
+        return x * k
+
+    said = "its reference, which does not compare values with the declaration"
+    assert inline(ranged, []).note == said
+    assert inline(numbered, []).note == "its reference"
 
 
 def test_where_the_reference_takes_a_kernels_place_the_report_says_so(tmp_path: Path) -> None:
