@@ -74,7 +74,7 @@ test-all: test
 .PHONY: docs
 docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
+	$(BIN)/python -m properdocs --quiet build
 	OPSMITH_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/docs/test_built.py
 	@echo "build/site/index.html"
 

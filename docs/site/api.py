@@ -22,29 +22,67 @@ MODULES = {
 }
 #: What users call of a module that has more.
 _ONLY = {"opsmith.operators.classes.torchbind": ["lower_torchbind"]}
+#: The names of modules with many, by the task that a reader comes with, in the order of the work.
+TASKS = {
+    "opsmith": {
+        "Declare an operator": ["op", "DefinedOperator", "Operator", "DtypeVar", "Cost", "Philox"],
+        "Say what values an argument has": [
+            *("Between", "Positive", "Index", "Extent", "Sorted", "Starts", "Total", "Unspecified"),
+        ],
+        "Say what a result is": ["NonDifferentiable", "Selects"],
+        "Write a kernel as text": ["cpp", "cuda"],
+        "Bring what exists": ["adopt"],
+        "Give an operator state": ["custom_class", "CustomClass", "method"],
+        "Export, load and run": [
+            *("export", "load", "LoadedModel", "LoadedOperators", "onnx_translations"),
+        ],
+        "Monitor real calls": ["monitor", "Monitor", "Difference"],
+        "Do without a GPU": ["emulate"],
+        "Catch errors": [],  # whatever ends in Error
+    },
+}
+
+
+def tasks(name: str) -> dict[str, list[str]]:
+    """Return the public names of a module under the tasks that they serve.
+
+    Args:
+        name: The name of the module. Without an entry in ``TASKS`` all names stand under "".
+    """
+    names = sorted(
+        _ONLY.get(name) or importlib.import_module(name).__all__,
+        key=lambda public: (public[0].islower(), public.lower()),
+    )
+    if name not in TASKS:
+        return {"": names}
+    errors = {"Catch errors": [public for public in names if public.endswith("Error")]}
+    return TASKS[name] | errors
 
 
 def page(name: str) -> str:
-    """The page of one module.
+    """Return the page of one module.
 
     Args:
-        name: of the module.
+        name: The name of the module.
     """
     module = importlib.import_module(name)
-    names = _ONLY.get(name) or module.__all__
     parts = [f"# {name}\n", described(module)]
-    for public in sorted(names, key=lambda one: (one[0].islower(), one.lower())):
-        parts.append(_entry(f"{name}.{public}", getattr(module, public)))
+    for task, names in tasks(name).items():
+        if task:
+            parts.append(f"## {task}\n")
+        for public in names:
+            depth = "###" if task else "##"
+            parts.append(_entry(depth, f"{name}.{public}", getattr(module, public)))
     return "\n".join(parts)
 
 
-def _entry(name: str, thing: Any) -> str:
-    parts = [f"## `{name}` {{ #{name} }}\n", _call(name, thing)]
+def _entry(depth: str, name: str, thing: Any) -> str:
+    parts = [f"{depth} `{name}` {{ #{name} }}\n", _call(name, thing)]
     if inspect.isclass(thing) or callable(thing):
         parts.append(described(thing))
     if inspect.isclass(thing):
         for member, value in _members(thing):
-            parts.append(f"### `{thing.__name__}.{member}` {{ #{name}.{member} }}\n")
+            parts.append(f"{depth}# `{thing.__name__}.{member}` {{ #{name}.{member} }}\n")
             if callable(value):
                 parts.append(_call(member, value))
             parts.append(described(value))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import api
 import commands
 import cpp_headers
 import gallery_page
+import notebook
 from markdown_of import described
+
+_DOCS = Path(__file__).parents[1]
 
 
 def pages() -> dict[str, str]:
@@ -17,6 +22,7 @@ def pages() -> dict[str, str]:
         "reference/header.md": cpp_headers.page(),
         "reference/artifact.md": artifact(),
         "gallery.md": gallery_page.page(),
+        "tutorials/notebook.md": notebook.page(_DOCS / "tutorials" / "notebook.ipynb"),
     }
 
 

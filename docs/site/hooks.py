@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site.
+"""Add to the site what ProperDocs does not know, while it builds.
 
 Pages that are generated from the code are added, links that leave ``docs/`` lead to a copy of the
 file on the site, and every page is written as Markdown too, with ``llms.txt`` as their index.
@@ -11,9 +11,9 @@ from typing import Any
 
 import generated
 import repository
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.nav import Navigation, Section
-from mkdocs.structure.pages import Page
+from properdocs.structure.files import File, Files
+from properdocs.structure.nav import Navigation, Section
+from properdocs.structure.pages import Page
 
 #: What Material's offline plugin fetches, so that a page from a folder has a worker to search in.
 _SHIM = "https://unpkg.com/iframe-worker/shim"

@@ -19,15 +19,14 @@ STYLED = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     if not os.environ.get("OPSMITH_REQUIRE_SITE"):
-        pytest.importorskip("material", reason="no MkDocs: `make docs` installs it, and runs this")
+        pytest.importorskip("properdocs", reason="no ProperDocs: `make docs` installs it, and runs this")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "--quiet", "build", "--site-dir", folder],
+        [sys.executable, "-m", "properdocs", "--quiet", "build", "--site-dir", folder],
         capture_output=True,
         text=True,
         check=False,
         cwd=REPOSITORY,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr
     return folder

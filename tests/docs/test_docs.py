@@ -15,7 +15,7 @@ PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 #: Pages that the site's generator writes: the navigation has them, `docs/` does not.
 GENERATED = {
     REPOSITORY / "docs" / place
-    for place in re.findall(r"[\w/.-]+\.md\b", (REPOSITORY / "mkdocs.yml").read_text())
+    for place in re.findall(r"[\w/.-]+\.md\b", (REPOSITORY / "properdocs.yml").read_text())
 }
 
 
