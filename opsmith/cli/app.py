@@ -126,14 +126,18 @@ def new(
     """Write a working operator to edit: declaration, C++ kernel, test."""
     from opsmith.cli import new as new_operator
 
+    unknown = None
     if package:
         folder = new_operator.write_package(new_operator.parse_package(name), parent)
         hint = f"pip install --no-build-isolation -e {folder}  &&  opsmith wheel {folder}"
     else:
         folder = new_operator.write(new_operator.parse_name(name), parent)
+        unknown = new_operator.write_compile_commands(folder)
         hint = f"opsmith check {folder / folder.name}.py"
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         print(file)
+    if unknown:
+        output.say(f"\nNo compile_commands.json for editors: {unknown}")
     output.say(f"\nTry it:  {hint}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,3 +131,16 @@ def _write(kind: str, name: OperatorName, folder: Path) -> Path:
         text = environment.get_template(template).render(ns=name.namespace, name=name.name)
         written.write_text(text, encoding="utf-8")
     return folder
+
+
+def write_compile_commands(folder: Path) -> str | None:
+    """Write ``compile_commands.json`` into a new operator's folder, so that editors know C++.
+
+    A process of its own imports the declaration, which takes PyTorch.
+
+    Returns:
+        `None`, or why the file could not be written.
+    """
+    words = [sys.executable, "-m", "opsmith", "build", f"{folder.name}.py", "--compile-commands"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stderr.strip().removeprefix("error: ") or None if done.returncode else None

@@ -44,11 +44,23 @@ def test_the_folder_holds_a_declaration_a_kernel_a_test_and_a_readme(cli, tmp_pa
     assert outcome.code == 0
     folder = tmp_path / "my_op"
     files = sorted(path.name for path in folder.iterdir())
-    assert files == ["README.md", "my_op.cpp", "my_op.py", "test_my_op.py"]
+    assert files == [
+        *(".clangd", ".gitignore", "README.md", "compile_commands.json"),
+        *("my_op.cpp", "my_op.py", "test_my_op.py"),
+    ]
     assert outcome.stdout.splitlines() == [str(folder / file) for file in files]
     for file in ("my_op.py", "test_my_op.py"):
         ast.parse((folder / file).read_text())
     assert "OPSMITH_KERNEL(shapes, my_op, cpu" in (folder / "my_op.cpp").read_text()
+
+
+def test_without_a_compiler_the_operator_is_written_all_the_same(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = cli("new", "lonely::my_op", "--dir", tmp_path)
+    assert outcome.code == 0
+    assert not (tmp_path / "my_op" / "compile_commands.json").exists()
+    assert "No compile_commands.json for editors: " in outcome.stderr
+    assert "needs a C++ compiler, and none is on the PATH" in outcome.stderr
 
 
 def test_an_existing_folder_is_left_alone(cli, tmp_path):
