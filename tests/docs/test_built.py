@@ -19,7 +19,7 @@ STYLED = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     if not os.environ.get("OPSMITH_REQUIRE_SITE"):
-        pytest.importorskip("properdocs", reason="no ProperDocs: `make docs` installs it, and runs this")
+        pytest.importorskip("properdocs", reason="`make docs` installs ProperDocs")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "properdocs", "--quiet", "build", "--site-dir", folder],
