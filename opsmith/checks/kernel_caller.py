@@ -16,7 +16,7 @@ from opsmith.checks.cases.subject import Subject
 from opsmith.checks.isolation.fork_detection import forking_fails
 from opsmith.checks.numerics.comparison import same_bits
 from opsmith.kernels import HOST
-from opsmith.operators.core.arguments import flatten
+from opsmith.operators.core.arguments import each_tensor, flatten
 from opsmith.operators.core.torch_threads import threads
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class KernelCaller:
             if not same_bits(results, copies):
                 raise Failure(CHANGED, code="OPS-RESULT-REUSED")
         if self.keep:
-            written = [p for p in operator.signature.mutated if arguments[p.name] is not None]
-            fresh = found[: len(found) - len(written)]
+            written = sum(len(each_tensor(arguments[p.name])) for p in operator.signature.mutated)
+            fresh = found[: len(found) - written]
             self._earlier.append((fresh, [tensor.clone() for tensor in fresh]))
             del self._earlier[: -self.keep]
         return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import flatten
+from opsmith.operators.core.arguments import flatten, map_tensors
 from opsmith.signature import Signature, TensorType, expressions
 from opsmith.signature.shapes import Fixed, Variadic
 
@@ -45,8 +45,7 @@ class PureCall(OneCall):
         arguments = dict(zip(self._names, values, strict=True))
         signature = self._operator.signature
         for parameter in signature.mutated:
-            if arguments[parameter.name] is not None:
-                arguments[parameter.name] = arguments[parameter.name].clone()
+            arguments[parameter.name] = map_tensors(arguments[parameter.name], Tensor.clone)
         returned = super().forward(*arguments.values())
         return tuple(flatten(signature, returned, arguments))
 

@@ -5,6 +5,7 @@ Every name exists in each release from 2.10 on.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,3 +72,30 @@ def compiles_for(device: str) -> bool:
 
     common.init_backend_registration()
     return common.get_scheduling_for_device(device) is not None
+
+
+@functools.cache
+def take_calls_that_write_nothing() -> None:
+    """Let Inductor compile a call that has one result and could write, but writes nothing.
+
+    Inductor replaces a functional call, which returns the result and what was written, by the call
+    itself. Where nothing was written, Inductor takes the result for the tuple that holds it, and
+    fails. From now on, such a tuple has `None` beside the result.
+
+    Private: ``torch._inductor.pattern_matcher.ReplacementPatternEntry``. Without it, calls in which
+    every optional argument that is written is absent are not compiled.
+    """
+    from torch._inductor.pattern_matcher import ReplacementPatternEntry
+
+    original = ReplacementPatternEntry.replace_with_graph
+
+    @functools.wraps(original)
+    def replace(match: Any, graph: Any, by: Any, *args: Any, **kwargs: Any) -> Any:
+        if match.nodes[0].target is torch.ops.higher_order.auto_functionalized_v2:
+            (output,) = (node for node in by.graph.nodes if node.op == "output")
+            if isinstance(output.args[0], list | tuple) and len(output.args[0]) == 1:
+                output.args = ((*output.args[0], None),)
+        return original(match, graph, by, *args, **kwargs)
+
+    # A static method, which the name of the class finds in each call.
+    ReplacementPatternEntry.replace_with_graph = staticmethod(replace)  # type: ignore[assignment]

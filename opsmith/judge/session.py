@@ -175,7 +175,7 @@ class Session(Caller):
             right, expected = run_reference(operator, arguments)
         except Exception:
             return  # the reference does not run in this dtype; only the declaration was compared
-        names = output_names(signature, right)
+        names = output_names(signature, right, arguments)
         for name, tensor, other in zip(
             names, flatten(signature, returned, arguments), expected, strict=False
         ):

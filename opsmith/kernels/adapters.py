@@ -58,7 +58,8 @@ class Argument:
         parameter: its declaration.
         position: its position among the operator's parameters.
         type: the C++ type that selects ``Argument<type>``: the type of its member in the ``_raw``
-            struct, or ``DLTensor*`` for a tensor that the operator writes into.
+            struct, but for what the operator writes into: ``DLTensor*`` for a tensor, and
+            ``written_tensors`` for a list.
         copied: whether the kernel needs it contiguous, and the runtime may pass other strides.
     """
 
@@ -134,7 +135,8 @@ def arguments_of(
     for position, (parameter, member) in enumerate(
         zip(signature.parameters, members_of(signature), strict=False)
     ):
-        type_ = "opsmith::DLTensor*" if parameter.mutated else member.raw_type
+        written = "opsmith::written_tensors" if parameter.is_tensor_list else "opsmith::DLTensor*"
+        type_ = written if parameter.mutated else member.raw_type
         as_is = strided is True or (strided is not False and parameter.name in strided)
         tensors = parameter.is_tensor or parameter.is_tensor_list
         found.append(Argument(parameter, position, type_, tensors and not as_is))

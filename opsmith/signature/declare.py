@@ -300,8 +300,11 @@ def _default_problem(parameter: Parameter) -> str | None:
 def _mutation_problem(parameter: Parameter) -> str | None:
     if not parameter.mutated:
         return None
-    if parameter.is_tensor:
+    if isinstance(parameter.type, TensorListType) and parameter.optional:
+        return (
+            "PyTorch functionalises no list that is written and may be absent; leave '| None' out, "
+            "and pass an empty list where there is nothing to write"
+        )
+    if parameter.tensor_type is not None:
         return None
-    if isinstance(parameter.type, TensorListType):
-        return "a list of tensors cannot be mutated; take the tensors one by one"
-    return "mutates_args names it, but only a tensor can be mutated"
+    return "mutates_args names it, but only tensors and lists of tensors can be mutated"

@@ -239,7 +239,7 @@ def test_a_mistake_is_refused_with_what_would_be_right(function: Any, said: str)
     [
         ({"mutates_args": "x"}, "mutates_args='x' is a string; write mutates_args=(\"x\",)"),
         ({"mutates_args": ("y",)}, "mutates_args names 'y', which is not a parameter"),
-        ({"mutates_args": ("k",)}, "only a tensor can be mutated"),
+        ({"mutates_args": ("k",)}, "but only tensors and lists of tensors can be mutated"),
         ({"data_dependent": ("N",)}, "data_dependent names 'N', but 'x' binds it"),
         ({"data_dependent": ("K",)}, "data_dependent names 'K', which is a dimension of no result"),
         ({"parallel_dims": ("K",)}, "parallel_dims names 'K', which no argument binds"),

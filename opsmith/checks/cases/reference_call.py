@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from opsmith.operators import Operator
-from opsmith.operators.core.arguments import flatten, with_own_lists
+from opsmith.operators.core.arguments import flatten, map_tensors, with_own_lists
 
 
 def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any, list[Tensor]]:
@@ -24,8 +24,7 @@ def run_reference(operator: Operator, arguments: Mapping[str, Any]) -> tuple[Any
     signature = operator.signature
     own = with_own_lists(arguments)
     for parameter in signature.mutated:
-        if own[parameter.name] is not None:
-            own[parameter.name] = own[parameter.name].clone()
+        own[parameter.name] = map_tensors(own[parameter.name], Tensor.clone)
     positional, keywords = operator.split(own)
     returned = operator.reference(*positional, **keywords)
     return returned, flatten(signature, returned, own)

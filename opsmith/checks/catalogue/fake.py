@@ -64,7 +64,10 @@ def _compare(trial: Trial, case: Case, *, symbolic: bool) -> None:
     signature = trial.signature
     arguments = case.make(trial.subject.device)
     returned = trial.call(arguments)
-    real, names = flatten(signature, returned, arguments), output_names(signature, returned)
+    real, names = (
+        flatten(signature, returned, arguments),
+        output_names(signature, returned, arguments),
+    )
     # The shape environment creates symbols for sizes that only the data decides. A fake kernel
     # written by hand needs it too, if the declaration does not name these sizes.
     mode = fake_mode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=False)

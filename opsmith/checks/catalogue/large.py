@@ -27,7 +27,7 @@ from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.numerics.selections import selection_of
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
-from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten
+from opsmith.operators.core.arguments import DTYPES, dtype_name, flatten, map_tensors
 from opsmith.signature import Parameter, Signature, TensorInfo, bind, expressions, result_shapes
 from opsmith.signature.binding import Bindings
 from opsmith.signature.constraints import ValueRange
@@ -98,7 +98,7 @@ def large(trial: Trial) -> None:
         raise Inapplicable(f"the reference refuses {shown}: {error}") from None
     given = dict(values)
     for parameter in trial.signature.mutated:
-        given[parameter.name] = given[parameter.name].clone()
+        given[parameter.name] = map_tensors(given[parameter.name], Tensor.clone)
     for number, (found, expected) in enumerate(zip(_run(trial, given), right, strict=True)):
         if number < len(trial.signature.results):
             selection = selection_of(trial.signature, number, values, right)

@@ -203,9 +203,7 @@ def _each(
 
     refused: set[str] = set()
     part, most = (6, _MOST // 2) if proof.compiles else (3, _MOST)
-    trial.each(
-        one, dtypes=dtypes, examples=trial.some(part), most=most, keep=_writes_are_there(trial)
-    )
+    trial.each(one, dtypes=dtypes, examples=trial.some(part), most=most)
 
 
 def _must_refuse(
@@ -228,15 +226,6 @@ def _must_refuse(
     )
 
 
-def _writes_are_there(trial: Trial) -> Callable[[Case], bool]:
-    """Return a filter that keeps cases in which every mutated argument is present.
-
-    An absent argument has no place among the results.
-    """
-    names = [parameter.name for parameter in trial.signature.mutated]
-    return lambda case: all(case.values[name] is not None for name in names)
-
-
 # --- by an exported model ------------------------------------------------------------------------
 
 
@@ -244,7 +233,7 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     dtypes = _require(trial, target, proof)[:1]
     # The rows of one target use the same samples, so that they share what was compiled for them.
     trial.cases.sampler.name = target.name
-    keep = _kept(trial, proof)
+    keep = _kept(proof)
     telling = telling_cases(trial, dtypes[0], _SMALL, keep)
     exports = ModelExports(trial, target, proof, telling)
 
@@ -273,17 +262,10 @@ def _exported(target: Target, proof: ModelProof, trial: Trial) -> None:
     exports.finish()
 
 
-def _kept(trial: Trial, proof: ModelProof) -> Callable[[Case], bool]:
+def _kept(proof: ModelProof) -> Callable[[Case], bool]:
     """Return a filter that drops cases that a model cannot run through no fault of the operator."""
-    written = _writes_are_there(trial)
-
-    def keep(case: Case) -> bool:
-        if proof.functional and not written(case):
-            return False
-        # A runtime's own operators may reject a size of 0, or divide by it.
-        return not proof.may_refuse or all(tensor.numel() for _, tensor in case.tensors())
-
-    return keep
+    # A runtime's own operators may reject a size of 0, or divide by it.
+    return lambda case: not proof.may_refuse or all(tensor.numel() for _, tensor in case.tensors())
 
 
 def _all_differ(case: Case) -> bool:

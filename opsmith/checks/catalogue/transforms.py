@@ -15,7 +15,7 @@ from opsmith.checks.numerics.oracle import Expected
 from opsmith.checks.protocol import define_check
 from opsmith.checks.trial import Trial
 from opsmith.kernels import HOST
-from opsmith.operators.core.arguments import flatten
+from opsmith.operators.core.arguments import each_tensor, flatten
 from opsmith.signature import Parameter, Result, Signature, expressions
 from opsmith.signature.expressions import Name
 from opsmith.signature.shapes import Fixed, Shape, Variadic
@@ -132,7 +132,9 @@ def _slice_truth(
     signature: Signature, truth: Expected, dim: str, start: int, length: int
 ) -> Expected:
     """Return the right results for a slice."""
-    owners: list[Result | Parameter] = [*signature.results, *signature.mutated]
+    owners: list[Result | Parameter] = [*signature.results]
+    for parameter in signature.mutated:
+        owners += [parameter] * len(each_tensor(truth.arguments[parameter.name]))
     if len(owners) != len(truth.values):
         raise Inapplicable("lists of results cannot be sliced")
 

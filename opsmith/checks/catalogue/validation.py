@@ -358,6 +358,9 @@ def _bad_list(
     name, value = parameter.name, arguments[parameter.name]
     if name in signature.nonempty:
         yield _Bad(f"{name!r} without tensors", _with(arguments, name, []), (name,))
+    if parameter.mutated and value[0].numel():
+        twice = [*value, value[0]]
+        yield _Bad(f"{name!r} with one tensor twice", _with(arguments, name, twice), (name,))
     type_ = parameter.tensor_type
     if type_ is None or type_.shape is None or type_.shape.variadic is not None:
         return

@@ -16,7 +16,7 @@ from opsmith.checks.harness.symbolize import innermost
 from opsmith.checks.isolation.fork_detection import FORK_CODE
 from opsmith.kernels.build.scratch import scratch_folder
 from opsmith.kernels.build.watchdog import watched
-from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor
+from opsmith.operators.core.arguments import DTYPES, dtype_name, each_tensor, every_tensor_in
 from opsmith.signature import Parameter, ScalarType, SequenceType, Signature
 
 _CODES = {
@@ -393,11 +393,10 @@ def _call(
         memory = reader.take(reader.get("Q"))
         results.append(_from_bytes(memory, _NAMES[code, bits]).reshape(shape))
     blocks = [reader.take(reader.get("Q")) for _ in range(reader.get("I"))]
+    before = every_tensor_in({p.name: arguments[p.name] for p in signature.mutated})
     written = {
-        parameter.name: _rewritten(arguments[parameter.name], block)
-        for parameter, block in zip(
-            [p for p in signature.mutated if arguments[p.name] is not None], blocks, strict=False
-        )
+        name: _rewritten(tensor, block)
+        for (name, tensor), block in zip(before, blocks, strict=False)
     }
     seen = [reader.text() for _ in range(reader.get("I"))]
     remarks = [_placed(reader, build) for _ in range(reader.get("I"))]

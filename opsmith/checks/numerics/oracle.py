@@ -344,7 +344,7 @@ def expected_of(
 
     def evaluate(given: Mapping[str, Any]) -> list[Tensor]:
         returned, flat = run_reference(operator, given)
-        names[:] = output_names(operator.signature, returned)
+        names[:] = output_names(operator.signature, returned, arguments)
         return flat
 
     if known is not None:

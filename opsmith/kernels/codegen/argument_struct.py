@@ -246,7 +246,7 @@ def _parameter(signature: Signature, parameter: Parameter) -> Member:
             type_ = _view(signature, parameter.type, parameter.mutated)
             return Member(name, "const opsmith::DLTensor*", type_, raw, comment)
         case TensorListType(element):
-            view = _view(signature, element, False)
+            view = _view(signature, element, parameter.mutated)
             return Member(name, "opsmith::raw_tensors", f"opsmith::List<{view}>", raw, comment)
         case ScalarType(_, choices) if choices:
             enum = f"{signature.name}_{parameter.name}"

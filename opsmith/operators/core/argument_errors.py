@@ -17,6 +17,7 @@ from torch import Tensor
 from opsmith.compat.torch_dispatch import subclasses_as_tensors
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.operators.core.arguments import IN_GRAPHS, MANY, can_be_functionalised, dtype_name
+from opsmith.operators.core.overlap import keep_apart
 from opsmith.operators.core.unusable import unusable, unusable_here
 from opsmith.operators.core.validation import Validator
 from opsmith.signature import (
@@ -95,6 +96,7 @@ def _refused(signature: Signature, arguments: dict[str, Any]) -> ArgumentError |
     """Return the error that validation in Python raises, or `None` where it raises none."""
     try:
         Validator(signature)(arguments)
+        keep_apart(signature)(arguments)
     except ArgumentError as refused:
         return refused
     except Exception:  # under a transform, tensors may have no values to check

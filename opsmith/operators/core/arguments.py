@@ -161,7 +161,7 @@ def tensors(arguments: Mapping[str, Any], signature: Signature) -> list[Tensor]:
     return [item for p in signature.tensors for item in each_tensor(arguments[p.name])]
 
 
-def output_names(signature: Signature, returned: Any) -> list[str]:
+def output_names(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of the tensors that `flatten` returns: results, then written arguments."""
     names: list[str] = []
     many = returned if len(signature.results) > 1 else [returned] * len(signature.results)
@@ -171,7 +171,8 @@ def output_names(signature: Signature, returned: Any) -> list[str]:
             names.extend(f"{shown}[{position}]" for position in range(len(value)))
         else:
             names.append(shown)
-    names.extend(f"{parameter.name} (written into)" for parameter in signature.mutated)
+    written = {parameter.name: arguments[parameter.name] for parameter in signature.mutated}
+    names.extend(f"{name} (written into)" for name, _ in every_tensor_in(written))
     return names
 
 
@@ -182,9 +183,7 @@ def flatten(signature: Signature, returned: Any, arguments: Mapping[str, Any]) -
     for value in many:
         found.extend(value if isinstance(value, list | tuple) else [value])
     for parameter in signature.mutated:
-        value = arguments[parameter.name]
-        if value is not None:
-            found.append(value)
+        found.extend(each_tensor(arguments[parameter.name]))
     return found
 
 

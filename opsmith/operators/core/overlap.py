@@ -5,14 +5,18 @@ C++ adapters do the same: see ``kernels/include/opsmith/detail/overlap.h``.
 
 from __future__ import annotations
 
+import bisect
+import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from opsmith.errors import ArgumentError
-from opsmith.signature import Parameter, Signature
+from opsmith.operators.core.arguments import each_tensor, map_tensors
+from opsmith.signature import Signature
 from opsmith.signature.binding import show_sizes
 
 KeepApart = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -29,36 +33,86 @@ def keep_apart(signature: Signature) -> KeepApart:
         signature: the operator's signature.
 
     Returns:
-        A function of the call's arguments; it raises `ArgumentError` if two written tensors
-        overlap.
+        A function of the call's arguments; it raises `ArgumentError` if two written arguments
+        overlap. `refuse_overlap` compares the tensors of one list.
     """
-    written = [parameter for parameter in signature.mutated if parameter.is_tensor]
+    written = signature.mutated
     read = [parameter for parameter in signature.tensors if not parameter.mutated]
 
     def apart(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        into = [(p, arguments[p.name]) for p in written if arguments[p.name] is not None]
-        for position, (parameter, tensor) in enumerate(into):
-            for other, earlier in into[:position]:
-                if _share_elements(tensor, earlier):
-                    raise _refused(signature, other, parameter)
-        kept = dict(arguments)
-        spans = [_span(tensor) for _, tensor in into]
-        for parameter in read:
+        into: list[tuple[str, Any, _Spans]] = []
+        for parameter in written:
             value = arguments[parameter.name]
-            if isinstance(value, Tensor):
-                kept[parameter.name] = _away_from(spans, value)
-            elif value is not None:
-                kept[parameter.name] = [_away_from(spans, item) for item in value]
+            for name, tensor in _items(parameter.name, value):
+                for other, earlier, spans in into:
+                    shared = spans.first_shared(tensor)
+                    if shared is not None:
+                        raise _refused(signature, _item(other, earlier, shared), name)
+            into.append((parameter.name, value, _Spans(each_tensor(value))))
+        kept = dict(arguments)
+        every = [spans for _, _, spans in into]
+        for parameter in read:
+            kept[parameter.name] = map_tensors(
+                arguments[parameter.name], functools.partial(_away_from, every)
+            )
         return kept
 
     return apart if written else lambda arguments: arguments
 
 
-def _refused(signature: Signature, one: Parameter, other: Parameter) -> ArgumentError:
+def _items(name: str, value: Any) -> list[tuple[str, Tensor]]:
+    """Return the tensors of an argument with their names: ``x``, or ``xs[0]`` in a list."""
+    return [(_item(name, value, place), one) for place, one in enumerate(each_tensor(value))]
+
+
+def _item(name: str, value: Any, place: int) -> str:
+    return f"{name}[{place}]" if isinstance(value, list | tuple) else name
+
+
+def _refused(signature: Signature, one: str, other: str) -> ArgumentError:
     return ArgumentError(
-        f"{signature.qualname}: arguments {one.name!r} and {other.name!r} are both written, but "
+        f"{signature.qualname}: arguments {one!r} and {other!r} are both written, but "
         "share memory. Pass a clone."
     )
+
+
+class _Spans:
+    """The address ranges of written tensors, in order.
+
+    So a tensor of a long list is not compared with each of the others.
+
+    Args:
+        tensors: the tensors.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        spans = ((*_span(tensor), place) for place, tensor in enumerate(tensors))
+        self._spans = sorted(span for span in spans if span[0] < span[1])
+        #: The furthest end up to each span.
+        self._reached = list(itertools.accumulate((end for _, end, _ in self._spans), max))
+
+    def meeting(self, tensor: Tensor) -> Iterator[int]:
+        """Yield the places of the tensors whose address ranges meet that of a tensor."""
+        start, stop = _span(tensor)
+        if start == stop:
+            return
+        for at in range(bisect.bisect_left(self._spans, (stop,)) - 1, -1, -1):
+            if self._reached[at] <= start:
+                return
+            _, end, place = self._spans[at]
+            if end > start:
+                yield place
+
+    def first_shared(self, tensor: Tensor, before: int | None = None) -> int | None:
+        """Return the first place whose tensor shares elements with a tensor.
+
+        Args:
+            tensor: the tensor.
+            before: the place before which to look; by default all are compared.
+        """
+        places = sorted(p for p in self.meeting(tensor) if before is None or p < before)
+        return next((p for p in places if _share_elements(tensor, self._tensors[p])), None)
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
@@ -75,25 +129,40 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def _away_from(spans: list[tuple[int, int]], tensor: Tensor) -> Tensor:
-    own = _span(tensor)
-    return tensor.clone() if any(_meet(own, span) for span in spans) else tensor
+def _away_from(every: Sequence[_Spans], tensor: Tensor) -> Tensor:
+    meets = any(True for spans in every for _ in spans.meeting(tensor))
+    return tensor.clone() if meets else tensor
 
 
-def refuse_overlap(signature: Signature, name: str, value: Tensor | None) -> None:
+def refuse_overlap(signature: Signature, name: str, value: Any) -> None:
     """Refuse a written argument in which two elements share an address.
 
+    Args:
+        signature: the operator's signature.
+        name: the name of the argument.
+        value: a tensor, a list of tensors, or `None`.
+
     Raises:
-        ArgumentError: two elements share an address.
+        ArgumentError: two elements of a tensor, or of two tensors of a list, share an address.
     """
-    if value is None or value.is_contiguous() or not _overlaps_itself(value):
-        return
-    why = f"shape {show_sizes(value.shape)} with strides {show_sizes(value.stride())}"
-    for axis, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+    for item, tensor in _items(name, value):
+        if not tensor.is_contiguous() and _overlaps_itself(tensor):
+            raise _refused_alone(signature, item, tensor)
+    if isinstance(value, list | tuple):
+        spans = _Spans(value)
+        for place, tensor in enumerate(value):
+            shared = spans.first_shared(tensor, place)
+            if shared is not None:
+                raise _refused(signature, f"{name}[{shared}]", f"{name}[{place}]")
+
+
+def _refused_alone(signature: Signature, name: str, tensor: Tensor) -> ArgumentError:
+    why = f"shape {show_sizes(tensor.shape)} with strides {show_sizes(tensor.stride())}"
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             why = f"dimension {axis} was expanded to {size}"
             break
-    raise ArgumentError(
+    return ArgumentError(
         f"{signature.qualname}: argument {name!r} is written, but its elements share memory: "
         f"{why}. Pass a clone."
     )

@@ -56,7 +56,7 @@ class Validator:
             for p in signature.parameters
         ]
         self._constrained = [p for p in signature.tensors if p.constraints]
-        self._mutated = [p for p in signature.mutated if p.is_tensor]
+        self._mutated = signature.mutated
         self._known_shapes = signature.shaped and not signature.data_dependent
         # Checks of values cannot be cached: they run in each call.
         positional = not any(parameter.keyword_only for parameter in signature.parameters)

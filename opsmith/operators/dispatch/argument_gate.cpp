@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 namespace {
@@ -169,44 +170,91 @@ struct Kernel {
 };
 using Kernels = std::deque<Kernel>;
 
+// The tensors of one argument that a call writes.
+class Written {
+ public:
+  Written(const char* name, const c10::IValue& value) : name_(name), is_list_(!value.isTensor()) {
+    if (is_list_) {
+      for (const c10::IValue& item : value.toListRef()) views_.push_back(describe(item.toTensor()));
+    } else {
+      views_.push_back(describe(value.toTensor()));
+    }
+  }
+
+  // Refuses a tensor whose elements share memory, and two in a list that share memory.
+  void require_own_elements(const char* op) {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      const std::string name = opsmith::detail::item_name(name_, place(i));
+      opsmith::detail::require_own_elements(op, name.c_str(), views_[i]);
+    }
+    if (!is_list_) return;
+    spans_.emplace(views_.data(), count());
+    opsmith::detail::require_apart(op, name_, *spans_, count());
+  }
+  void require_apart(const char* op, const Written& earlier) const {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      if (earlier.is_list_) {
+        opsmith::detail::require_apart(op, name_, views_[i], place(i), earlier.name_,
+                                       *earlier.spans_);
+      } else if (opsmith::detail::share_elements(views_[i], earlier.views_[0])) {
+        opsmith::detail::refuse_shared(op, name_, place(i), earlier.name_, -1);
+      }
+    }
+  }
+  bool meets(const DLTensor& tensor) const {
+    return is_list_ ? spans_->meet(tensor) : opsmith::detail::spans_meet(tensor, views_[0]);
+  }
+
+ private:
+  int64_t count() const { return static_cast<int64_t>(views_.size()); }
+  int64_t place(size_t i) const { return is_list_ ? static_cast<int64_t>(i) : -1; }
+
+  const char* name_;
+  bool is_list_;
+  c10::SmallVector<DLTensor, 1> views_;
+  std::optional<opsmith::detail::Spans> spans_;  // of a list; points into `views_`
+};
+
 // Copies read-only tensors that lie in memory which the call writes, so that the call does not
 // change them. Refuses a written tensor whose elements share memory, and two that share memory.
 void keep_apart(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!op.schema().is_mutable()) return;
   const auto& declared = op.schema().arguments();
+  const char* const name = op.schema().name().c_str();
   const size_t first = stack.size() - declared.size();
   const auto is_written = [&](size_t i) {
-    const c10::IValue& value = stack[first + i];
     const auto* alias = declared[i].alias_info();
-    return alias != nullptr && alias->isWrite() && value.isTensor() && value.toTensor().defined();
+    return alias != nullptr && alias->isWrite();
   };
-  const auto away_from = [](const at::Tensor& tensor, const at::Tensor& written) {
-    if (!tensor.defined() || !opsmith::detail::spans_meet(describe(tensor), describe(written)))
-      return tensor;
+  c10::SmallVector<Written, 4> written;
+  written.reserve(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    const bool present = value.isTensor() ? value.toTensor().defined() : value.isTensorList();
+    if (!is_written(i) || !present) continue;
+    written.emplace_back(declared[i].name().c_str(), value);
+    written.back().require_own_elements(name);
+  }
+  for (size_t i = 0; i < written.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) written[i].require_apart(name, written[j]);
+  }
+  const auto apart = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    const DLTensor view = describe(tensor);
+    const auto meets = [&](const Written& one) { return one.meets(view); };
+    if (std::none_of(written.begin(), written.end(), meets)) return tensor;
     const at::AutoDispatchBelowADInplaceOrView guard;
     return tensor.clone(at::MemoryFormat::Contiguous);
   };
   for (size_t i = 0; i < declared.size(); ++i) {
-    if (!is_written(i)) continue;
-    const at::Tensor written = stack[first + i].toTensor();
-    const char* const name = declared[i].name().c_str();
-    opsmith::detail::require_own_elements(op.schema().name().c_str(), name, describe(written));
-    for (size_t j = 0; j < declared.size(); ++j) {
-      c10::IValue& value = stack[first + j];
-      if (is_written(j)) {
-        if (j <= i) continue;
-        opsmith::detail::require_apart(op.schema().name().c_str(), declared[j].name().c_str(),
-                                       describe(value.toTensor()), name, describe(written));
-        continue;
-      }
-      if (value.isTensor()) {
-        value = away_from(value.toTensor(), written);
-      } else if (value.isTensorList()) {
-        c10::List<at::Tensor> apart;
-        for (const at::Tensor& item : value.toTensorList())
-          apart.push_back(away_from(item, written));
-        value = apart;
-      }
+    c10::IValue& value = stack[first + i];
+    if (is_written(i)) continue;
+    if (value.isTensor()) {
+      value = apart(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& item : value.toTensorList()) list.push_back(apart(item));
+      value = list;
     }
   }
 }
@@ -220,7 +268,7 @@ class Contiguous {
       if (arrival[i] == 's') continue;
       c10::IValue& value = stack[first + i];
       if (value.isTensorList()) {
-        each(value);
+        each(value, arrival[i] == 'w');
       } else if (value.isTensor() && value.toTensor().defined()) {
         one(value, arrival[i] == 'w');
       }
@@ -246,12 +294,16 @@ class Contiguous {
     value = copy;
   }
 
-  static void each(c10::IValue& value) {
+  void each(c10::IValue& value, bool written) {
     const c10::List<at::Tensor> tensors = value.toTensorList();
     const auto is_contiguous = [](const at::Tensor& tensor) { return tensor.is_contiguous(); };
     if (std::all_of(tensors.begin(), tensors.end(), is_contiguous)) return;
     c10::List<at::Tensor> copies;
-    for (const at::Tensor& tensor : tensors) copies.push_back(copied(tensor));
+    for (const at::Tensor& tensor : tensors) {
+      copies.push_back(copied(tensor));
+      if (written && !tensor.is_contiguous())
+        written_.emplace_back(tensor, copies.get(copies.size() - 1));
+    }
     value = copies;
   }
 

@@ -42,7 +42,7 @@ from opsmith.compat.torch_dispatch import (
     below_versions,
 )
 from opsmith.errors import DifferentiationError
-from opsmith.operators.core.arguments import MANY, map_tensors
+from opsmith.operators.core.arguments import MANY, each_tensor, map_tensors
 from opsmith.operators.core.lazy import late
 from opsmith.operators.core.source_location import line_of
 
@@ -467,7 +467,7 @@ def increment_versions(operator: Operator) -> Callable[..., Any]:
         with below_versions():
             returned = overload.redispatch(keyset & after, *args, **kwargs)
         torch.autograd.graph.increment_version(
-            [arguments[name] for name in names if arguments[name] is not None]
+            [tensor for name in names for tensor in each_tensor(arguments[name])]
         )
         return returned
 

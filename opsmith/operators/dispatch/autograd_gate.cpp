@@ -65,15 +65,22 @@ class Versions final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
-    c10::SmallVector<c10::IValue, 4> tensors;  // the kernel takes its arguments off the stack
-    for (const size_t i : written_) tensors.push_back((*stack)[stack->size() - count_ + i]);
+    // The kernel takes its arguments off the stack, and the tensors out of lists.
+    c10::SmallVector<at::TensorBase, 4> tensors;
+    for (const size_t i : written_) {
+      const c10::IValue& value = (*stack)[stack->size() - count_ + i];
+      if (value.isTensor()) {
+        tensors.push_back(value.toTensor());
+      } else if (value.isList()) {
+        for (const c10::IValue& item : value.toListRef()) tensors.push_back(item.toTensor());
+      }
+    }
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
     }
-    for (const c10::IValue& value : tensors) {
-      if (!value.isTensor()) continue;  // None
-      c10::TensorImpl* const tensor = value.toTensor().unsafeGetTensorImpl();
+    for (const at::TensorBase& written : tensors) {
+      c10::TensorImpl* const tensor = written.unsafeGetTensorImpl();
       if (!tensor->is_inference()) tensor->bump_version();  // such tensors have no counter
     }
   }

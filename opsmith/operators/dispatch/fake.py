@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opsmith.compat.torch_inductor import take_calls_that_write_nothing
 from opsmith.compat.torch_tracing import demand
 from opsmith.errors import ArgumentError, OpsmithError
 from opsmith.kernels import HOST
-from opsmith.operators.core.arguments import describe
+from opsmith.operators.core.arguments import describe, each_tensor
 from opsmith.operators.core.validation import result_dtype
 from opsmith.signature import Bindings, Signature, TensorType, bind, result_shapes
 from opsmith.signature.calls import named
@@ -97,6 +98,26 @@ def checked_fake(signature: Signature, function: Callable[..., Any]) -> Callable
         return function(*args, **kwargs)
 
     return fake
+
+
+def noticing_no_write(signature: Signature, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a fake kernel so that calls which write nothing can be compiled.
+
+    These are calls in which each argument that is written is `None` or an empty list.
+    """
+    written = signature.mutated
+    if len(signature.results) != 1 or not all(p.optional or p.is_tensor_list for p in written):
+        return function
+    arguments_of = named(signature)
+
+    @functools.wraps(function)
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        if not any(each_tensor(arguments[parameter.name]) for parameter in written):
+            take_calls_that_write_nothing()
+        return function(*args, **kwargs)
+
+    return fake if written else function
 
 
 def check_size(condition: Any, message: Callable[[], str]) -> None:

@@ -24,6 +24,7 @@ _PASSED = {
     "const opsmith::DLTensor*": "AtenTensorHandle",
     "opsmith::DLTensor*": "AtenTensorHandle",
     "opsmith::raw_tensors": "const AtenTensorHandle*",
+    "opsmith::written_tensors": "const AtenTensorHandle*",
     "opsmith::raw_string": "const char*",
     "opsmith::raw_ints": "const int64_t*",
     "opsmith::raw_floats": "const double*",

@@ -172,7 +172,7 @@ def _call(operator: Operator, arguments: dict[str, Any]) -> tuple[list[Tensor], 
     with torch.no_grad():
         returned = operator(*positional, **keywords)
     found = flatten(operator.signature, returned, arguments)
-    names = output_names(operator.signature, returned)
+    names = output_names(operator.signature, returned, arguments)
     return found, names if len(names) == len(found) else [f"result {i}" for i in range(len(found))]
 
 

@@ -94,7 +94,10 @@ def _source(signature: Signature, parameter: Parameter) -> str:
     position = " + ".join(
         [
             str(len(signature.results)),
-            *(f"frame.present({index(p)})" if p.optional else "1" for p in before),
+            *(
+                f"frame.count({index(p)})" if p.optional or p.is_tensor_list else "1"
+                for p in before
+            ),
         ]
     )
     return f"{given}, frame, {position}"

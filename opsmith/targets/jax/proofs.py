@@ -52,7 +52,7 @@ def _batched(
     """Make the same call twice, as the samples of a batch; return the second sample's results."""
     import jax
 
-    from opsmith.targets.jax.runner import to_jax, to_torch, wide
+    from opsmith.targets.jax.runner import arrays_of, to_jax, to_torch, wide
 
     tensors = {parameter.name for parameter in operator.signature.tensors}
     others = {name: value for name, value in arguments.items() if name not in tensors}
@@ -63,8 +63,7 @@ def _batched(
         call = jax.vmap(lambda every: loaded[operator.name](**every, **given), axis_size=2)
         # `samples` may hold no array, so the size of the batch is given above.
         returned = jax.jit(call, compiler_options=_quickly())(samples)
-        many = returned if isinstance(returned, tuple) else (returned,)
-        return [to_torch(value)[1] for value in many]
+        return [to_torch(value)[1] for value in arrays_of(returned)]
 
 
 @functools.cache
@@ -90,7 +89,7 @@ def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
     """
     import jax
 
-    from opsmith.targets.jax.runner import to_jax, to_torch
+    from opsmith.targets.jax.runner import arrays_of, to_jax, to_torch
 
     jax.config.update("jax_enable_x64", True)
     function: Any = loaded[operator.name]
@@ -103,8 +102,7 @@ def _own_call(loaded: LoadedOperators, operator: Operator) -> OwnCall:
 
     def given(returned: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
         del arguments
-        many = returned if isinstance(returned, tuple) else (returned,)
-        return [to_torch(value) for value in many]
+        return [to_torch(value) for value in arrays_of(returned)]
 
     return OwnCall(call, taken, given)
 

@@ -33,8 +33,7 @@ class Loaded(OperatorRunner):
         with wide():
             given = {key: to_jax(value) for key, value in arguments.items()}
             returned = self.functions[name](**given)
-            many = returned if isinstance(returned, tuple) else (returned,)
-            return [to_torch(value) for value in many]
+            return [to_torch(value) for value in arrays_of(returned)]
 
 
 def wide() -> Any:
@@ -61,6 +60,14 @@ def to_jax(value: Any) -> Any:
     array = array_of(value.detach().resolve_conj().resolve_neg().contiguous())
     # Copy, since `device_put` may share memory; `jax.numpy.array` would compile for each shape.
     return jax.device_put(array.copy())
+
+
+def arrays_of(returned: Any) -> list[Any]:
+    """Return the arrays that a function returned, those in lists among them."""
+    import jax
+
+    found: list[Any] = jax.tree.leaves(returned)
+    return found
 
 
 def to_torch(value: Any) -> Tensor:

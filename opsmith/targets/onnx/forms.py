@@ -86,7 +86,22 @@ def chooser(wanted: str | Mapping[str, str], opset: int, library: Library | None
     )
 
 
+def written_list(operator: Operator) -> str:
+    """Return why a node cannot have the new contents of a list; empty if no list is written."""
+    for parameter in operator.signature.mutated:
+        if parameter.is_tensor_list:
+            return (
+                f"writes into the list {parameter.name!r}, and an operator of its own has a fixed "
+                "number of outputs in ONNX. Export it in the inline form, or write into tensors "
+                "that are arguments of their own."
+            )
+    return ""
+
+
 def _standard(operator: Operator, opset: int) -> Choice:
+    problem = written_list(operator)
+    if problem:
+        raise FormError(operator.name, problem)
     best = translation_of(operator, opset)
     note = best.how if isinstance(best.how, str) else best.note
     return Choice(operator, "standard", note, how=best)

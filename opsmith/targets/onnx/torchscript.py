@@ -431,7 +431,8 @@ def _record_types(operator: Operator, arguments: Mapping[str, Any], values: Sequ
         torch_jit.record(value, DTYPES[name], sizes)
     count = len(operator.signature.results)
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
-        value.setType(arguments[parameter.name].type())
+        if arguments[parameter.name] is not None:
+            value.setType(arguments[parameter.name].type())
 
 
 def _traced_dtype(value: Any) -> torch.dtype | None:

@@ -15,6 +15,7 @@ from opsmith.signature import Parameter, Signature, TensorType, expressions
 from opsmith.signature.expressions import Expression, Name
 from opsmith.signature.shapes import Fixed, Variadic
 from opsmith.targets.exporting.operator_export import new_source
+from opsmith.targets.onnx.forms import written_list
 from opsmith.targets.onnx.node import ELEMENT_TYPES, NodeLayout
 from opsmith.targets.onnxruntime.providers import PROVIDERS
 
@@ -34,6 +35,9 @@ def kernel_of(operator: Operator, device: str = HOST) -> KernelSource:
     Raises:
         ExportError: the kernel is missing, or needs PyTorch; the message says which to add.
     """
+    problem = written_list(operator)
+    if problem:
+        raise ExportError(f"{operator.name}: {problem}")
     kernel = operator.kernels.get(device)
     name, provider = operator.signature.name, PROVIDERS[device]
     if kernel is not None and kernel.entry is not None:

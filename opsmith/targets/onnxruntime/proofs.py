@@ -57,8 +57,13 @@ def _opened(operator: Operator) -> Callable[[Mapping[str, Any]], list[Tensor]]:
 
 
 def _no_library(operator: Operator, kernel: Kernel) -> str | None:
+    from opsmith.targets.onnx.forms import written_list
+
     if kernel.device not in ("reference", *PROVIDERS):
         return f"ONNX Runtime runs no kernels for {kernel.device} here"
+    problem = written_list(operator)
+    if problem:
+        return problem
     if kernel.entry is None:
         python = kernel.source is None
         return "the kernel is Python" if python else "the kernel is written against PyTorch"

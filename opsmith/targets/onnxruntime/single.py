@@ -39,10 +39,12 @@ class SingleNode:
         self._layout = NodeLayout(signature)
         inputs = self._layout.inputs(arguments)
         self._names = ["" if value is None else f"input_{i}" for i, value in enumerate(inputs)]
-        self._outputs = [f"output_{i}" for i in range(self._layout.output_count)]
-        node = helper.make_node(
-            signature.name, self._names, self._outputs, domain=signature.namespace
-        )
+        # An argument that is absent has no new contents.
+        absent = [arguments[parameter.name] is None for parameter in signature.mutated]
+        absent = [False] * len(signature.results) + absent
+        outputs = ["" if no_value else f"output_{i}" for i, no_value in enumerate(absent)]
+        self._outputs = [name for name in outputs if name]
+        node = helper.make_node(signature.name, self._names, outputs, domain=signature.namespace)
         for name, value in self._layout.attribute_values(arguments).items():
             kind = helper.AttributeProto.INTS if value == [] else None
             node.attribute.append(helper.make_attribute(name, value, attr_type=kind))

@@ -38,8 +38,15 @@ class Loaded(OperatorRunner):
         returned = self.functions[name](**given)
         many = returned if isinstance(returned, tuple) else (returned,)
         results = [] if returned is None else [to_torch(value) for value in many]
-        written = [given[key] for key in self._written[name]]
-        return results + [to_torch(value) for value in written if value is not None]
+        written = [item for key in self._written[name] for item in each_array(given[key])]
+        return results + [to_torch(value) for value in written]
+
+
+def each_array(value: Any) -> list[Any]:
+    """Return the arrays of an argument: none for `None`, all of a list."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def to_numpy(value: Any) -> Any:

@@ -154,23 +154,31 @@ def test_the_tensors_of_a_call_are_found_in_order() -> None:
     results = (a, [x, y])
     assert [t.item() for t in arguments.flatten(MANY, results, call)] == [0, 1, 2, 3]
     assert [t.item() for t in arguments.flatten(MANY, results, absent)] == [0, 1, 2]
-    assert arguments.output_names(MANY, results) == [
+    assert arguments.output_names(MANY, results, call) == [
         "out0",
         "out1[0]",
         "out1[1]",
         "z (written into)",
     ]
     one = declarations.declared("f(x: Tensor) -> Tensor")
-    assert arguments.output_names(one, a) == ["the result"]
+    assert arguments.output_names(one, a, call) == ["the result"]
     assert arguments.output_names(
-        declarations.declared("f(x: Tensor) -> list[Tensor]"), [a, a]
+        declarations.declared("f(x: Tensor) -> list[Tensor]"), [a, a], call
     ) == [
         "the result[0]",
         "the result[1]",
     ]
     nothing = declarations.declared("f(x: Tensor) -> None; mutates_args=('x',)")
-    assert arguments.output_names(nothing, None) == ["x (written into)"]
+    assert arguments.output_names(nothing, None, {"x": a}) == ["x (written into)"]
     assert arguments.flatten(nothing, None, {"x": a}) == [a]
+    several = declarations.declared(
+        "f(xs: list[Tensor], y: Tensor | None) -> None; mutates_args=('xs', 'y')"
+    )
+    assert arguments.flatten(several, None, {"xs": [a, x], "y": None}) == [a, x]
+    assert arguments.output_names(several, None, {"xs": [a, x], "y": None}) == [
+        "xs[0] (written into)",
+        "xs[1] (written into)",
+    ]
 
 
 def test_the_generic_dtype_is_that_of_the_first_tensor_with_one() -> None:

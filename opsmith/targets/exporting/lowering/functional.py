@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import operator as python_operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +25,15 @@ from torch.overrides import TorchFunctionMode
 from opsmith.compat.torch_ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from opsmith.errors import ExportError
 from opsmith.operators import Operator
-from opsmith.signature.parameters import Parameter, Result, ScalarType, SequenceType, TensorType
+from opsmith.operators.core.arguments import each_tensor, map_tensors
+from opsmith.signature.parameters import (
+    Parameter,
+    Result,
+    ScalarType,
+    SequenceType,
+    TensorListType,
+    TensorType,
+)
 from opsmith.targets.exporting.model import operator_behind, operator_of
 
 _NAMESPACE = "opsmith_functional"
@@ -50,7 +59,7 @@ def twin(operator: Operator, *, traced: bool = False) -> OpOverload:
     if known is not operator:
         if library is not None:
             library._destroy()
-        written = tuple(Result(p.name, _tensor(p.type)) for p in signature.mutated)
+        written = tuple(Result(p.name, _type_of(p)) for p in signature.mutated)
         pure = dataclasses.replace(
             signature,
             namespace=_NAMESPACE,
@@ -115,33 +124,30 @@ def _pure(parameter: Parameter, traced: bool) -> Parameter:
     return dataclasses.replace(parameter, type=type_, default=default, mutated=False)
 
 
-def _tensor(type_: Any) -> TensorType:
-    assert isinstance(type_, TensorType)
-    return type_
+def _type_of(parameter: Parameter) -> TensorType | TensorListType:
+    assert isinstance(parameter.type, TensorType | TensorListType)
+    return parameter.type
 
 
-def functional(
-    operator: Operator, function: Callable[..., Any]
-) -> Callable[..., tuple[Tensor, ...]]:
-    """Wrap `function`, which mutates, so that it returns results and new contents instead."""
+def functional(operator: Operator, function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    """Wrap `function`, which mutates, so that it returns results and new contents instead.
+
+    The new contents of a list are a list; an absent tensor has an empty one in its place.
+    """
     mutated = [parameter.name for parameter in operator.signature.mutated]
+    clone = functools.partial(torch.clone, memory_format=torch.contiguous_format)
 
-    def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         arguments = operator.arguments(args, kwargs)
         for name in mutated:
-            value = arguments[name]
-            if value is None:
-                raise ExportError(
-                    f"{operator.name}: its mutated argument {name!r} is None, which has no place "
-                    "among a node's outputs"
-                )
-            arguments[name] = value.clone(memory_format=torch.contiguous_format)
+            arguments[name] = map_tensors(arguments[name], clone)
         positional, keywords = operator.split(arguments)
         returned = function(*positional, **keywords)
         results = () if returned is None else returned
         if isinstance(results, Tensor):
             results = (results,)
-        return (*results, *(arguments[name] for name in mutated))
+        written = (arguments[name] for name in mutated)
+        return (*results, *(torch.empty(0) if one is None else one for one in written))
 
     return run
 
@@ -156,10 +162,12 @@ def call_twin(operator: Operator, overload: OpOverload, arguments: Mapping[str, 
     """
     positional, keywords = operator.split(arguments)
     made = overload(*positional, **keywords)
-    values = (made,) if isinstance(made, Tensor) else tuple(made)
     count = len(operator.signature.results)
+    values = (made,) if count + len(operator.signature.mutated) == 1 else tuple(made)
     for parameter, value in zip(operator.signature.mutated, values[count:], strict=True):
-        arguments[parameter.name].copy_(value)
+        into = each_tensor(arguments[parameter.name])
+        for tensor, contents in zip(into, each_tensor(value), strict=bool(into)):
+            tensor.copy_(contents)
     results = values[:count]
     return None if not results else results[0] if count == 1 else results
 
@@ -214,31 +222,44 @@ def without_mutation(program: ExportedProgram, operators: Collection[Operator]) 
     return program._update(module, signature)
 
 
+def _contents(value: Any) -> Any:
+    """Return what PyTorch knows of the new contents of an argument: see `functional`."""
+    if value is None:
+        return torch.empty(0, device="meta")
+    if isinstance(value, list | tuple):
+        return [one.meta["val"] for one in value]
+    return value.meta["val"]
+
+
+def _parts(graph: torch.fx.Graph, whole: Node, values: Sequence[Any]) -> list[Node]:
+    """Insert nodes that take the parts of a node's several values, and return them."""
+    parts = []
+    for position, value in enumerate(values):
+        part = graph.call_function(python_operator.getitem, (whole, position))
+        part.meta["val"] = value
+        parts.append(part)
+    return parts
+
+
 def _replace(operator: Operator, node: Node, signature: Any) -> None:
     graph = node.graph
     results = len(operator.signature.results)
     arguments = operator.arguments(node.args, node.kwargs)
     written = [arguments[parameter.name] for parameter in operator.signature.mutated]
-    for value, parameter in zip(written, operator.signature.mutated, strict=True):
-        if value is None:
-            raise ExportError(
-                f"{operator.name}: its mutated argument {parameter.name!r} is None, which has no "
-                "place among a node's outputs"
-            )
     returned = node.meta.get("val")
     values = () if returned is None else returned if results > 1 else (returned,)
     with graph.inserting_before(node):
         call = graph.call_function(twin(operator), node.args, node.kwargs)
-        made = (*values, *(v.meta["val"] for v in written))
+        made = (*values, *map(_contents, written))
         call.meta = {**node.meta, "val": made[0] if len(made) == 1 else made}
-        parts = [call] if len(made) == 1 else []
-        for position, value in enumerate(made if len(made) > 1 else ()):
-            part = graph.call_function(python_operator.getitem, (call, position))
-            part.meta["val"] = value
-            parts.append(part)
+        parts = [call] if len(made) == 1 else _parts(graph, call, made)
         for value, part in zip(written, parts[results:], strict=True):
-            copied = graph.call_function(torch.ops.aten.copy_.default, (value, part))
-            copied.meta["val"] = value.meta["val"]
+            into: list[Any] = each_tensor(value)
+            several = isinstance(value, list | tuple)
+            made_for = _parts(graph, part, part.meta["val"]) if several else [part]
+            for one, contents in zip(into, made_for, strict=bool(into)):
+                copied = graph.call_function(torch.ops.aten.copy_.default, (one, contents))
+                copied.meta["val"] = one.meta["val"]
     if results == 1:
         node.replace_all_uses_with(parts[0])
         if signature is not None:

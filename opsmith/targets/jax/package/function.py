@@ -38,7 +38,7 @@ class Function:
     """An operator as a function of arrays, for jit, vmap and, if it has a derivative, grad.
 
     Arguments that the operator writes into stay unchanged: their new contents are returned after
-    the results.
+    the results, those of a list as a list.
 
     Args:
         signature: signature of the operator.
@@ -76,8 +76,19 @@ class Function:
                 when JAX waits for the result.
         """
         arrays, numbers = split(self.signature, self._named(args, kwargs))
-        results = self._compiled(arrays, numbers)
+        results = self._structured(self._compiled(arrays, numbers), arrays)
         return results[0] if len(results) == 1 else results
+
+    def _structured(self, results: tuple[Any, ...], arrays: Arrays) -> tuple[Any, ...]:
+        """Return the results, with the new contents of each list that is written in a list."""
+        count = len(self.signature.results)
+        found, rest = list(results[:count]), iter(results[count:])
+        for parameter, value in zip(self.signature.tensors, arrays, strict=True):
+            if parameter.mutated and isinstance(value, tuple):
+                found.append([next(rest) for _ in value])
+            elif parameter.mutated and value is not None:
+                found.append(next(rest))
+        return tuple(found)
 
     def _run(self, arrays: Arrays, numbers: Numbers) -> tuple[Any, ...]:
         found = self._with_rules(numbers)(arrays)
@@ -131,8 +142,7 @@ class Function:
             )
         ]
         for parameter in signature.mutated:
-            value = arguments[parameter.name]
-            if value is not None:
+            for value in flat((arguments[parameter.name],)):
                 outputs.append(jax.ShapeDtypeStruct(value.shape, value.dtype))
         call = jax.ffi.ffi_call(self.library.target, outputs)
         return tuple(call(*flat(arrays), **attributes(signature, arguments)))

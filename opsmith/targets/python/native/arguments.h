@@ -102,7 +102,7 @@ class Argument {
         if (!array_.take(libraries, value, parameter.written, tensor_)) throw Misfit{-1};
         return {1, &tensor_};
       case Kind::tensors:
-        return take_tensors(libraries, value);
+        return take_tensors(libraries, value, parameter.written);
       case Kind::integer:
         return {1, keep(number_.integer, as_integer(value))};
       case Kind::floating:
@@ -160,7 +160,7 @@ class Argument {
     return {size, text};
   }
 
-  opsmith_argument take_tensors(Libraries& libraries, nb::handle value) {
+  opsmith_argument take_tensors(Libraries& libraries, nb::handle value, bool written) {
     if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) throw Misfit{-1};
     const nb::tuple items = as_tuple(value);
     arrays_.resize(items.size());
@@ -169,7 +169,7 @@ class Argument {
       if (items[i].is_none()) {
         tensors[i] = {};
         tensors[i].ndim = -1;
-      } else if (!arrays_[i].take(libraries, items[i], false, tensors[i])) {
+      } else if (!arrays_[i].take(libraries, items[i], written, tensors[i])) {
         throw Misfit{static_cast<int64_t>(i)};
       }
     }

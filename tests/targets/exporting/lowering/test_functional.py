@@ -170,15 +170,46 @@ def test_a_twin_whose_size_the_data_decide_can_be_traced() -> None:
         assert seen.tolist() == [1.0]
 
 
-def test_a_written_argument_that_is_none_has_no_output() -> None:
-    x, total, _ = ones()
+def test_a_written_argument_that_is_none_has_an_empty_output() -> None:
     for made in (functional(fold, fold), twin(fold)):
-        with pytest.raises(ExportError) as caught:
-            made(x, total, None)
-        assert str(caught.value) == (
-            "functional_test::fold: its mutated argument 'count' is None, which has no place among "
-            "a node's outputs"
-        )
+        x, total, _ = ones()
+        *_, written, absent = made(x, total, None)
+        assert absent.shape == (0,)
+        assert not torch.equal(written, total)
+
+
+@opsmith.op("functional_test::spread", mutates_args=("xs", "last"))
+def spread(
+    xs: list[Float[Tensor, "..."]], step: float, last: Float[Tensor, "..."] | None = None
+) -> None:
+    for x in xs:
+        x.add_(step)
+    if last is not None:
+        last.mul_(step)
+
+
+def test_a_twin_of_a_written_list_returns_a_list() -> None:
+    xs = [torch.zeros(2), torch.zeros(3, 1)]
+    for made in (functional(spread, spread), twin(spread)):
+        contents, last = made(xs, 2.0, torch.ones(1))
+        assert [one.flatten().tolist() for one in contents] == [[2, 2], [2, 2, 2]]
+        assert last.tolist() == [2] and not any(x.any() for x in xs)
+        assert made([], 2.0, None)[0] == []
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_a_call_that_writes_into_a_list_is_made_functional(absent: bool) -> None:
+    def model(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x, y = x.clone(), y.clone()
+        spread([x, y[0]], 3.0, None if absent else y[1])
+        return x, y
+
+    given = torch.ones(2), torch.ones(2, 2)
+    program = without_mutation(torch.export.export(Call(model), given), [spread])
+    called = {node.target for node in program.graph.nodes}
+    assert twin(spread) in called and spread.overload not in called
+    for one, other in zip(program.module()(*given), model(*given), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_what_a_twin_works_on_is_contiguous() -> None:
@@ -358,14 +389,11 @@ def test_branches_are_made_functional_too() -> None:
         torch.testing.assert_close(found.module()(value), either(value))
 
 
-def test_a_written_argument_of_a_call_that_is_none_is_refused() -> None:
+def test_a_written_argument_of_a_call_that_is_none_is_left_out() -> None:
     program = traced(lambda x: fold(x, x.new_zeros(3), None), torch.ones(2, 3))
-    with pytest.raises(ExportError) as caught:
-        without_mutation(program, [fold])
-    assert str(caught.value) == (
-        "functional_test::fold: its mutated argument 'count' is None, which has no place among a "
-        "node's outputs"
-    )
+    found = without_mutation(program, [fold])
+    x = torch.rand(2, 3)
+    torch.testing.assert_close(found.module()(x), program.module()(x))
 
 
 def test_a_program_that_was_functionalized_is_refused() -> None:

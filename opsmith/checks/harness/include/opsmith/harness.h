@@ -16,13 +16,24 @@ class Argument {
   Raw raw_;
 };
 
-// A mutated tensor is in writable memory already, so beginning and ending a write do nothing.
-template <>
-class Argument<DLTensor*> : public Argument<const DLTensor*> {
+// Tensors that are written lie in writable memory already, so beginning and ending a write do
+// nothing.
+template <typename Raw>
+class Written : public Argument<Raw> {
  public:
-  using Argument<const DLTensor*>::Argument;
+  using Argument<Raw>::Argument;
   void begin_write(const char*, const char*) {}
   void end_write() {}
+};
+
+template <>
+class Argument<DLTensor*> : public Written<const DLTensor*> {
+  using Written::Written;
+};
+
+template <>
+class Argument<written_tensors> : public Written<raw_tensors> {
+  using Written::Written;
 };
 
 class Call : public detail::CallContext {

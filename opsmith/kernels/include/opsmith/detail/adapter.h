@@ -4,11 +4,13 @@
 // of its own, with three types:
 //
 //   Argument<Raw>  an argument as the runtime passes it. Raw is its type in the operator's `_raw`
-//                  struct; `DLTensor*` stands for a tensor that the operator writes.
+//                  struct, but for what the operator writes: `DLTensor*` stands for a tensor, and
+//                  `written_tensors` for a list.
 //     raw()                 the value for the struct, before anything is compared
 //     make_contiguous(name)  for tensors, in a runtime whose tensors may have strides
 //     begin_write(op, name) for written tensors, before the kernel: checks that the tensor can be
-//                           written, and chooses the memory to write into
+//                           written, and chooses the memory to write into. The tensors of a list
+//                           are compared with each other, too
 //     keep_from(other, op, name, other_name)  for tensors, in a runtime where two may share memory:
 //                           makes sure that writing into `other` does not change this one
 //     end_write()           for written tensors, after the kernel
@@ -27,6 +29,13 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace opsmith {
+
+// The type that stands for a `raw_tensors` whose tensors the operator writes.
+struct written_tensors;
+
+}  // namespace opsmith
 
 namespace opsmith::detail {
 

@@ -175,12 +175,22 @@ struct OwnedTensors {
   std::unique_ptr<Handle[]> owners;
 };
 
-template <>
-class Argument<raw_tensors> : OwnedTensors, public aten::TensorListArgument {
+template <bool written>
+class OwnedTensorList : OwnedTensors, public aten::TensorListArgument<written> {
  public:
-  explicit Argument(Optional value) : Argument(value.value) {}
-  explicit Argument(StableIValue value)
-      : OwnedTensors(value), TensorListArgument(tensors.get(), count) {}
+  explicit OwnedTensorList(Optional value) : OwnedTensorList(value.value) {}
+  explicit OwnedTensorList(StableIValue value)
+      : OwnedTensors(value), aten::TensorListArgument<written>(tensors.get(), count) {}
+};
+
+template <>
+class Argument<raw_tensors> : public OwnedTensorList<false> {
+  using OwnedTensorList::OwnedTensorList;
+};
+
+template <>
+class Argument<written_tensors> : public OwnedTensorList<true> {
+  using OwnedTensorList::OwnedTensorList;
 };
 
 // Registers `boxed` for ns::name under a dispatch key, and undoes the registration.

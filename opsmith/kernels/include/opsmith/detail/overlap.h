@@ -153,12 +153,91 @@ inline bool share_elements(const DLTensor& one, const DLTensor& other) {
   return steps.lead();
 }
 
-// Refuses to write into two tensors that share elements.
+// The memory that written tensors span, in order, so that a tensor of a long list meets the others
+// without a comparison with each.
+class Spans {
+ public:
+  // `tensors` outlive this object.
+  Spans(const DLTensor* tensors, int64_t count) : tensors_(tensors) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto [begin, end] = span(tensors[i]);
+      if (begin != end) spans_.push_back({begin, end, nullptr, i});
+    }
+    std::sort(spans_.begin(), spans_.end(),
+              [](const Span& one, const Span& other) { return one.begin < other.begin; });
+    const char* reached = nullptr;
+    for (Span& one : spans_) one.reached = reached = std::max(reached, one.end);
+  }
+
+  const DLTensor& tensor(int64_t item) const { return tensors_[item]; }
+
+  // Whether the memory that a tensor spans meets that of one of these.
+  bool meet(const DLTensor& tensor) const {
+    bool found = false;
+    each_that_meets(tensor, [&](int64_t) { found = true; });
+    return found;
+  }
+
+  // The first of these, among those before `before`, that shares elements with a tensor; -1 if none
+  // does.
+  int64_t first_shared(const DLTensor& tensor, int64_t before = INT64_MAX) const {
+    int64_t first = before;
+    each_that_meets(tensor, [&](int64_t item) {
+      if (item < first && share_elements(tensor, tensors_[item])) first = item;
+    });
+    return first == before ? -1 : first;
+  }
+
+ private:
+  struct Span {
+    const char* begin;
+    const char* end;
+    const char* reached;  // the furthest end up to here
+    int64_t item;
+  };
+
+  template <typename Visit>
+  void each_that_meets(const DLTensor& tensor, Visit&& visit) const {
+    const auto [begin, end] = span(tensor);
+    if (begin == end) return;
+    auto at = std::lower_bound(spans_.begin(), spans_.end(), end,
+                               [](const Span& one, const char* here) { return one.begin < here; });
+    while (at != spans_.begin() && (--at)->reached > begin) {
+      if (at->end > begin) visit(at->item);
+    }
+  }
+
+  const DLTensor* tensors_;
+  std::vector<Span> spans_;
+};
+
+// The name of an argument, or of an item of a list.
+inline std::string item_name(const char* name, int64_t item) {
+  return item < 0 ? name : join(name, "[", item, "]");
+}
+
+// Refuses to write into two tensors that share elements. `item`, `other_item`: the places in lists,
+// -1 for an argument that is a tensor.
+[[noreturn]] inline void refuse_shared(const char* op, const char* name, int64_t item,
+                                       const char* other_name, int64_t other_item) {
+  throw call_error(join(op, ": arguments '", item_name(other_name, other_item), "' and '",
+                        item_name(name, item),
+                        "' are both written, but share memory. Pass a clone."));
+}
 inline void require_apart(const char* op, const char* name, const DLTensor& tensor,
                           const char* other_name, const DLTensor& other) {
-  if (share_elements(tensor, other)) {
-    throw call_error(join(op, ": arguments '", other_name, "' and '", name,
-                          "' are both written, but share memory. Pass a clone."));
+  if (share_elements(tensor, other)) refuse_shared(op, name, -1, other_name, -1);
+}
+inline void require_apart(const char* op, const char* name, const DLTensor& tensor, int64_t item,
+                          const char* other_name, const Spans& others) {
+  const int64_t other = others.first_shared(tensor);
+  if (other >= 0) refuse_shared(op, name, item, other_name, other);
+}
+// The same for the tensors of one list.
+inline void require_apart(const char* op, const char* name, const Spans& tensors, int64_t count) {
+  for (int64_t i = 1; i < count; ++i) {
+    const int64_t other = tensors.first_shared(tensors.tensor(i), i);
+    if (other >= 0) refuse_shared(op, name, i, name, other);
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <opsmith/detail/adapter.h>
 
+#include <optional>
+
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 
@@ -186,6 +188,22 @@ inline Handle copied(AtenTensorHandle tensor, bool written, DLTensor& view, cons
   return copy;
 }
 
+// Refuses to write into a tensor whose elements share memory, or whose storage has become too
+// small.
+inline void require_writable(const char* op, const char* name, AtenTensorHandle tensor,
+                             const DLTensor& view) {
+  detail::require_own_elements(op, name, view);
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  OPSMITH_SHIM(aoti_torch_get_storage_offset(tensor, &offset));
+  OPSMITH_SHIM(aoti_torch_get_storage_size(tensor, &bytes));
+  if (!detail::is_within(view, offset, bytes)) [[unlikely]] {
+    throw call_error(detail::join(op, ": argument '", name,
+                                  "' has a storage that was resized to less than the tensor "
+                                  "takes."));
+  }
+}
+
 // A tensor argument: the caller's tensor, or none, and a contiguous copy if the kernel needs it.
 template <bool written>
 class TensorArgument {
@@ -204,34 +222,31 @@ class TensorArgument {
     if (tensor_ == nullptr || copy_ || detail::is_contiguous(view_)) return;
     copy_ = copied(tensor_, written, view_, name);
   }
-  // The tensor as the kernel gets it; null for None.
-  const DLTensor* view() const { return tensor_ != nullptr ? &view_ : nullptr; }
-  // Keeps the kernel from changing this tensor when it writes into another one: copies this tensor
-  // if it is only read, and refuses the call if it is written as well.
-  void keep_from(const TensorArgument<true>& other, const char* op, const char* name,
-                 const char* other_name) {
-    const DLTensor* taken = other.view();
-    if (tensor_ == nullptr || taken == nullptr) return;
+  // For a written tensor: whether the memory that another one spans meets that of this one.
+  bool meets(const DLTensor& other) const {
+    return tensor_ != nullptr && detail::spans_meet(other, view_);
+  }
+  // For a written tensor: refuses the call if another written one, an item of a list or -1, shares
+  // elements with it.
+  void require_apart(const char* op, const char* name, const char* other_name,
+                     const DLTensor& other, int64_t item) const {
+    if (tensor_ != nullptr && detail::share_elements(other, view_)) {
+      detail::refuse_shared(op, other_name, item, name, -1);
+    }
+  }
+  // Keeps the kernel from changing this tensor when it writes into another argument: copies this
+  // tensor if it is only read, and refuses the call if it is written as well.
+  template <typename Written>
+  void keep_from(const Written& other, const char* op, const char* name, const char* other_name) {
+    if (tensor_ == nullptr) return;
     if constexpr (!written) {
-      if (!copy_ && detail::spans_meet(view_, *taken)) {
-        copy_ = copied(tensor_, written, view_, name);
-      }
+      if (!copy_ && other.meets(view_)) copy_ = copied(tensor_, written, view_, name);
     } else {
-      detail::require_apart(op, name, view_, other_name, *taken);
+      other.require_apart(op, other_name, name, view_, -1);
     }
   }
   void begin_write(const char* op, const char* name) const {
-    if (tensor_ == nullptr) return;
-    detail::require_own_elements(op, name, view_);
-    int64_t offset = 0;
-    int64_t bytes = 0;
-    OPSMITH_SHIM(aoti_torch_get_storage_offset(tensor_, &offset));
-    OPSMITH_SHIM(aoti_torch_get_storage_size(tensor_, &bytes));
-    if (!detail::is_within(view_, offset, bytes)) [[unlikely]] {
-      throw call_error(detail::join(op, ": argument '", name,
-                                    "' has a storage that was resized to less than the tensor "
-                                    "takes."));
-    }
+    if (tensor_ != nullptr) require_writable(op, name, tensor_, view_);
   }
   // Copies the values that the kernel wrote back into the caller's tensor.
   void end_write() {
@@ -247,6 +262,7 @@ class TensorArgument {
 };
 
 // Several tensors of the caller; a count of -1 stands for None.
+template <bool written>
 class TensorListArgument {
  public:
   TensorListArgument(const AtenTensorHandle* tensors, int64_t count)
@@ -258,7 +274,7 @@ class TensorListArgument {
   raw_tensors raw() {
     for (int64_t i = 0; i < count_; ++i) {
       if (is_defined(tensors_[i])) {
-        describe(tensors_[i], false, views_[i]);
+        describe(tensors_[i], written, views_[i]);
       } else {
         views_[i].ndim = -1;
       }
@@ -268,16 +284,37 @@ class TensorListArgument {
   void make_contiguous(const char* name) {
     for (int64_t i = 0; i < count_; ++i) {
       if (!copies_[i] && !detail::is_contiguous(views_[i])) {
-        copies_[i] = copied(tensors_[i], false, views_[i], name);
+        copies_[i] = copied(tensors_[i], written, views_[i], name);
       }
     }
   }
-  // See TensorArgument.
-  void keep_from(const TensorArgument<true>& other, const char*, const char* name, const char*) {
-    for (int64_t i = 0; i < count_ && other.view() != nullptr; ++i) {
-      if (!copies_[i] && detail::spans_meet(views_[i], *other.view())) {
-        copies_[i] = copied(tensors_[i], false, views_[i], name);
+  // These do what those of TensorArgument do, for each tensor.
+  bool meets(const DLTensor& other) const { return spans_->meet(other); }
+  void require_apart(const char* op, const char* name, const char* other_name,
+                     const DLTensor& other, int64_t item) const {
+    detail::require_apart(op, other_name, other, item, name, *spans_);
+  }
+  template <typename Written>
+  void keep_from(const Written& other, const char* op, const char* name, const char* other_name) {
+    for (int64_t i = 0; i < count_; ++i) {
+      if constexpr (written) {
+        other.require_apart(op, other_name, name, views_[i], i);
+      } else if (!copies_[i] && other.meets(views_[i])) {
+        copies_[i] = copied(tensors_[i], written, views_[i], name);
       }
+    }
+  }
+  void begin_write(const char* op, const char* name) {
+    for (int64_t i = 0; i < count_; ++i) {
+      require_writable(op, detail::item_name(name, i).c_str(), tensors_[i], views_[i]);
+    }
+    spans_.emplace(views_.get(), count_);
+    detail::require_apart(op, name, *spans_, count_);
+  }
+  void end_write() {
+    const NoGrad guard;
+    for (int64_t i = 0; i < count_; ++i) {
+      if (copies_[i]) OPSMITH_SHIM(aoti_torch_copy_(tensors_[i], copies_[i].get(), 0));
     }
   }
 
@@ -288,6 +325,7 @@ class TensorListArgument {
   int64_t count_;
   std::unique_ptr<Handle[]> copies_;
   std::unique_ptr<DLTensor[]> views_;
+  std::optional<detail::Spans> spans_;  // of written tensors, from begin_write on
 };
 
 // Makes a device current for the length of a call.

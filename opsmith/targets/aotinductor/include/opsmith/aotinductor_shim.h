@@ -112,13 +112,23 @@ class Argument<DLTensor*> : public BorrowedTensor<true> {
   using BorrowedTensor::BorrowedTensor;
 };
 
-template <>
-class Argument<raw_tensors> : public aten::TensorListArgument {
+template <bool written>
+class BorrowedTensorList : public aten::TensorListArgument<written> {
  public:
-  using TensorListArgument::TensorListArgument;
-  Argument(const AtenTensorHandle** tensors, int64_t count)
-      : TensorListArgument(tensors == nullptr ? nullptr : *tensors,
-                           tensors == nullptr ? -1 : count) {}
+  using Base = aten::TensorListArgument<written>;
+  using Base::Base;
+  BorrowedTensorList(const AtenTensorHandle** tensors, int64_t count)
+      : Base(tensors == nullptr ? nullptr : *tensors, tensors == nullptr ? -1 : count) {}
+};
+
+template <>
+class Argument<raw_tensors> : public BorrowedTensorList<false> {
+  using BorrowedTensorList::BorrowedTensorList;
+};
+
+template <>
+class Argument<written_tensors> : public BorrowedTensorList<true> {
+  using BorrowedTensorList::BorrowedTensorList;
 };
 
 }  // namespace opsmith::compiled

@@ -107,7 +107,10 @@ class Frame {
     if (first + count > frame_->args.size) throw std::runtime_error("the call has too few buffers");
     return {reinterpret_cast<const XLA_FFI_Buffer* const*>(frame_->args.args) + first, count};
   }
-  bool present(int64_t index) const { return counts_ == nullptr || counts_[index] >= 0; }
+  // The number of buffers of an argument.
+  int64_t count(int64_t index) const {
+    return counts_ == nullptr ? 1 : std::max<int64_t>(counts_[index], 0);
+  }
   const XLA_FFI_Buffer& result(int64_t position) const {
     if (position >= frame_->rets.size) throw std::runtime_error("the call has too few results");
     return *static_cast<const XLA_FFI_Buffer*>(frame_->rets.rets[position]);
@@ -189,6 +192,14 @@ class Argument<const DLTensor*> {
   TensorView tensor_;
 };
 
+// Copies a tensor into the buffer of a result, which the view describes from then on.
+inline void copy_into(const XLA_FFI_Buffer& result, TensorView& tensor) {
+  const DLTensor& before = tensor.view();
+  const size_t bytes = static_cast<size_t>(detail::numel(before)) * before.dtype.bits / 8;
+  if (bytes > 0 && result.data != before.data) std::memcpy(result.data, before.data, bytes);
+  tensor.describe(result);
+}
+
 // JAX's values are immutable: the kernel writes into a copy, which becomes a result.
 template <>
 class Argument<DLTensor*> : public Argument<const DLTensor*> {
@@ -197,12 +208,7 @@ class Argument<DLTensor*> : public Argument<const DLTensor*> {
       : Argument<const DLTensor*>(buffers), frame_(frame), position_(position) {}
 
   void begin_write(const char*, const char*) {
-    if (buffers_.count <= 0) return;
-    const DLTensor& before = tensor_.view();
-    const XLA_FFI_Buffer& written = frame_.result(position_);
-    const size_t bytes = static_cast<size_t>(detail::numel(before)) * before.dtype.bits / 8;
-    if (bytes > 0 && written.data != before.data) std::memcpy(written.data, before.data, bytes);
-    tensor_.describe(written);
+    if (buffers_.count > 0) copy_into(frame_.result(position_), tensor_);
   }
   void end_write() const {}
 
@@ -225,10 +231,30 @@ class Argument<raw_tensors> {
   }
   raw_tensors raw() const { return {count_, views_.data()}; }
 
- private:
+ protected:
   int64_t count_;
   std::vector<TensorView> tensors_;
   std::vector<DLTensor> views_;
+};
+
+// The results of a list begin at `position`.
+template <>
+class Argument<written_tensors> : public Argument<raw_tensors> {
+ public:
+  Argument(Frame::Buffers buffers, const Frame& frame, int64_t position)
+      : Argument<raw_tensors>(buffers), frame_(frame), position_(position) {}
+
+  void begin_write(const char*, const char*) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      copy_into(frame_.result(position_ + static_cast<int64_t>(i)), tensors_[i]);
+      views_[i] = tensors_[i].view();
+    }
+  }
+  void end_write() const {}
+
+ private:
+  const Frame& frame_;
+  int64_t position_;
 };
 
 // The Context of one call, with XLA's threads. Scratch memory is allocated on the host, since XLA's

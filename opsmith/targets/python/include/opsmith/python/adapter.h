@@ -6,6 +6,8 @@
 #include <opsmith/python/copy.h>
 #include <opsmith/python/host.h>
 
+#include <optional>
+
 namespace opsmith::python {
 
 // The error of a kernel that failed. Other errors mean that an argument does not fit.
@@ -53,13 +55,10 @@ class Argument<const DLTensor*> {
   void make_contiguous(const char* name) {
     if (given_ != nullptr && !detail::is_contiguous(view_)) copy_.take(view_, name);
   }
-  // Returns the tensor for the kernel; null for None.
-  const DLTensor* view() const { return given_ != nullptr ? &view_ : nullptr; }
   // Copies this argument, which is only read, if it overlaps one that is written.
   template <typename Written>
   void keep_from(const Written& other, const char*, const char* name, const char*) {
-    if (given_ == nullptr || other.view() == nullptr) return;
-    if (detail::spans_meet(view_, *other.view())) copy_.take(view_, name);
+    if (given_ != nullptr && other.meets(view_)) copy_.take(view_, name);
   }
 
  protected:
@@ -76,10 +75,21 @@ class Argument<DLTensor*> : public Argument<const DLTensor*> {
   void begin_write(const char* op, const char* name) const {
     if (given_ != nullptr) detail::require_own_elements(op, name, *given_);
   }
-  void keep_from(const Argument& other, const char* op, const char* name,
+  // Whether the memory that another tensor spans meets that of this one.
+  bool meets(const DLTensor& other) const {
+    return given_ != nullptr && detail::spans_meet(other, view_);
+  }
+  // Refuses the call if another written tensor, an item of a list or -1, shares elements with it.
+  void require_apart(const char* op, const char* name, const char* other_name,
+                     const DLTensor& other, int64_t item) const {
+    if (given_ != nullptr && detail::share_elements(other, view_)) {
+      detail::refuse_shared(op, other_name, item, name, -1);
+    }
+  }
+  template <typename Written>
+  void keep_from(const Written& other, const char* op, const char* name,
                  const char* other_name) const {
-    if (given_ == nullptr || other.view() == nullptr) return;
-    detail::require_apart(op, name, view_, other_name, *other.view());
+    if (given_ != nullptr) other.require_apart(op, other_name, name, view_, -1);
   }
   void end_write() const {
     if (given_ != nullptr) copy_.give(*given_);
@@ -100,18 +110,54 @@ class Argument<raw_tensors> {
       if (!detail::is_contiguous(views_[i])) copies_[i].take(views_[i], name);
     }
   }
-  void keep_from(const Argument<DLTensor*>& other, const char*, const char* name, const char*) {
-    for (size_t i = 0; i < size() && other.view() != nullptr; ++i) {
-      if (detail::spans_meet(views_[i], *other.view())) copies_[i].take(views_[i], name);
+  template <typename Written>
+  void keep_from(const Written& other, const char*, const char* name, const char*) {
+    for (size_t i = 0; i < size(); ++i) {
+      if (other.meets(views_[i])) copies_[i].take(views_[i], name);
     }
   }
 
- private:
+ protected:
   size_t size() const { return static_cast<size_t>(std::max<int64_t>(count_, 0)); }
 
   int64_t count_;
   std::vector<DLTensor> views_;
   std::vector<Copy> copies_;
+};
+
+// A list of arrays that are written; its functions do what those of an array do, for each.
+template <>
+class Argument<written_tensors> : public Argument<raw_tensors> {
+ public:
+  explicit Argument(const opsmith_argument& given)
+      : Argument<raw_tensors>(given), given_(detail::items<DLTensor>(given)) {}
+
+  void begin_write(const char* op, const char* name) {
+    for (int64_t i = 0; i < count_; ++i) {
+      detail::require_own_elements(op, detail::item_name(name, i).c_str(), given_[i]);
+    }
+    spans_.emplace(given_, count_);
+    detail::require_apart(op, name, *spans_, count_);
+  }
+  bool meets(const DLTensor& other) const { return spans_->meet(other); }
+  void require_apart(const char* op, const char* name, const char* other_name,
+                     const DLTensor& other, int64_t item) const {
+    detail::require_apart(op, other_name, other, item, name, *spans_);
+  }
+  template <typename Written>
+  void keep_from(const Written& other, const char* op, const char* name,
+                 const char* other_name) const {
+    for (int64_t i = 0; i < count_; ++i) {
+      other.require_apart(op, other_name, name, given_[i], i);
+    }
+  }
+  void end_write() const {
+    for (size_t i = 0; i < size(); ++i) copies_[i].give(given_[i]);
+  }
+
+ private:
+  const DLTensor* given_;
+  std::optional<detail::Spans> spans_;  // from begin_write on
 };
 
 // The Context of one call, with the module's threads and host memory.
