@@ -16,6 +16,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .title { font-weight: 600; }
 .note { fill: #656d76; }
 .bar { fill: #3b82c4; }
+.second { fill: #c47f3b; }
 .reference { fill: #8c959f; }
 .spread { stroke: #1f2328; stroke-width: 1.5; }
 @media (prefers-color-scheme: dark) {
@@ -34,9 +35,7 @@ def to_svg(benchmark: Benchmark) -> str:
     The length of a bar is the median time, relative to the longest bar of its group; the line over
     its end is the interquartile range of the rounds.
     """
-    root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
-    ElementTree.SubElement(root, "title").text = "Times of kernels and runtimes"
-    ElementTree.SubElement(root, "style").text = _STYLE
+    root = picture("Times of kernels and runtimes")
     bottom = float(_MARGIN)
     for group in benchmark.groups():
         timed = [figure for figure in group if figure.seconds]
@@ -51,12 +50,12 @@ def _add_group(root: ElementTree.Element, figures: Sequence[Figure], top: float)
     """Draw one group below `top`, and return its bottom edge."""
     first = figures[0]
     words = "  ".join(word for word in (first.operator, first.sizes, first.dtype) if word)
-    _text(root, _MARGIN, top + 18, words, "title")
+    text(root, _MARGIN, top + 18, words, "title")
     longest = max(max(_middle(figure)[1], figure.median) for figure in figures)
     for row, figure in enumerate(figures):
         y = top + _TITLE + row * _ROW
         end = _NAMES + _BARS * figure.median / longest
-        _text(root, _NAMES - 8, y, figure.name, anchor="end")
+        text(root, _NAMES - 8, y, figure.name, anchor="end")
         bar = ElementTree.SubElement(root, "rect", x=str(_NAMES), y=f"{y - 12:.0f}", height="14")
         bar.set("width", f"{max(end - _NAMES, 1):.1f}")
         bar.set("class", "reference" if figure.name == "reference" else "bar")
@@ -66,7 +65,7 @@ def _add_group(root: ElementTree.Element, figures: Sequence[Figure], top: float)
         told = show_seconds(figure.median)
         if figure.speedup is not None and figure.name != "reference":
             told += f", {figure.speedup:.2g} ×"
-        _text(root, max(end, high) + 6, y, told, "note")
+        text(root, max(end, high) + 6, y, told, "note")
     return top + _TITLE + len(figures) * _ROW
 
 
@@ -78,11 +77,20 @@ def _middle(figure: Figure) -> tuple[float, float]:
     return low, high
 
 
-def _text(
-    root: ElementTree.Element, x: float, y: float, text: str, kind: str = "", anchor: str = "start"
+def picture(title: str) -> ElementTree.Element:
+    """Return an empty picture with the colours of all of opsmith's."""
+    root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
+    ElementTree.SubElement(root, "title").text = title
+    ElementTree.SubElement(root, "style").text = _STYLE
+    return root
+
+
+def text(
+    root: ElementTree.Element, x: float, y: float, words: str, kind: str = "", anchor: str = "start"
 ) -> None:
+    """Write words at a place."""
     made = ElementTree.SubElement(root, "text", x=f"{x:.1f}", y=f"{y:.0f}")
     made.set("text-anchor", anchor)
     if kind:
         made.set("class", kind)
-    made.text = text
+    made.text = words

@@ -1,6 +1,7 @@
 """The command `opsmith bench`: parse, run, print the figures."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,9 @@ import typer
 
 from opsmith.cli import output
 from opsmith.cli.options import AsJson, Debug, Files, in_a_folder
+
+#: The most ranks of a mesh, for each of which PyTorch notes its groups, and the most dimensions.
+_RANKS, _MESH_DIMS = 1 << 16, 3
 
 
 def parse_size(text: str) -> dict[str, int]:
@@ -25,6 +29,28 @@ def parse_size(text: str) -> dict[str, int]:
             )
         found[name.strip()] = int(size)
     return found
+
+
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """Parse ``64x8`` into the sizes of a mesh's dimensions.
+
+    Raises:
+        BadParameter: the text has another form, or there are fewer than 2 or too many ranks.
+    """
+    parts = text.split("x")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise typer.BadParameter(
+            f"{text!r}: expected the number of ranks along each dimension, as in 8 or 64x8",
+            param_hint="--mesh",
+        )
+    sizes = tuple(map(int, parts))
+    if not 2 <= math.prod(sizes) <= _RANKS or len(sizes) > _MESH_DIMS:
+        raise typer.BadParameter(
+            f"{text!r} has {math.prod(sizes)} ranks in {len(sizes)} dimensions; expected 2 to "
+            f"{_RANKS} in at most {_MESH_DIMS}",
+            param_hint="--mesh",
+        )
+    return sizes
 
 
 def _in_svg(path: Path | None) -> Path | None:
@@ -64,6 +90,12 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option(metavar="NAME", help="Time only this beside the reference; repeat."),
         ] = None,
+        mesh: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="64x8", help="Count what such a mesh of ranks would send; repeat."
+            ),
+        ] = None,
         candidate: Annotated[
             Path | None,
             typer.Option(metavar="KERNELS.py", help="Registers kernels; never imported here."),
@@ -99,6 +131,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Time every kernel and runtime of an operator beside its reference.
 
+        With --mesh, nothing is timed: bytes and collectives of a step are counted, for each
+        placement of the arguments, on ranks that this machine does not need to have.
+
         Exit code 1: a result was wrong, a time is not possible, something failed, or is slower than
         in the file of --compare.
         """
@@ -111,6 +146,15 @@ def register(app: typer.Typer) -> None:
         if candidate is not None and not candidate.is_file():
             raise typer.BadParameter(f"no such file: {candidate}", param_hint="--candidate")
         sizes = [parse_size(text) for text in size or ()]
+        if mesh:
+            others = {"--only": only, "--candidate": candidate, "--compare": compare}
+            for option in (name for name, given in others.items() if given):
+                raise typer.BadParameter(
+                    f"--mesh counts what ranks send and times nothing, so it takes no {option}",
+                    param_hint="--mesh",
+                )
+            _count(files, [parse_mesh(text) for text in mesh], sizes, dtype, save, plot, as_json)
+            return
         before = benchmarks.Benchmark.load(compare) if compare is not None else None
         operators = list(import_all(files))
         _require_whole(operators, sizes)
@@ -146,6 +190,43 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(document, indent=2))
         slower = any(change.verdict == "slower" for change in changed)
         raise typer.Exit(0 if result.ok and not slower else 1)
+
+
+def _count(
+    files: list[str],
+    meshes: list[tuple[int, ...]],
+    sizes: list[dict[str, int]],
+    dtype: str | None,
+    save: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Count what meshes of ranks send, and print, save and draw it."""
+    from opsmith import bench as benchmarks
+    from opsmith.bench import mesh_report
+    from opsmith.operators.importing import import_all
+
+    operators = list(import_all(files))
+    _require_whole(operators, sizes)
+    console = output.stderr() if as_json else output.stdout(80)
+    with output.progress(console) as progress:
+        found = benchmarks.on_meshes(
+            operators,
+            meshes,
+            sizes=sizes,
+            dtype=dtype,
+            progress=progress,
+            on_group=lambda rows, notes: show(console, mesh_report.lines(rows, notes)),
+        )
+    show(console, mesh_report.ending())
+    if save is not None:
+        save.write_text(found.to_json() + "\n", encoding="utf-8")
+        output.say(f"wrote {save}")
+    if plot is not None:
+        plot.write_text(mesh_report.to_svg(found.rows), encoding="utf-8")
+        output.say(f"wrote {plot}")
+    if as_json:
+        print(found.to_json())
 
 
 def show(console: Any, lines: Any) -> None:
